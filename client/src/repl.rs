@@ -12,8 +12,8 @@ mod tests;
 use crate::command::input::{Purpose, Reading};
 use crate::command::text::clean;
 use crate::command::words::{Word, split};
-use crate::command::{Command, Exit, Failure, Input, Output, Place, Runner, Transport, refuse_usage};
-use crate::wire::{Error, ErrorCode, Request, Response};
+use crate::command::{Command, Exit, Failure, Input, Output, Place, Runner, ShownIds, Transport, refuse_usage};
+use crate::wire::{Request, Response};
 use anyhow::Context as _;
 use clap::Parser;
 use std::io::IsTerminal;
@@ -58,15 +58,18 @@ pub struct ReplOptions {
     pub history: Option<PathBuf>,
     /// Said before the first prompt.
     pub banner: Option<String>,
+    /// Ids that commands of this user have shown, where they are kept.
+    pub shown: Option<ShownIds>,
 }
 
-/// Runs commands until the end of the input or `quit`, at a prompt if standard input is a terminal. The exit code is
-/// 0 once the input has been read to its end, whatever became of the commands: each has said so itself.
-pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Result<i32> {
+/// Runs commands until the end of the input or `quit`, at a prompt if standard input is a terminal. It is done once the input has been
+/// read to its end, whatever became of the commands: each has said so itself.
+pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Result<Exit> {
     let output = Output::standard(options.json).with_arrays();
     let interactive = std::io::stdin().is_terminal();
     let (input, place) = if interactive { (Input::stdin(), Place::Prompt) } else { (Input::stdin(), Place::Script) };
     let mut runner = Runner::new(transport, output, input, place);
+    runner.shown.clone_from(&options.shown);
     if interactive {
         let (name, greeting) = greet(&runner).await;
         runner.input = prompt::input(options.history.clone(), runner.recent.clone(), runner.output.color(), name);
@@ -76,8 +79,7 @@ pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Res
             said.map_err(|failure| unwritten(&failure))?;
         }
     }
-    serve(&mut runner).await?;
-    Ok(0)
+    serve(&mut runner).await
 }
 
 /// The name of the cluster, for the prompt, and a line about it. Who does not answer soon is not waited for.
@@ -99,17 +101,21 @@ fn unwritten(failure: &Failure) -> anyhow::Error {
     anyhow::anyhow!("cannot write to the output: {failure:?}")
 }
 
-/// Runs commands until the end of the runner's input or `quit`.
-pub async fn serve<T: Transport>(runner: &mut Runner<T>) -> anyhow::Result<()> {
+/// Runs commands until the end of the runner's input or `quit`, or until a result cannot be written: then it says where it stopped, and
+/// is refused, as commands may be left.
+pub async fn serve<T: Transport>(runner: &mut Runner<T>) -> anyhow::Result<Exit> {
     let mut queues_seen = None;
+    // Data in a script is all that follows its command, so that each line before it is a command's.
+    let mut line_number: u64 = 0;
     while !runner.output_lost {
+        line_number += 1;
         let reading = next_line(runner, &mut queues_seen).await.context("cannot read commands")?;
         match reading {
             Reading::End => {
                 if runner.place == Place::Prompt && !runner.output.json() {
                     let _ = runner.output.line("").and_then(|()| runner.output.flush());
                 }
-                break;
+                return Ok(Exit::Done);
             }
             Reading::Interrupted => {}
             Reading::TooLong => {
@@ -121,12 +127,15 @@ pub async fn serve<T: Transport>(runner: &mut Runner<T>) -> anyhow::Result<()> {
                     continue;
                 };
                 if obey(runner, line.trim()).await == Step::Quit {
-                    break;
+                    return Ok(Exit::Done);
                 }
             }
         }
     }
-    Ok(())
+    let place = if runner.place == Place::Script { format!(" at line {line_number}") } else { String::new() };
+    let why = format!("stopped{place}, as results cannot be written; no command after it was run");
+    runner.output.unwritten(&why, None);
+    Ok(Exit::Refused)
 }
 
 /// Whether there is a next command.
@@ -186,6 +195,7 @@ async fn obey<T: Transport>(runner: &mut Runner<T>, line: &str) -> Step {
         Ok(command) => {
             let json_before = runner.output.set_json(command.json || runner.output.json());
             run_verb(runner, command.verb).await;
+            runner.remember_shown();
             runner.output.set_json(json_before);
         }
         Err(error) => {
@@ -214,5 +224,5 @@ async fn run_verb<T: Transport>(runner: &mut Runner<T>, verb: Command) -> Exit {
     let _ = runner.input.discard();
     // Leaves the line on which the terminal shows ^C.
     let _ = runner.output.note("");
-    runner.conclude(Err(Failure::Call(Error::new(ErrorCode::Unknown, message))))
+    runner.conclude_given_up(&message)
 }

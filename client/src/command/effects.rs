@@ -7,6 +7,8 @@ use crate::wire::{Request, Response, TaskId};
 /// Items that are named; of more only the number.
 const NAMED_MAX: usize = 8;
 
+const CLAIMED: &str = "claimed";
+
 /// What a call changes if it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Effect {
@@ -16,14 +18,21 @@ pub(super) struct Effect {
     id: Option<TaskId>,
 }
 
-/// What was acknowledged to one command.
+/// What was acknowledged to one command, and what may be yet.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
+    /// Calls that are not answered yet, and may take effect although they are given up.
+    open: usize,
     named: Vec<String>,
     unnamed: usize,
 }
 
 impl Effect {
+    /// Whether it may come about although the call is given up: what a claim is granted then goes back.
+    fn outlives_the_call(self) -> bool {
+        self.done != CLAIMED
+    }
+
     /// Of a call; none where it only reads.
     pub fn of(call: &Call) -> Option<Effect> {
         let effect = |done, id| Some(Effect { done, id });
@@ -35,7 +44,7 @@ impl Effect {
                 Request::Enqueue { .. } | Request::EnqueueUnique { .. } => effect("stored", None),
                 Request::Transact(_) => effect("changed", None),
                 Request::Complete { .. } => effect("completed", None),
-                Request::Claim(_) => effect("claimed", None),
+                Request::Claim(_) => effect(CLAIMED, None),
                 Request::Redrive { .. } => effect("redriven as", None),
                 Request::Update { .. } => effect("added to the log of", None),
                 Request::Cancel { .. } => effect("acknowledged the cancellation of", None),
@@ -73,6 +82,21 @@ impl Effect {
 }
 
 impl Effects {
+    /// A call is made.
+    pub fn ask(&mut self, effect: Effect) {
+        self.open += usize::from(effect.outlives_the_call());
+    }
+
+    /// It was answered.
+    pub fn answered(&mut self, effect: Effect) {
+        self.open -= usize::from(effect.outlives_the_call());
+    }
+
+    /// Whether some call was made that may take effect, and was not answered.
+    pub fn any_open(&self) -> bool {
+        self.open > 0
+    }
+
     /// Keeps what an answer acknowledges.
     pub fn note(&mut self, effect: Effect, response: &Response) {
         let Effect { done, id } = effect;

@@ -72,6 +72,8 @@ impl Part {
 pub struct Recent {
     /// Latest last.
     ids: VecDeque<TaskId>,
+    /// How many of the latest were seen since they were taken.
+    new: usize,
     queues: BTreeSet<QueueName>,
 }
 
@@ -82,11 +84,21 @@ impl Recent {
         if self.ids.back() == Some(&id) {
             return;
         }
-        self.ids.retain(|seen| *seen != id);
+        if let Some(place) = self.ids.iter().position(|seen| *seen == id) {
+            self.new -= usize::from(place >= self.ids.len() - self.new);
+            self.ids.remove(place);
+        }
         if self.ids.len() == IDS_MAX {
             self.ids.pop_front();
         }
         self.ids.push_back(id);
+        self.new = (self.new + 1).min(IDS_MAX);
+    }
+
+    /// The ids that were seen since this was asked last, latest last.
+    pub fn take_new(&mut self) -> Vec<TaskId> {
+        let new = std::mem::take(&mut self.new);
+        self.ids.iter().skip(self.ids.len() - new).copied().collect()
     }
 
     /// Remembers a queue.
@@ -139,6 +151,19 @@ mod tests {
         assert!(!Part::new("zzzz").unwrap().is_in(id));
         assert_eq!(Part::new("OILo"), Part::new("0110"));
         assert!(Part::new("abc").is_err() && Part::new("uuuu").is_err());
+    }
+
+    #[test]
+    fn what_is_new_is_taken_once() {
+        let id = |number| TaskId::new(number, 0, 0, 0);
+        let mut recent = Recent::default();
+        [1, 2, 1, 3].map(id).into_iter().for_each(|id| recent.see(id));
+        assert_eq!(recent.take_new(), [2, 1, 3].map(id));
+        assert_eq!(recent.take_new(), []);
+        [2, 2, 4, 2].map(id).into_iter().for_each(|id| recent.see(id));
+        assert_eq!(recent.take_new(), [4, 2].map(id));
+        (0..3 * IDS_MAX as u64).for_each(|number| recent.see(id(number)));
+        assert_eq!(recent.take_new().len(), IDS_MAX);
     }
 
     #[test]

@@ -102,6 +102,22 @@ impl<T: Transport> Runner<T> {
         exit.max(self.written(Output::flush))
     }
 
+    /// The command that ran was given up, for this reason. What it asked for may take effect yet, unless it only read or claimed.
+    pub(crate) fn conclude_given_up(&mut self, why: &str) -> Exit {
+        let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let before = effects.text().map_or_else(String::new, |effects| format!("; this took effect before: {effects}"));
+        let message = format!("{why}{before}");
+        if effects.any_open() {
+            return self.conclude(Err(Failure::Call(Error::new(ErrorCode::Unknown, message))));
+        }
+        if self.output.json() {
+            return self.conclude(Err(Failure::Call(Error::unavailable(message))));
+        }
+        // There is nothing to see to before the next command.
+        let outcome = self.output.complain(&message).map(|()| Exit::Unavailable);
+        self.conclude(outcome)
+    }
+
     fn written(&mut self, write: impl FnOnce(&mut Output) -> Result<(), Failure>) -> Exit {
         match write(&mut self.output) {
             Ok(()) => Exit::Done,
@@ -123,15 +139,27 @@ impl<T: Transport> Runner<T> {
 
     /// Makes a call that a node answers at once.
     pub(super) async fn call(&self, call: Call) -> Result<Response, Failure> {
-        let effect = Effect::of(&call);
+        let effect = self.asks(&call);
         self.settled(effect, self.transport.call(call, None).await)
+    }
+
+    /// What a call that is about to be made changes.
+    fn asks(&self, call: &Call) -> Option<Effect> {
+        let effect = Effect::of(call);
+        effect.into_iter().for_each(|effect| self.effects().ask(effect));
+        effect
+    }
+
+    fn effects(&self) -> MutexGuard<'_, Effects> {
+        self.effects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The answer to a call, or its failure. What it acknowledges is kept.
     fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Failure> {
+        effect.into_iter().for_each(|effect| self.effects().answered(effect));
         let response = answered(result)?;
         if let Some(effect) = effect {
-            self.effects.lock().unwrap_or_else(PoisonError::into_inner).note(effect, &response);
+            self.effects().note(effect, &response);
         }
         Ok(response)
     }
@@ -145,7 +173,7 @@ impl<T: Transport> Runner<T> {
     pub(super) async fn request_lease(&self, request: Request) -> Result<(Response, u64), Failure> {
         let (asked, asked_ms) = (Instant::now(), (self.clock)());
         let call = Call::Request(request);
-        let effect = Effect::of(&call);
+        let effect = self.asks(&call);
         let (result, from) = self.transport.call_for_lease(call, None).await;
         let later_ms = from.map_or(0, |from| from.saturating_duration_since(asked).as_millis() as u64);
         Ok((self.settled(effect, result)?, asked_ms.saturating_add(later_ms)))
@@ -154,7 +182,7 @@ impl<T: Transport> Runner<T> {
     /// Makes a request of a verb whose own `--timeout` says for how long it waits.
     pub(super) async fn waiting_request(&self, request: Request) -> Result<Response, Failure> {
         let call = Call::Request(request);
-        let effect = Effect::of(&call);
+        let effect = self.asks(&call);
         self.settled(effect, self.transport.call(call, Some(PATIENCE)).await)
     }
 
@@ -194,10 +222,9 @@ impl<T: Transport> Runner<T> {
     }
 
     /// Has later commands know the ids that this one has shown to a person.
-    pub(super) fn remember_shown(&self) {
+    pub(crate) fn remember_shown(&self) {
+        let ids = self.recent().take_new();
         if let Some(shown) = self.shown.as_ref().filter(|_| !self.output.json()) {
-            let mut ids: Vec<TaskId> = self.recent().ids().collect();
-            ids.reverse();
             // Without this memory, a person types more of an id.
             let _ = shown.add(&ids);
         }

@@ -19,7 +19,7 @@ const NEW_FILE: &str = "shown-ids";
 const OLD_FILE: &str = "shown-ids.old";
 
 /// The ids of a directory.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ShownIds {
     directory: PathBuf,
 }

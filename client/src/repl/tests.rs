@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::tests::{Fake, NOW_MS, Written, acked, bare_task, granted, id, page, queue_counts};
-use crate::wire::State;
+use crate::wire::{Error, ErrorCode, State};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
@@ -18,7 +18,7 @@ async fn transcript(
     let input = Input::pipe(std::io::Cursor::new(script.into()));
     let mut runner = Runner::new(&fake, output, input, Place::Script);
     runner.clock = || NOW_MS;
-    serve(&mut runner).await.unwrap();
+    assert_eq!(serve(&mut runner).await.unwrap(), Exit::Done);
     (results.text(), notes.text(), fake.calls().into_iter().map(|(call, _)| call).collect())
 }
 
@@ -138,22 +138,101 @@ async fn prefixes_of_recent_ids_need_no_lookup_unless_ambiguous() {
     assert!(noted.contains("\"0000\" is ambiguous"), "{noted}");
 }
 
+/// Goal: a script whose results cannot be written does not pass for one that has run.
 #[tokio::test]
-async fn a_reader_that_has_gone_ends_the_session() {
-    struct Gone;
-    impl std::io::Write for Gone {
+async fn results_that_cannot_be_written_stop_the_script_where_it_is() {
+    struct Lost(std::io::ErrorKind);
+    impl std::io::Write for Lost {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-            Err(std::io::ErrorKind::BrokenPipe.into())
+            Err(self.0.into())
         }
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
     }
-    let fake = Fake::new([Ok(Response::Count(1)), Ok(Response::Count(2))]);
-    let input = Input::pipe(&b"count\ncount\n"[..]);
-    let mut runner = Runner::new(&fake, Output::new(Gone, Written::default(), false), input, Place::Script);
+    for kind in [std::io::ErrorKind::BrokenPipe, std::io::ErrorKind::StorageFull] {
+        for json in [false, true] {
+            let fake = Fake::new([Ok(Response::Count(1)), Ok(Response::Count(2))]);
+            let noted = Written::default();
+            let input = Input::pipe(&b"# first\n\ncount\ncount\n"[..]);
+            let mut runner = Runner::new(&fake, Output::new(Lost(kind), noted.clone(), json), input, Place::Script);
+            assert_eq!(serve(&mut runner).await.unwrap(), Exit::Refused, "{kind}, {json}");
+            assert_eq!(fake.calls().len(), 1);
+            let noted = noted.text();
+            assert!(
+                noted.contains("error: stopped at line 3, as results cannot be written"),
+                "{kind}, {json}: {noted}"
+            );
+        }
+    }
+}
+
+/// Goal: what is shown at the prompt or by a script is known to the next command line, and the other way round.
+#[tokio::test]
+async fn ids_that_are_shown_here_are_known_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let shown = || ShownIds::new(directory.path().to_owned());
+    shown().add(&[id(9)]).unwrap();
+    let fake = Fake::new([page(1..3, false), task(State::Ready), page(3..5, false)]);
+    let script = format!("list\nget {}\nlist --json\n", &id(9).to_string()[15..20]);
+    let input = Input::pipe(std::io::Cursor::new(script.into_bytes()));
+    let output = Output::new(Written::default(), Written::default(), false).with_arrays();
+    let mut runner = Runner::new(&fake, output, input, Place::Script);
+    runner.shown = Some(shown());
     serve(&mut runner).await.unwrap();
-    assert_eq!(fake.calls().len(), 1);
+    assert_eq!(fake.calls().len(), 3, "the id that was shown before needs no look-up");
+    assert_eq!(shown().load()[..4], [9, 1, 2, 9].map(id), "each once, and none that a program alone has read");
+    assert_eq!(shown().load().len(), 4);
+}
+
+/// Answers nothing.
+struct Silent;
+
+impl Transport for Silent {
+    async fn call(&self, _: crate::command::Call, _: Option<Duration>) -> Result<Response, Error> {
+        std::future::pending().await
+    }
+}
+
+/// Goal: only a command that may have taken effect is said to have.
+#[tokio::test]
+async fn what_is_interrupted_says_what_may_have_taken_effect() {
+    for (line, may) in [
+        ("count", false),
+        ("wait ID", false),
+        ("get ID", false),
+        ("claim mail --wait 1m", false),
+        ("enqueue mail x", true),
+        ("complete ID 7.42", true),
+    ] {
+        for json in [false, true] {
+            let (printed, noted) = (Written::default(), Written::default());
+            let output = Output::new(printed.clone(), noted.clone(), json);
+            let mut runner = Runner::new(Silent, output, Input::pipe(&b""[..]), Place::Prompt);
+            let line = line.replace("ID", &id(1).to_string());
+            let command = CommandLine::try_parse_from(line.split(' ')).unwrap();
+            let ended = tokio::time::timeout(Duration::ZERO, runner.run(command.verb)).await;
+            assert!(ended.is_err(), "{line}");
+            assert_eq!(runner.conclude_given_up("interrupted"), Exit::Unavailable);
+            match json {
+                true => assert_eq!(printed.text().contains("\"code\":\"unknown\""), may, "{line}: {}", printed.text()),
+                false => assert_eq!(noted.text().contains("it may have taken effect"), may, "{line}: {}", noted.text()),
+            }
+            assert!(format!("{}{}", printed.text(), noted.text()).contains("interrupted"), "{line}");
+        }
+    }
+}
+
+/// Goal: what a command had done before it was interrupted is said.
+#[tokio::test]
+async fn what_took_effect_before_the_interrupt_is_said() {
+    let noted = Written::default();
+    let fake = Fake::new([Ok(Response::Acked(vec![Ok(acked(1))]))]);
+    let output = Output::new(Written::default(), noted.clone(), false);
+    let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::Prompt);
+    runner.run(CommandLine::try_parse_from(["enqueue", "mail", "x"]).unwrap().verb).await;
+    runner.conclude_given_up("interrupted");
+    assert_eq!(noted.text(), format!("error: interrupted; this took effect before: stored {}\n", id(1)));
 }
 
 /// Goal: the greeting and the fetch of the queues write nothing into the line that a person types.

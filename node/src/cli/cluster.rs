@@ -13,11 +13,15 @@ use std::time::Duration;
 
 /// How long one node may take to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// It has so much time also where nodes are waited for less.
+const CALL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// What to do with the cluster.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Founds a cluster of nodes that run and wait. Once, from any machine; may be repeated.
+    ///
+    /// Each node is waited for as long as --timeout says, by default 15s until it answers and 30s until it serves.
     Init {
         /// All nodes.
         #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
@@ -42,14 +46,16 @@ pub fn run(command: Command, global: Global) -> Outcome {
     match command {
         Command::Init { peers, name, partitions, replicas } => {
             let directory = global.certs.clone().ok_or_else(|| Failure::usage("--certs DIR must be given"))?;
-            block_on(init(&peers, &Wish { name, partitions, replicas }, &directory, global.json))
+            let wish = Wish { name, partitions, replicas, patience: global.timeout() };
+            block_on(init(&peers, &wish, &directory, global.json))
         }
         Command::Verb(verb) => verbs::operate(verb, global),
     }
 }
 
 async fn init(peers: &[String], wish: &Wish, certificates: &Path, json: bool) -> Outcome {
-    let caller = Caller::with(verbs::read_certificates(find_client(certificates)?)?, CALL_TIMEOUT)?;
+    let call_timeout = wish.patience.map_or(CALL_TIMEOUT, |patience| patience.clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT));
+    let caller = Caller::with(verbs::read_certificates(find_client(certificates)?)?, call_timeout)?;
     let what = || Some(format!("waiting until all of these nodes answer and serve: {}", peers.join(", ")));
     let founded = progress::waiting(progress::is_watched(json), found(&caller, peers, wish), what).await;
     caller.close().await;

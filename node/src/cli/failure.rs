@@ -103,9 +103,10 @@ pub fn finish(outcome: Outcome, json: bool) -> ExitCode {
         diagnostics::error(&failure.error.message);
         return failure.exit.into();
     }
-    // Where the JSON cannot be written, people are left to read. Where they are not, the exit code still tells.
-    if failure.tell(&mut Output::standard(json)).is_err() && json {
-        let _ = failure.tell(&mut Output::standard(false));
+    // Where standard output takes nothing, people are left to read. Where they are not, the exit code still tells.
+    let mut output = Output::standard(json);
+    if failure.tell(&mut output).is_err() {
+        output.unwritten(&failure.error.message, None);
     }
     failure.exit.into()
 }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const IDENTIFY_PATIENCE: Duration = Duration::from_secs(15);
 /// How long the new cluster may take until every node serves.
 const SERVING_PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait, whatever is asked for.
+const PATIENCE_MAX: Duration = Duration::from_secs(86_400);
 /// Between questions to one node.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Partitions unless said otherwise.
@@ -31,6 +33,14 @@ pub struct Wish {
     pub partitions: Option<u32>,
     /// Replicas of each.
     pub replicas: Option<u32>,
+    /// How long a node may take until it answers, and how long until it serves.
+    pub patience: Option<Duration>,
+}
+
+impl Wish {
+    fn patience(&self, default: Duration) -> Duration {
+        self.patience.unwrap_or(default)
+    }
 }
 
 /// The cluster as it is now.
@@ -46,8 +56,9 @@ pub struct Founded {
 pub async fn found(caller: &Caller, peers: &[String], wish: &Wish) -> Result<Founded, Failure> {
     check_peers(peers)?;
     let mut identities = Vec::new();
+    let patience = wish.patience(IDENTIFY_PATIENCE);
     for peer in peers {
-        identities.push(identify(caller, peer).await.map_err(|failure| failure.during(peer))?);
+        identities.push(identify(caller, peer, patience).await.map_err(|failure| failure.during(peer))?);
     }
     check_distinct(peers, &identities)?;
     let existing = identities.iter().find_map(|identity| identity.genesis.clone());
@@ -61,10 +72,10 @@ pub async fn found(caller: &Caller, peers: &[String], wish: &Wish) -> Result<Fou
     let already = identities.iter().all(|identity| identity.genesis.is_some());
     for (peer, identity) in peers.iter().zip(&identities) {
         if identity.genesis.is_none() {
-            initialize(caller, peer, &genesis).await.map_err(|failure| failure.during(peer))?;
+            initialize(caller, peer, &genesis, patience).await.map_err(|failure| failure.during(peer))?;
         }
     }
-    wait_until_serving(caller, peers).await?;
+    wait_until_serving(caller, peers, wish.patience(SERVING_PATIENCE)).await?;
     Ok(Founded { genesis, already })
 }
 
@@ -80,16 +91,24 @@ fn check_peers(peers: &[String]) -> Result<(), Failure> {
 }
 
 /// Asks a node who it is, with patience for one that is just starting.
-pub async fn identify(caller: &Caller, peer: &str) -> Result<Identity, Failure> {
-    let deadline = Instant::now() + IDENTIFY_PATIENCE;
+async fn identify(caller: &Caller, peer: &str, patience: Duration) -> Result<Identity, Failure> {
+    let deadline = deadline(patience);
     loop {
         match caller.identify(peer).await {
             Ok(identity) => return Ok(identity),
-            Err(error) if error.is_lasting() || Instant::now() >= deadline => return Err(error.into()),
+            Err(error) if error.is_lasting() => return Err(error.into()),
             Err(error @ CallError::Refused(_)) => return Err(error.into()),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(Failure::from(error).during(format!("not reached for {patience:?}")));
+            }
             Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
+}
+
+/// A moment that the clock can tell.
+fn deadline(patience: Duration) -> Instant {
+    Instant::now() + patience.min(PATIENCE_MAX)
 }
 
 fn check_distinct(peers: &[String], identities: &[Identity]) -> Result<(), Failure> {
@@ -174,8 +193,8 @@ fn draw(identities: &[Identity], wish: &Wish) -> Result<Genesis, Failure> {
     Ok(Genesis { cluster: ClusterId(rand::random()), name, partitions, replicas, members, assignment })
 }
 
-async fn initialize(caller: &Caller, peer: &str, genesis: &Genesis) -> Result<(), Failure> {
-    let deadline = Instant::now() + IDENTIFY_PATIENCE;
+async fn initialize(caller: &Caller, peer: &str, genesis: &Genesis, patience: Duration) -> Result<(), Failure> {
+    let deadline = deadline(patience);
     loop {
         let reason = match caller.call(peer, &Request::Initialize(Box::new(genesis.clone()))).await {
             Ok(_) => return Ok(()),
@@ -198,8 +217,8 @@ async fn initialize(caller: &Caller, peer: &str, genesis: &Genesis) -> Result<()
 }
 
 /// Waits until every node has a leader for each of its partitions.
-pub async fn wait_until_serving(caller: &Caller, peers: &[String]) -> Result<(), Failure> {
-    let deadline = Instant::now() + SERVING_PATIENCE;
+async fn wait_until_serving(caller: &Caller, peers: &[String], patience: Duration) -> Result<(), Failure> {
+    let deadline = deadline(patience);
     for peer in peers {
         loop {
             let seen = match caller.identify(peer).await {
@@ -209,10 +228,34 @@ pub async fn wait_until_serving(caller: &Caller, peers: &[String]) -> Result<(),
                 Err(error) => error.to_string(),
             };
             if Instant::now() >= deadline {
-                return Err(Failure::unavailable(format!("{peer} does not serve within {SERVING_PATIENCE:?}: {seen}")));
+                return Err(Failure::unavailable(format!("{peer} does not serve within {patience:?}: {seen}")));
             }
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::verbs::read_certificates;
+    use norn_node::runtime::certificates::{DAYS, Present, Role, create, create_authority};
+    use std::net::UdpSocket;
+
+    /// Goal: a node that does not answer is waited for as long as is asked for, and the failure says how long that was.
+    #[tokio::test]
+    async fn a_silent_node_is_waited_for_as_long_as_is_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        create_authority(directory.path(), DAYS).unwrap();
+        let files = create(directory.path(), Role::Client, "c", &[], DAYS, Present::Kept).unwrap().files;
+        let patience = Duration::from_millis(1);
+        let caller = Caller::with(read_certificates(files).unwrap(), patience).unwrap();
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let peer = silent.local_addr().unwrap().to_string();
+        let wish = Wish { name: None, partitions: None, replicas: None, patience: Some(patience) };
+        let Err(failure) = found(&caller, std::slice::from_ref(&peer), &wish).await else { panic!("it answers") };
+        let failure = format!("{failure:?}");
+        assert!(failure.contains(&format!("{peer}: not reached for 1ms: ")), "{failure}");
+    }
 }

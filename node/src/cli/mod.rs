@@ -138,6 +138,16 @@ fn separate_logs(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
+/// The same of the words after `help`.
+fn named_logs(verb: &[String]) -> Vec<String> {
+    match verb {
+        [log, command, ..] if log == "log" && LOG_COMMANDS.contains(&command.as_str()) => {
+            std::iter::once(LOG_GROUP.to_owned()).chain(verb[1..].iter().cloned()).collect()
+        }
+        _ => verb.to_vec(),
+    }
+}
+
 /// Writes a line to stdout at once, for whoever waits for it.
 fn say(line: &str) -> Outcome {
     let mut out = std::io::stdout().lock();
@@ -192,6 +202,16 @@ mod tests {
         assert!(help.contains("--timeout <DUR>") && help.contains(&shown), "{help}");
     }
 
+    /// The name of the group in the parser is nothing that a person can type.
+    #[test]
+    fn the_log_of_a_node_is_called_so_in_its_help() {
+        for command in LOG_COMMANDS {
+            let help = Arguments::try_parse_from(["norn", LOG_GROUP, command, "--help"]).expect_err("it is help");
+            let help = help.to_string();
+            assert!(help.contains(&format!("norn log {command} [OPTIONS]")) && !help.contains(LOG_GROUP), "{help}");
+        }
+    }
+
     #[test]
     fn the_log_of_a_task_and_the_log_of_a_node_are_told_apart() {
         let separate = |line: &str| {
@@ -200,6 +220,9 @@ mod tests {
         };
         assert_eq!(separate("norn log inspect d"), "norn write-ahead-log inspect d");
         assert_eq!(separate("norn --json log repair d"), "norn --json write-ahead-log repair d");
+        let help = |verb: &[&str]| named_logs(&verb.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(help(&["log", "verify"]), ["write-ahead-log", "verify"]);
+        assert_eq!(help(&["log"]), ["log"]);
         for other in ["norn", "norn log", "norn log 06abc", "norn enqueue log inspect", "norn --json"] {
             assert_eq!(separate(other), other);
         }

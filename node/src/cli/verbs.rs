@@ -3,7 +3,7 @@
 use super::failure::{Failure, Outcome};
 use super::interrupts::Interrupts;
 use super::progress::Waits;
-use super::{Arguments, Global, block_on, progress};
+use super::{Arguments, Global, block_on, named_logs, progress};
 use clap::CommandFactory;
 use norn_client::client::{Client, ClientConfig};
 use norn_client::command::{self, Exit, Output, ShownIds, Transport, execute, print_help, refuse_usage, usage_summary};
@@ -33,6 +33,10 @@ const HISTORY_FILE: &str = ".norn_history";
 const UNREACHED_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a single node may take to answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// A call has so much time also where `--timeout` bounds what a command waits for, and not each of its calls.
+const CALL_TIMEOUT_MIN: Duration = Duration::from_secs(2);
+/// The same for the way to the first node.
+const UNREACHED_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// Where the cluster is and how this side shows who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +75,8 @@ impl Place {
         ))
     }
 
-    fn config(&self, timeout: Option<Duration>) -> Result<ClientConfig, Failure> {
+    /// How to reach it. To a command that `waits` for what may last, the time that was given bounds that.
+    fn config(&self, timeout: Option<Duration>, waits: bool) -> Result<ClientConfig, Failure> {
         let mut config = match self {
             Place::File(file) => ClientConfig::load(file)?,
             Place::Said(addresses, files) => {
@@ -79,9 +84,13 @@ impl Place {
             }
         };
         config.name = CLIENT_NAME.to_owned();
-        // A time that was given for the call holds in full.
-        config.unreached_timeout = Some(UNREACHED_TIMEOUT).filter(|_| timeout.is_none());
-        config.request_timeout = timeout.unwrap_or(config.request_timeout);
+        let unreached = timeout.map_or(UNREACHED_TIMEOUT, |timeout| timeout.max(UNREACHED_TIMEOUT_MIN));
+        config.unreached_timeout = Some(if waits { unreached.min(UNREACHED_TIMEOUT) } else { unreached });
+        config.request_timeout = match timeout {
+            Some(timeout) if waits => config.request_timeout.min(timeout.max(CALL_TIMEOUT_MIN)),
+            Some(timeout) => timeout,
+            None => config.request_timeout,
+        };
         Ok(config)
     }
 }
@@ -92,20 +101,23 @@ struct Carrier {
     certificates: Renewal,
     /// Made when the first single node is asked.
     caller: OnceCell<Caller>,
+    ask_timeout: Duration,
     /// A person looks on at a terminal.
     is_watched: bool,
     waits: Waits,
 }
 
 impl Carrier {
-    async fn connect(place: &Place, global: &Global) -> Result<Carrier, Failure> {
-        let config = place.config(global.timeout())?;
+    async fn connect(place: &Place, global: &Global, waits: bool) -> Result<Carrier, Failure> {
+        let config = place.config(global.timeout(), waits)?;
         let ClientConfig { ca: authority, certificate, key, .. } = config.clone();
         let files = CertificateFiles { authority, certificate, key };
         let certificates = read_certificates(files)?;
         let client = Client::connect_with(config, certificates.clone()).await?;
         let is_watched = progress::is_watched(global.json);
-        Ok(Carrier { client, certificates, caller: OnceCell::new(), is_watched, waits: Waits::default() })
+        let ask_timeout = global.timeout().map_or(ASK_TIMEOUT, |timeout| timeout.clamp(CALL_TIMEOUT_MIN, ASK_TIMEOUT));
+        let caller = OnceCell::new();
+        Ok(Carrier { client, certificates, caller, ask_timeout, is_watched, waits: Waits::default() })
     }
 
     /// Waits for an answer; says what is in its way if it takes long and no node is connected.
@@ -119,7 +131,7 @@ impl Carrier {
     }
 
     async fn caller(&self) -> Result<&Caller, CallError> {
-        let make = || async { Caller::with(self.certificates.clone(), ASK_TIMEOUT) };
+        let make = || async { Caller::with(self.certificates.clone(), self.ask_timeout) };
         self.caller.get_or_try_init(make).await
     }
 
@@ -182,7 +194,7 @@ pub fn run(verb: Verb, global: Global) -> Outcome {
     }
     let place = discover(&global)?;
     block_on(async move {
-        let carrier = Carrier::connect(&place, &global).await?;
+        let carrier = Carrier::connect(&place, &global, false).await?;
         // Others hold nothing, and are ended by a signal at once, whatever they wait for.
         let claims = matches!(verb, Verb::Claim(_) | Verb::Session(_) | Verb::Redrive(_));
         let done = execute(&carrier, verb, Output::standard(global.json), shown_ids());
@@ -202,8 +214,22 @@ fn shown_ids() -> Option<ShownIds> {
 
 /// Help about the whole program, not only the verbs of the REPL. Needs no cluster.
 fn help_about(verb: &[String], json: bool) -> ExitCode {
-    let shown = print_help(Arguments::command(), verb, &mut Output::standard(json));
-    shown.unwrap_or_else(|failure| failure.exit()).into()
+    let mut output = Output::standard(json);
+    let verb = named_logs(verb);
+    let outcome = print_help(Arguments::command(), &verb, &mut output);
+    ended(outcome, &mut output)
+}
+
+/// How a command has ended that runs without a cluster. What cannot be written to standard output is said on standard error.
+fn ended(outcome: Result<Exit, command::Failure>, output: &mut Output) -> ExitCode {
+    let exit = outcome.unwrap_or_else(|failure| {
+        let is_written = !matches!(failure, command::Failure::Output(_)) && output.failure(&failure).is_ok();
+        if !is_written && let Some(error) = failure.error() {
+            output.unwritten(&error.message, None);
+        }
+        failure.exit()
+    });
+    exit.into()
 }
 
 /// Prints what is wrong with a command line, or the help that a flag asks for.
@@ -212,18 +238,17 @@ pub fn refuse(error: &clap::Error, json: bool) -> ExitCode {
         diagnostics::error(&usage_summary(error));
         return Exit::Usage.into();
     }
-    let told: Exit = refuse_usage(error, &mut Output::standard(json)).unwrap_or_else(|failure| failure.exit());
-    told.into()
+    let mut output = Output::standard(json);
+    let outcome = refuse_usage(error, &mut output);
+    ended(outcome, &mut output)
 }
 
 /// Runs one verb of the group `cluster`.
 pub fn operate(verb: ClusterVerb, global: Global) -> Outcome {
     let place = discover(&global)?;
-    // To those that wait, `--timeout` says for how long; each of their calls has its own bound.
-    let timeout = global.timeout.filter(|_| !verb.waits());
     let json = global.json;
     block_on(async move {
-        let carrier = Carrier::connect(&place, &Global { timeout, ..global }).await?;
+        let carrier = Carrier::connect(&place, &global, verb.waits()).await?;
         let exit = command::operate(&carrier, verb, Output::standard(json)).await;
         carrier.close().await;
         Ok(exit.into())
@@ -238,12 +263,12 @@ pub fn repl(global: Global) -> Outcome {
 
 /// Reads commands for the cluster at a place until the end of the input.
 pub async fn repl_at(place: &Place, global: &Global, banner: Option<String>) -> Outcome {
-    let carrier = Carrier::connect(place, global).await?;
+    let carrier = Carrier::connect(place, global, false).await?;
     let history = std::env::home_dir().map(|home| home.join(HISTORY_FILE));
     let mut failed = None;
     let read = async {
-        match run_repl(&carrier, ReplOptions { json: global.json, history, banner }).await {
-            Ok(_) => Exit::Done,
+        match run_repl(&carrier, ReplOptions { json: global.json, history, banner, shown: shown_ids() }).await {
+            Ok(exit) => exit,
             Err(error) => {
                 failed = Some(Failure::refused(error.to_string()));
                 Exit::Done
@@ -259,10 +284,71 @@ pub async fn repl_at(place: &Place, global: &Global, banner: Option<String>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
 
     fn global(connect: &[&str], certificates: Option<&Path>) -> Global {
         let connect = connect.iter().map(|address| (*address).to_owned()).collect();
         Global { connect, certs: certificates.map(Path::to_owned), json: false, timeout: None }
+    }
+
+    /// Goal: a command that reaches no node ends as `--timeout` says, also where that bounds what is waited for, and a cluster without
+    /// a majority does not hold it up for longer.
+    #[test]
+    fn the_timeout_bounds_the_way_to_a_node_as_well() {
+        use norn_node::runtime::certificates::{DAYS, Present, Role, create, create_authority};
+        let directory = tempfile::tempdir().unwrap();
+        let here = directory.path();
+        create_authority(here, DAYS).unwrap();
+        let files = create(here, Role::Client, "c", &[], DAYS, Present::Kept).unwrap().files;
+        let place = Place::Said(vec!["h:1".to_owned()], files);
+        let seconds = Duration::from_secs;
+        for (timeout, waits, unreached, request) in [
+            (None, false, 5, 10),
+            (None, true, 5, 10),
+            (Some(seconds(1)), false, 1, 1),
+            (Some(seconds(30)), false, 30, 30),
+            (Some(seconds(3)), true, 3, 3),
+            (Some(seconds(1)), true, 1, 2),
+            (Some(seconds(900)), true, 5, 10),
+            (Some(Duration::ZERO), true, 1, 2),
+        ] {
+            let config = place.config(timeout, waits).unwrap();
+            let bounds = (config.unreached_timeout, config.request_timeout);
+            assert_eq!(bounds, (Some(seconds(unreached)), seconds(request)), "{timeout:?}, {waits}");
+        }
+    }
+
+    /// Goal: help that cannot be written is not passed over in silence.
+    #[test]
+    fn help_that_cannot_be_written_is_said_on_standard_error() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(std::io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        #[derive(Clone, Default)]
+        struct Notes(Arc<Mutex<Vec<u8>>>);
+        impl Write for Notes {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().write(bytes)
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        for json in [false, true] {
+            let notes = Notes::default();
+            let mut output = Output::new(Full, notes.clone(), json);
+            let outcome = print_help(Arguments::command(), &["enqueue".to_owned()], &mut output);
+            assert_eq!(ended(outcome, &mut output), ExitCode::FAILURE);
+            let notes = String::from_utf8(notes.0.lock().unwrap().clone()).unwrap();
+            assert!(notes.starts_with("error: cannot write the result"), "{notes}");
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// A look that takes longer is worth less than the next one at another node.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// A look has so much time also where less patience is asked for.
+const LOOK_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 /// Before this, a progress bar would only flicker.
 const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 /// Between lines where there is no terminal.
@@ -93,8 +95,9 @@ impl Follower {
     }
 
     async fn go<T: Transport>(&mut self, runner: &mut Runner<T>) -> Result<Survey, Failure> {
+        let look_timeout = self.patience.clamp(LOOK_TIMEOUT_MIN, LOOK_TIMEOUT);
         loop {
-            match Survey::take(runner, Some(LOOK_TIMEOUT)).await {
+            match Survey::take(runner, Some(look_timeout)).await {
                 // A former leader of the root may not know of the change yet.
                 Ok(survey) if survey.view.roster.version < self.version => {}
                 Ok(survey) if self.goal.is_reached(&survey) => return Ok(survey),

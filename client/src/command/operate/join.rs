@@ -5,7 +5,7 @@
 
 use super::super::parse;
 use super::super::runner::unexpected;
-use super::super::text::clean;
+use super::super::text::{clean, duration};
 use super::super::{Exit, Failure, Runner, Transport};
 use super::change::{CourseArguments, Told, Wish};
 use super::not_yet;
@@ -71,7 +71,7 @@ pub struct NewcomerArguments {
 impl AddArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let survey = Survey::take(runner, None).await?;
-        let newcomer = Newcomer::meet(runner, &survey, self.address).await?;
+        let newcomer = Newcomer::meet(runner, &survey, self.address, self.course.patience()).await?;
         let wish = newcomer.addition(&self.newcomer);
         newcomer.admit(runner, wish, &self.newcomer, &self.course).await
     }
@@ -81,7 +81,7 @@ impl ReplaceArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let survey = Survey::take(runner, None).await?;
         let old = survey.find(&self.node)?;
-        let newcomer = Newcomer::meet(runner, &survey, self.address).await?;
+        let newcomer = Newcomer::meet(runner, &survey, self.address, self.course.patience()).await?;
         // The new node may have the old one's name; then that is its own, once it is a member.
         let wish = match old.node == newcomer.identity.node {
             true => newcomer.addition(&self.newcomer),
@@ -96,12 +96,19 @@ struct Newcomer {
     address: String,
     identity: Identity,
     cluster: ClusterId,
+    /// How long it may take until the node answers or serves.
+    patience: Duration,
 }
 
 impl Newcomer {
     /// Asks who is at an address. A node of another cluster is none.
-    async fn meet<T: Transport>(runner: &Runner<T>, survey: &Survey, address: String) -> Result<Newcomer, Failure> {
-        let deadline = Instant::now() + IDENTIFY_PATIENCE;
+    async fn meet<T: Transport>(
+        runner: &Runner<T>,
+        survey: &Survey,
+        address: String,
+        patience: Duration,
+    ) -> Result<Newcomer, Failure> {
+        let deadline = Instant::now() + IDENTIFY_PATIENCE.min(patience);
         let identity = loop {
             match identify(runner, &address).await {
                 Ok(identity) => break identity,
@@ -111,7 +118,7 @@ impl Newcomer {
                 Err(error) => return Err(at(&address, error)),
             }
         };
-        let newcomer = Newcomer { address, identity, cluster: survey.view.cluster };
+        let newcomer = Newcomer { address, identity, cluster: survey.view.cluster, patience };
         newcomer.check_cluster(&newcomer.identity)?;
         Ok(newcomer)
     }
@@ -222,7 +229,7 @@ impl Newcomer {
                 None => Err(unexpected("change")),
             };
         };
-        let deadline = Instant::now() + IDENTIFY_PATIENCE;
+        let deadline = Instant::now() + IDENTIFY_PATIENCE.min(self.patience);
         loop {
             let refused = match ask(runner, &self.address, Request::Join(membership.clone())).await {
                 Ok(_) => return Ok(()),
@@ -251,7 +258,8 @@ impl Newcomer {
     }
 
     async fn wait_until_serving<T: Transport>(&self, runner: &Runner<T>) -> Result<(), Failure> {
-        let deadline = Instant::now() + SERVING_PATIENCE;
+        let patience = SERVING_PATIENCE.min(self.patience);
+        let deadline = Instant::now() + patience;
         loop {
             let seen = match identify(runner, &self.address).await {
                 Ok(identity) => {
@@ -264,9 +272,9 @@ impl Newcomer {
                 Err(error) => error.message,
             };
             if Instant::now() >= deadline {
-                let (address, patience) = (&self.address, SERVING_PATIENCE.as_secs());
+                let (address, patience) = (&self.address, duration(patience.as_millis() as u64));
                 return Err(not_yet(format!(
-                    "{address} is a member, and does not serve within {patience}s: {seen}. The same command looks on"
+                    "{address} is a member, and does not serve within {patience}: {seen}. The same command looks on"
                 )));
             }
             tokio::time::sleep(RETRY_INTERVAL).await;

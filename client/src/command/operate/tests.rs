@@ -12,6 +12,7 @@ use crate::wire::response::{Genesis, Identity, PartitionView};
 use crate::wire::{ClusterId, Error, ErrorCode, NodeId, PartitionId, Request, Response};
 use clap::Parser as _;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 type Answers = Vec<Result<Response, Error>>;
 
@@ -192,6 +193,12 @@ async fn a_change_that_comes_no_further_says_why() {
     let outcome = run("cluster drain n4 --timeout 150ms", answers).await;
     assert_eq!(outcome.exit, Exit::Unavailable);
     assert!(outcome.noted.contains("the root has no leader that can be reached"), "{}", outcome.noted);
+    let (_, timeout) = outcome.calls.last().expect("it looked");
+    assert_eq!(
+        *timeout,
+        Some(Duration::from_secs(2)),
+        "a look takes no longer than is waited for, if it has some time at all"
+    );
 }
 
 #[tokio::test]
@@ -410,6 +417,20 @@ async fn a_node_is_added_told_and_waited_for() {
     let verbs: Vec<&str> = told.asked.iter().map(|(_, request)| request.verb()).collect();
     assert_eq!(verbs, ["identify", "identify", "join", "identify", "join", "identify", "identify"]);
     assert_eq!(told.asked[4].1, Request::Join(Box::new(membership())));
+}
+
+/// Goal: a node that does not answer is waited for no longer than is asked for. Method: the questions are counted.
+#[tokio::test]
+async fn a_silent_node_is_asked_no_longer_than_the_timeout() {
+    for line in ["cluster add h:1 --dry-run --timeout 1ms", "cluster replace n4 h:1 --timeout 1ms"] {
+        let told = run_all(line, look(&settled(4))).await;
+        assert_eq!(told.outcome.exit, Exit::Unavailable, "{line}");
+        assert!((1..=2).contains(&told.asked.len()), "{line}: {} times", told.asked.len());
+    }
+    let joins = vec![identity(5, None, false), added(false).remove(0), Ok(Response::Done)];
+    let told = run_all("cluster add h:1 --timeout 1ms", [look(&settled(4)), joins].concat()).await;
+    assert!(told.outcome.noted.contains("h:1 is a member, and does not serve within 1ms"), "{}", told.outcome.noted);
+    assert!(told.asked.len() <= 4, "{:?}", told.asked);
 }
 
 #[tokio::test]
