@@ -15,7 +15,8 @@ use crate::command::words::{Word, split};
 use crate::command::{Command, Exit, Failure, Input, Output, Place, Runner, ShownIds, Transport, refuse_usage};
 use crate::wire::{Request, Response};
 use anyhow::Context as _;
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -46,8 +47,21 @@ const HELP_TEMPLATE: &str = "\
 {subcommands}
 
   help VERB explains one of them; quit or Ctrl-D ends.
-  In data, - reads standard input and @FILE a file; quotes make them text.
+  In data, - reads the rest of standard input and @FILE a file; quotes make them text.
   4 characters or more of an id stand for it if no other has them, 6 where its task is changed.";
+
+/// The verbs as they are typed here: without the name of the program, which the examples of their help begin with elsewhere.
+pub(crate) fn prompt_command() -> clap::Command {
+    fn without_program(command: clap::Command) -> clap::Command {
+        let examples = command.get_after_help().map(|help| help.to_string().replace("\n  norn ", "\n  "));
+        let command = match examples {
+            Some(examples) => command.after_help(examples),
+            None => command,
+        };
+        command.mut_subcommands(without_program)
+    }
+    without_program(CommandLine::command())
+}
 
 /// How a REPL is to behave.
 #[derive(Debug, Clone, Default)]
@@ -191,7 +205,8 @@ async fn obey<T: Transport>(runner: &mut Runner<T>, line: &str) -> Step {
         return Step::Quit;
     }
     runner.literals = words.iter().filter(|word| word.literal).map(|word| word.text.clone()).collect();
-    match CommandLine::try_parse_from(words.iter().map(|word| &word.text)) {
+    let texts = || words.iter().map(|word| &word.text);
+    match CommandLine::try_parse_from(texts()) {
         Ok(command) => {
             let json_before = runner.output.set_json(command.json || runner.output.json());
             run_verb(runner, command.verb).await;
@@ -201,6 +216,8 @@ async fn obey<T: Transport>(runner: &mut Runner<T>, line: &str) -> Step {
         Err(error) => {
             let wants_json = words.iter().any(|word| word.text == "--json" && !word.literal);
             let json_before = runner.output.set_json(wants_json || runner.output.json());
+            let help = (error.kind() == ErrorKind::DisplayHelp).then(|| prompt_command().try_get_matches_from(texts()));
+            let error = help.and_then(Result::err).unwrap_or(error);
             let outcome = refuse_usage(&error, &mut runner.output);
             runner.conclude(outcome);
             runner.output.set_json(json_before);

@@ -3,9 +3,9 @@
 use super::error::{Exit, Failure};
 use super::output::Output;
 use super::{Runner, Transport};
+use clap::Args;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory as _};
 use serde::Serialize;
 
 /// Shows the verbs, or one of them.
@@ -22,8 +22,7 @@ struct HelpLine {
 }
 
 pub(super) fn run<T: Transport>(arguments: &HelpArguments, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-    let command = crate::repl::CommandLine::command();
-    print_help(command, &arguments.verb, &mut runner.output)
+    print_help(crate::repl::prompt_command(), &arguments.verb, &mut runner.output)
 }
 
 /// Prints a command's help, or that of one of its verbs.

@@ -109,6 +109,14 @@ async fn one_command_may_ask_for_json_itself() {
     assert_eq!(printed, "{\"count\":1}\n[]\n2\n");
 }
 
+/// Goal: the examples of a verb are as they are typed at the prompt, whichever way its help is asked for.
+#[tokio::test]
+async fn examples_begin_with_the_verb() {
+    let (printed, _, _) = transcript("count --help\nhelp queue set\nqueue set --help", false, []).await;
+    assert!(printed.contains("\n  count mail") && printed.contains("\n  queue set mail"), "{printed}");
+    assert!(!printed.contains("norn "), "{printed}");
+}
+
 #[tokio::test]
 async fn a_dash_takes_the_rest_of_the_pipe() {
     let answers = [Ok(Response::Acked(vec![Ok(acked(1))]))];

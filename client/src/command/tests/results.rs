@@ -270,7 +270,8 @@ async fn help_knows_every_verb() {
     let help = run("help enqueue", []).await.printed;
     assert!(help.contains("--max-attempts") && help.contains("\nUsage: enqueue "), "{help}");
     assert!(run("enqueue --help", []).await.printed.contains("--max-attempts"));
-    assert!(run("help session open", []).await.printed.contains("--ttl"));
+    assert!(help.contains("\n  enqueue mail hello --priority 5") && !help.contains("  norn "), "as typed here: {help}");
+    assert!(run("help session open", []).await.printed.contains("\n  session open --ttl"));
     assert_eq!(run("help session dance", []).await.exit, Exit::Usage);
     assert_eq!(run("help dance", []).await.exit, Exit::Usage);
     assert!(run("help --json", []).await.printed.starts_with("{\"help\":\""));
