@@ -6,7 +6,7 @@ use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
 use super::several::{Change, SeveralArguments};
-use super::{Call, Finish, Runner, Transport, children, group, json, text};
+use super::{Call, Finish, Runner, Transport, children, group, json, tasks, text};
 use crate::wire::limits::{
     CLAIM_TASKS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, WAIT_MS_MAX,
 };
@@ -296,15 +296,22 @@ impl FailArguments {
         let token = parse::token(&self.token)?;
         let id = runner.resolve_target(&self.id).await?;
         let (retry_in_ms, retry_open) = (self.retry_in.unwrap_or(0), self.retry_in.is_none());
-        let remark = match (self.invalid, self.retry_in) {
-            (true, _) => "it is dead".to_owned(),
-            (false, None) => "it can be claimed again when its queue says so, if any attempt is left".to_owned(),
-            (false, Some(0)) => "it can be claimed again, if any attempt is left".to_owned(),
-            (false, Some(ms)) => format!("it can be claimed again in {}, if any attempt is left", text::duration(ms)),
-        };
         let (reason, invalid) = (self.reason, self.invalid);
         let request = Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open };
-        give_up(runner, request, "failed", &remark, id, token).await
+        give_up(runner, request).await?;
+        // The answer does not say whether that was the last attempt.
+        let ended = match runner.output.json() || invalid {
+            true => None,
+            false => tasks::seen_ended(runner, id).await,
+        };
+        let remark = match (ended, self.retry_in) {
+            _ if invalid => "it is dead".to_owned(),
+            (Some(state), _) => format!("it is {state}"),
+            (None, None) => "it can be claimed again when its queue says so, if any attempt is left".to_owned(),
+            (None, Some(0)) => "it can be claimed again, if any attempt is left".to_owned(),
+            (None, Some(ms)) => format!("it can be claimed again in {}, if any attempt is left", text::duration(ms)),
+        };
+        print_given_up(runner, "failed", &remark, id, token)
     }
 }
 
@@ -334,22 +341,26 @@ impl ReleaseArguments {
         };
         let token = parse::token(token)?;
         let id = runner.resolve_target(id).await?;
-        give_up(runner, Request::Release { id, token }, "released", "it can be claimed again", id, token).await
+        give_up(runner, Request::Release { id, token }).await?;
+        print_given_up(runner, "released", "it can be claimed again", id, token)
     }
 }
 
-async fn give_up<T: Transport>(
+async fn give_up<T: Transport>(runner: &Runner<T>, request: Request) -> Result<(), Failure> {
+    let verb = request.verb();
+    match runner.request(request).await? {
+        Response::Done => Ok(()),
+        _ => Err(unexpected(verb)),
+    }
+}
+
+fn print_given_up<T: Transport>(
     runner: &mut Runner<T>,
-    request: Request,
     done: &str,
     remark: &str,
     id: TaskId,
     token: Token,
 ) -> Result<Exit, Failure> {
-    let verb = request.verb();
-    let Response::Done = runner.request(request).await? else {
-        return Err(unexpected(verb));
-    };
     if runner.output.json() {
         runner.output.object(&json::held(id, token, None))?;
     } else {

@@ -224,9 +224,9 @@ async fn verbs_of_a_worker_carry_the_token() {
         let (reason, retry_in_ms, retry_open) = (reason.into(), retry_in.unwrap_or(0), retry_in.is_none());
         Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open }
     };
-    assert_eq!(request(&at("fail", ""), Response::Done).await, fail("", None, false));
-    assert_eq!(request(&at("fail", "--retry-in 0s"), Response::Done).await, fail("", Some(0), false));
-    let line = at("fail", "--reason 'no luck' --retry-in 5m");
+    assert_eq!(request(&at("fail", "--json"), Response::Done).await, fail("", None, false));
+    assert_eq!(request(&at("fail", "--retry-in 0s --json"), Response::Done).await, fail("", Some(0), false));
+    let line = at("fail", "--reason 'no luck' --retry-in 5m --json");
     assert_eq!(request(&line, Response::Done).await, fail("no luck", Some(300_000), false));
     assert_eq!(request(&at("fail", "--invalid"), Response::Done).await, fail("", None, true));
 }

@@ -171,6 +171,9 @@ async fn people_read_short_confirmations() {
     assert_eq!(renewed, named("renewed ID1 7.42, lease 9.8s, ends in 9.8s\n"));
     let failed = printed(&named("fail ID1 7.42 --retry-in 5m"), Response::Done).await;
     assert_eq!(failed, named("failed ID1 7.42; it can be claimed again in 5m, if any attempt is left\n"));
+    let dead = Ok(Response::Task(Box::new(bare_task(1, State::Dead))));
+    let failed = run(&named("fail ID1 7.42"), [Ok(Response::Done), dead]).await.printed;
+    assert_eq!(failed, named("failed ID1 7.42; it is dead\n"), "it was the last attempt");
     let claimed = printed("claim mail", Response::Claimed { tasks: vec![granted()], unavailable: 0 }).await;
     let expected = named(
         "claimed ID1 from mail\n  token     7.42\n  lease     30s, ends in 30s\n  attempt   2\n  priority  5\n  \
