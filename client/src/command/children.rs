@@ -8,18 +8,69 @@ use crate::wire::limits::CHILDREN_BYTES_MAX;
 use crate::wire::{QueueName, Spec, TaskId};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// Room for what a file says besides its tasks' data, and for the encoding of that.
 pub(super) const FILE_BYTES_MAX: usize = 4 * CHILDREN_BYTES_MAX;
 
 /// One task or several.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum File {
-    Several(Vec<serde_json::Value>),
-    One(serde_json::Value),
+struct File(Vec<Child>);
+
+impl<'de> Deserialize<'de> for File {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FileVisitor)
+    }
+}
+
+struct FileVisitor;
+
+impl<'de> Visitor<'de> for FileVisitor {
+    type Value = File;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a task or a list of tasks")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<File, A::Error> {
+        Ok(File(vec![Child::deserialize(MapAccessDeserializer::new(map))?]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<File, A::Error> {
+        let mut children = Vec::new();
+        let wrong = |place: usize, error| A::Error::custom(format!("task {place}: {error}"));
+        while let Some(child) = list.next_element().map_err(|error| wrong(children.len() + 1, error))? {
+            children.push(child);
+        }
+        Ok(File(children))
+    }
+}
+
+/// A name has one value: a name that is given twice is a slip, of which one value would be lost.
+pub(super) fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct Headers;
+    impl<'de> Visitor<'de> for Headers {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("names with a text each")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut headers = BTreeMap::new();
+            while let Some((name, value)) = map.next_entry::<String, String>()? {
+                if headers.contains_key(&name) {
+                    return Err(A::Error::custom(format!("header {name:?} is given twice; a name has one value")));
+                }
+                headers.insert(name, value);
+            }
+            Ok(headers)
+        }
+    }
+    deserializer.deserialize_map(Headers)
 }
 
 /// The fields are those of `enqueue`, and are named as `get --json` names them.
@@ -36,7 +87,7 @@ pub(super) struct Child {
     at: Option<String>,
     #[serde(default, alias = "attempts_max")]
     max_attempts: u32,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "headers")]
     headers: BTreeMap<String, String>,
     id: Option<String>,
     #[serde(default)]
@@ -58,16 +109,11 @@ struct JoinFields {
 /// The tasks of a file.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Draft>, Failure> {
     let wrong = |error: serde_json::Error| Failure::invalid(format!("--then is no list of tasks in JSON: {error}"));
-    let values = match serde_json::from_slice(bytes).map_err(wrong)? {
-        File::Several(values) => values,
-        File::One(value) => vec![value],
+    let File(children) = serde_json::from_slice(bytes).map_err(wrong)?;
+    let read = |(place, child)| {
+        draft(child).map_err(|error| Failure::invalid(format!("task {} of --then: {error}", place + 1)))
     };
-    let read = |(place, value)| {
-        let wrong = |error: String| Failure::invalid(format!("task {} of --then: {error}", place + 1));
-        let child = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-        draft(child).map_err(wrong)
-    };
-    let drafts = values.into_iter().enumerate().map(read).collect::<Result<Vec<Draft>, Failure>>()?;
+    let drafts = children.into_iter().enumerate().map(read).collect::<Result<Vec<Draft>, Failure>>()?;
     check_numbers(&drafts)?;
     Ok(drafts)
 }
@@ -183,6 +229,9 @@ mod tests {
         for (text, what) in [
             ("[{\"queue\": \"a\"}, {\"queue\": \"b\", \"dely\": \"1s\"}]", "task 2"),
             ("{\"data\": \"x\"}", "queue"),
+            ("[{\"queue\": \"a\"}, {\"queue\": \"b\", \"queue\": \"c\"}]", "task 2: duplicate field `queue`"),
+            ("[{\"queue\": \"b\", \"headers\": {\"h\": \"1\", \"h\": \"2\"}}]", "task 1: header \"h\" is given twice"),
+            ("7", "a task or a list of tasks"),
             ("{\"queue\": \"a\", \"data\": \"%\", \"data_encoding\": \"base64\"}", "base64"),
             ("nonsense", "JSON"),
         ] {

@@ -6,6 +6,7 @@ use super::text;
 use super::{Call, Exit, Failure, Runner, Transport, examples};
 use crate::session::{Draft, SESSIONS_QUEUE};
 use crate::wire::error::ErrorCode;
+use crate::wire::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
 use crate::wire::{Acks, Claim, ClaimId, Completion, Error, QueueName, Request, Response, TaskId, Token};
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -71,6 +72,10 @@ impl SessionVerb {
 
 impl SessionOpenArguments {
     async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        if !(LEASE_MS_MIN..=LEASE_MS_MAX).contains(&self.ttl) {
+            let [low, high, ttl] = [LEASE_MS_MIN, LEASE_MS_MAX, self.ttl].map(text::duration);
+            return Err(Failure::invalid(format!("a session lasts {low} to {high} without a renewal, not {ttl}")));
+        }
         let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
         let claim = Claim {
             claim: ClaimId(0),

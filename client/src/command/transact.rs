@@ -10,7 +10,7 @@ use crate::wire::limits::TRANSACTION_BYTES_MAX;
 use crate::wire::transaction::{Delete, Depend, Expected, Refusal};
 use crate::wire::{Error, ErrorCode, Response, Retry, TaskId, TaskVersion};
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// Room for what a file says besides its tasks' data, and for the encoding of that.
@@ -67,6 +67,7 @@ struct ChangeFields {
     token: Option<String>,
     data: Option<String>,
     data_encoding: Option<String>,
+    #[serde(default, deserialize_with = "headers")]
     headers: Option<BTreeMap<String, String>>,
     priority: Option<i32>,
     delay: Option<String>,
@@ -75,6 +76,13 @@ struct ChangeFields {
     max_attempts: Option<u32>,
     #[serde(default)]
     release: bool,
+}
+
+fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    /// Headers that are there.
+    #[derive(Deserialize)]
+    struct Headers(#[serde(deserialize_with = "children::headers")] BTreeMap<String, String>);
+    Ok(Option::<Headers>::deserialize(deserializer)?.map(|headers| headers.0))
 }
 
 /// Ids in a file are whole: what a beginning means may change.
@@ -282,6 +290,11 @@ mod tests {
             (r#"{"adds": [], "removes": []}"#.to_owned(), "removes"),
             (r#"{"adds": [{"queue": "a"}, {"queue": "a b"}]}"#.to_owned(), "adds, number 2"),
             (r#"{"deletes": [{"id": "x"}]}"#.to_owned(), "deletes, number 1"),
+            (r#"{"adds": [{"queue": "a", "headers": {"h": "1", "h": "2"}}]}"#.to_owned(), "\"h\" is given twice"),
+            (
+                format!(r#"{{"changes": [{{"id": "{ID}", "headers": {{"h": "1", "h": "1"}}}}]}}"#),
+                "\"h\" is given twice",
+            ),
             (format!(r#"{{"changes": [{{"id": "{ID}", "version": "z"}}]}}"#), "16 hexadecimal digits"),
             (
                 format!(r#"{{"depends": [{{"id": "{ID}", "version": "00000000000000ff", "token": "1.1"}}]}}"#),

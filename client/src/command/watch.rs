@@ -7,7 +7,7 @@ use super::{Runner, Transport, json, parse, tasks, text};
 use crate::session::{WatchNews, WatchState};
 use crate::wire::limits::WATCH_KEPT_MS;
 use crate::wire::watch::{Subject, WatchEvent};
-use crate::wire::{ErrorCode, Response, State, TaskId};
+use crate::wire::{Error, ErrorCode, Response, State, TaskId};
 use clap::Args;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -98,10 +98,12 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, mut state: WatchState, mut 
         return Ok(());
     }
     ask(runner, &mut state, 0).await?;
+    let is_over = match end.group {
+        Some(group) => is_over(runner, group).await?,
+        None => false,
+    };
     began(&mut runner.output)?;
-    if let Some(group) = end.group
-        && is_over(runner, group).await?
-    {
+    if is_over {
         return runner.output.note("the join of the group has ended already");
     }
     let mut failing = false;
@@ -143,6 +145,7 @@ async fn ask<T: Transport>(runner: &Runner<T>, state: &mut WatchState, wait_ms: 
 /// Whether the join of a group has ended. It may not be there yet.
 async fn is_over<T: Transport>(runner: &mut Runner<T>, group: TaskId) -> Result<bool, Failure> {
     match tasks::get(runner, group, None).await {
+        Ok(task) if task.group.is_none() => Err(Error::invalid("the task is no join of a group").about(group).into()),
         Ok(task) => Ok(has_ended(task.state)),
         Err(failure) if failure.error().is_some_and(|error| error.code == ErrorCode::NotFound) => Ok(false),
         Err(failure) => Err(failure),

@@ -140,9 +140,12 @@ async fn a_session_is_a_task_that_its_worker_holds() {
     let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0 };
     let outcome = run("session open", [Ok(Response::Acked(vec![Ok(acked(1))])), Ok(nothing)]).await;
     assert_eq!(outcome.exit, Exit::Unavailable, "{}", outcome.noted);
-    let outcome = run("session open --ttl 0s", []).await;
-    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 0), "{}", outcome.noted);
-    assert!(outcome.noted.contains("a lease of 0 ms"), "nothing is left behind by what cannot be claimed");
+    for ttl in ["1ms", "61m"] {
+        let outcome = run(&format!("session open --ttl {ttl}"), []).await;
+        let calls = outcome.calls.len();
+        assert_eq!((outcome.exit, calls), (Exit::Refused, 0), "nothing is left behind by what cannot be claimed");
+        assert!(outcome.noted.contains("a session lasts 100ms to 1h without a renewal, not "), "{}", outcome.noted);
+    }
 }
 
 /// Goal: whoever mistakes another task for a session, or has an old token, ends nothing.

@@ -1,6 +1,7 @@
 //! `watch`.
 
 use super::*;
+use crate::wire::group::GroupView;
 use crate::wire::watch::WatchPlace;
 use crate::wire::{Subject, WatchCursor, WatchEvent, Watched};
 
@@ -57,15 +58,31 @@ async fn each_event_is_a_line_and_each_call_goes_on_behind_the_last() {
 
 #[tokio::test]
 async fn a_group_is_watched_until_its_join_has_ended() {
-    let open = Ok(Response::Task(Box::new(bare_task(9, State::Waiting))));
+    let join = |state| {
+        let group = Some(GroupView { total: Some(1), ended: 0, failed: 0 });
+        Ok(Response::Task(Box::new(TaskView { group, ..bare_task(9, state) })))
+    };
+    let open = join(State::Waiting);
     let answers = [watched(1, Vec::new()), open, watched(2, vec![event(1, State::Done), event(9, State::Done)])];
     let outcome = run(&format!("watch --group {}", id(9)), answers).await;
     assert_eq!((outcome.exit, outcome.calls.len(), outcome.printed.lines().count()), (Exit::Done, 3, 2));
     assert!(matches!(&requests(&outcome)[0], Request::Watch { subject: Subject::Group(group), .. } if *group == id(9)));
-    let ended = Ok(Response::Task(Box::new(bare_task(9, State::Done))));
-    let outcome = run(&format!("watch --group {}", id(9)), [watched(1, Vec::new()), ended]).await;
+    let outcome = run(&format!("watch --group {}", id(9)), [watched(1, Vec::new()), join(State::Done)]).await;
     assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 2));
     assert!(outcome.noted.contains("ended already"), "{}", outcome.noted);
+}
+
+/// Goal: a watch of a task that is no join is refused, as it would show nothing for ever; a join may be enqueued later.
+#[tokio::test]
+async fn only_a_join_is_watched_as_a_group() {
+    let line = format!("watch --group {} --timeout 1ms", id(9));
+    let other = Ok(Response::Task(Box::new(bare_task(9, State::Ready))));
+    let outcome = run(&line, [watched(1, Vec::new()), other]).await;
+    assert_eq!((outcome.exit, outcome.printed.as_str()), (Exit::Refused, ""));
+    assert!(outcome.noted.contains("the task is no join of a group"), "{}", outcome.noted);
+    let absent = Err(Error::new(ErrorCode::NotFound, "no such task"));
+    let outcome = run(&line, [watched(1, Vec::new()), absent]).await;
+    assert!(outcome.noted.contains("watching"), "{}", outcome.noted);
 }
 
 #[tokio::test]
