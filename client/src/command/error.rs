@@ -118,7 +118,9 @@ pub fn advice(error: &Error) -> Option<String> {
     match error.code {
         ErrorCode::Unknown => Some(match error.id {
             Some(id) => format!("it may have taken effect; the same call for {id} is safe to repeat, `get {id}` looks"),
-            None => "it may have taken effect; the same call under the same id is safe to repeat".to_owned(),
+            None => {
+                "it may have taken effect; it is safe to repeat, but new tasks are added again unless their ids are given".to_owned()
+            }
         }),
         // Its message says it.
         _ if error.is_of_no_member() => None,

@@ -51,6 +51,10 @@ async fn an_unknown_outcome_names_the_task() {
     assert_eq!(outcome.printed, "");
     assert!(outcome.noted.starts_with("error: no answer in time\n  it may have taken effect"), "{}", outcome.noted);
     assert!(outcome.noted.contains(&id(1).to_string()));
+    // What has no id of its own is not said to have one.
+    let outcome = fails("schedule remove backup", Error::new(ErrorCode::Unknown, "no answer in time")).await;
+    assert!(outcome.noted.contains("it is safe to repeat"), "{}", outcome.noted);
+    assert!(!outcome.noted.contains("same id"), "{}", outcome.noted);
 }
 
 #[tokio::test]

@@ -119,13 +119,14 @@ impl Node {
             _ => None,
         };
         let error = if let Some(id) = of_partition {
-            let none = "the task's partition has no leader that answers; nothing was stored, try again";
+            let none = "the task's partition has no leader that answers";
             let message = "the leader of the task's partition did not answer in time; repeat the call with the same id";
             let error =
                 if state.parts.is_empty() { Error::unavailable(none) } else { Error::new(ErrorCode::Unknown, message) };
             error.about(id)
         } else if state.parts.is_empty() || is_read {
-            Error::unavailable("the root of the cluster has no leader that answers; nothing was changed, try again")
+            // The client may have asked another node before, so that nothing is said of what was changed.
+            Error::unavailable("the root of the cluster has no leader that answers")
         } else {
             let message =
                 "the leader of the cluster's root did not answer in time; ask what is now, or repeat the call";
@@ -205,7 +206,10 @@ impl Node {
         match root.admit(&wish, &self.seen(root, !is_dead)) {
             Ok(Admission::Change(operation)) => Ok(Some(operation)),
             Ok(Admission::Already(_)) => Ok(None),
-            Err(refusal) => Err(Error::new(ErrorCode::Conflict, refusal.to_string())),
+            Err(refusal) => {
+                let name = |number| root.members().get(&number).map(|member| member.name.clone());
+                Err(Error::new(ErrorCode::Conflict, refusal.text(name)))
+            }
         }
     }
 

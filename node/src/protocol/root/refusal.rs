@@ -2,23 +2,24 @@
 
 use crate::limits::{MEMBERS_MAX, NODES_MAX, POLICIES_MAX, REPLICAS_MAX, WEIGHT_MAX};
 use norn_client::wire::{ClusterId, NodeId, PartitionId, SESSIONS_QUEUE};
-use std::fmt;
 
 /// All that stands against a request. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(pub Vec<Reason>);
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, reason) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "\n" };
-            write!(out, "{separator}{reason}")?;
-        }
-        Ok(())
+impl Refusal {
+    /// One reason a line, for people: they know members by name.
+    pub fn text(&self, name: impl Fn(u16) -> Option<String>) -> String {
+        let named = |reason: &Reason| {
+            let text = reason.to_string();
+            match reason.number().and_then(|number| Some((number, name(number)?))) {
+                Some((number, name)) => text.replace(&format!("member {number}"), &name),
+                None => text,
+            }
+        };
+        self.0.iter().map(named).collect::<Vec<_>>().join("\n")
     }
 }
-
-impl std::error::Error for Refusal {}
 
 /// One thing that stands against a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +79,9 @@ pub enum Reason {
     /// A setting out of bounds.
     #[error("{what} is {low} to {high}, not {value}")]
     Setting { what: &'static str, value: u64, low: u64, high: u64 },
+    /// The same of a duration.
+    #[error("{what} is {} to {}, not {}", duration(*low_ms), duration(*high_ms), duration(*value_ms))]
+    Duration { what: &'static str, value_ms: u64, low_ms: u64, high_ms: u64 },
     /// Too many queues with policies.
     #[error("something is set for {POLICIES_MAX} queues already: set back what is not needed any more")]
     Policies,
@@ -137,4 +141,51 @@ pub enum Reason {
     /// More replicas than members.
     #[error("{replicas} replicas need as many members that can hold them, and there are {members}: add members first")]
     MoreThanMembers { replicas: u32, members: usize },
+}
+
+impl Reason {
+    /// The member that it speaks of by its number alone.
+    fn number(&self) -> Option<u16> {
+        match self {
+            Reason::AddressTaken { number, .. }
+            | Reason::Cloned { number, .. }
+            | Reason::Moved { number, .. }
+            | Reason::TooFew { number, .. }
+            | Reason::StillHolds { number, .. }
+            | Reason::MayHold { number, .. }
+            | Reason::Alive { number }
+            | Reason::Votes { number }
+            | Reason::LastVoter { number }
+            | Reason::Majority { number, .. }
+            | Reason::Leaves { number } => Some(*number),
+            Reason::OtherCluster { .. }
+            | Reason::NameTaken { .. }
+            | Reason::IdentityTaken { .. }
+            | Reason::WasMember { .. }
+            | Reason::Unknown { .. }
+            | Reason::Gone { .. }
+            | Reason::Name { .. }
+            | Reason::Zone { .. }
+            | Reason::Address { .. }
+            | Reason::TooLong { .. }
+            | Reason::Weight { .. }
+            | Reason::Setting { .. }
+            | Reason::Duration { .. }
+            | Reason::Policies
+            | Reason::OwnLetters
+            | Reason::SessionLetters
+            | Reason::Full { .. }
+            | Reason::NumbersUsedUp
+            | Reason::Replicas { .. }
+            | Reason::NoPartition { .. }
+            | Reason::MoreThanMembers { .. } => None,
+        }
+    }
+}
+
+/// In the longest unit that says it exactly.
+fn duration(ms: u64) -> String {
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
+    let unit = units.into_iter().find(|(length_ms, _)| ms > 0 && ms.is_multiple_of(*length_ms));
+    unit.map_or_else(|| format!("{ms}ms"), |(length_ms, unit)| format!("{}{unit}", ms / length_ms))
 }

@@ -59,7 +59,7 @@ fn a_refusal_names_all_that_is_wrong() {
         Candidate { cluster: Some(ClusterId(1)), name: "n0".into(), address: "n1:1".into(), weight: 0, ..candidate(7) };
     let refusal = root.admit(&Request::Add(wrong), &seen(&root, &[])).expect_err("it is refused");
     assert_eq!(refusal.0.len(), 4);
-    assert_eq!(refusal.to_string().lines().count(), 4, "{refusal}");
+    assert_eq!(refusal.text(|_| None).lines().count(), 4, "{refusal:?}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn as_many_members_stay_as_replicas_are_wanted() {
     assert_eq!(refused(&root, &Request::Drain { number: 1 }, &seen(&root, &[])), too_few);
     assert_eq!(refused(&root, &Request::Remove { number: 1 }, &seen(&root, &[1])), too_few);
     let refusal = root.admit(&Request::Remove { number: 1 }, &seen(&root, &[])).expect_err("it is refused");
-    assert!(refusal.0.contains(&too_few) && refusal.0.len() == 3, "{refusal}");
+    assert!(refusal.0.contains(&too_few) && refusal.0.len() == 3, "{refusal:?}");
 }
 
 #[test]
@@ -282,5 +282,23 @@ fn weights_zones_addresses_and_settings_are_set() {
     let unknown = Request::SetZone { number: 9, zone: String::new() };
     assert_eq!(refused(&root, &unknown, &known), Reason::Unknown { number: 9 });
     let hasty = Request::SetSettings(Settings { heal_after_ms: Some(5), ..settings });
-    assert!(matches!(refused(&root, &hasty, &known), Reason::Setting { what: "heal_after_ms", value: 5, .. }));
+    let hasty = refused(&root, &hasty, &known).to_string();
+    assert!(hasty.starts_with("heal-after is ") && hasty.ends_with(", not 5ms"), "as it is typed: {hasty}");
+    let moves = Request::SetSettings(Settings { moves_at_once: 0, ..settings });
+    assert!(refused(&root, &moves, &known).to_string().starts_with("moves is 1 to "));
+}
+
+/// Goal: a refusal speaks of members by their names, and of their numbers only where it has no name.
+#[test]
+fn a_refusal_names_the_members() {
+    let refusal = Refusal(vec![
+        Reason::StillHolds { number: 1, partitions: 2 },
+        Reason::TooFew { number: 1, left: 2, replicas: 3 },
+        Reason::Alive { number: 12 },
+        Reason::Unknown { number: 1 },
+    ]);
+    let text = refusal.text(|number| (number == 1).then(|| "n2".to_owned()));
+    let begins =
+        ["n2 is alive and holds 2 partitions", "without n2 2 members", "member 12 is alive", "there is no member 1"];
+    assert!(text.lines().zip(begins).all(|(line, begin)| line.starts_with(begin)), "{text}");
 }
