@@ -7,16 +7,17 @@ use super::progress::Watched;
 use super::{Global, say};
 use clap::Subcommand;
 use content::Content;
-use norn_client::wire::TaskId;
+use norn_client::wire::{Error, ErrorCode, TaskId};
 use norn_node::protocol::record::Kind;
 use norn_node::restore::plan_repair;
 use norn_node::runtime::disk::FileDisk;
 use norn_node::storage::disk::DiskError;
 use norn_node::storage::repair::{Changes, Lost, Plan, Step, keep};
 use norn_node::storage::verify::{Entry, Problem, Verified, inspect, verify};
-use norn_node::storage::{Loss, Owner};
+use norn_node::storage::{Loss, MAGIC_BYTES, Owner, belongs_to_log};
 use serde_json::{Value, json};
-use std::io::{BufWriter, Write};
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -72,14 +73,36 @@ pub fn run(command: Command, global: &Global) -> Outcome {
     }
 }
 
-/// Takes the directory as a node does, so that none runs on it meanwhile. One that is not there is not created. A bar shows
-/// how much of it was read, where all is read so many times.
+/// Takes the directory as a node does, so that none runs on it meanwhile. One that is not there is not created, and one that has no
+/// log is left as it is. A bar shows how much of it was read, where all is read so many times.
 fn open(directory: &Path, times: u64) -> Result<Watched<FileDisk>, Failure> {
     if !directory.is_dir() {
         return Err(Failure::usage(format!("{} is no directory", directory.display())));
     }
+    if !has_log(directory)? {
+        let directory = directory.display();
+        return Err(Failure::usage(format!("{directory} is no data directory of a node: no file of a log is in it")));
+    }
     let disk = FileDisk::open(directory).map_err(|error| Failure::refused(error.to_string()))?;
     Watched::new(disk, times).map_err(|error| Failure::refused(error.to_string()))
+}
+
+/// Whether some file is part of a node's log. Files of other programs may have names that end alike.
+fn has_log(directory: &Path) -> std::io::Result<bool> {
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if !entry.file_type()?.is_file() {
+            continue;
+        }
+        let mut first = Vec::new();
+        // A file that cannot be read has its name all the same.
+        let _ = File::open(entry.path()).and_then(|file| file.take(MAGIC_BYTES).read_to_end(&mut first));
+        if belongs_to_log(&name, &first) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Why an inspection ends early.
@@ -105,10 +128,18 @@ struct Detail {
 fn run_inspect(directory: &Path, detail: Detail) -> Outcome {
     let disk = open(directory, 1)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let shown =
-        inspect(&disk, |file, offset, entry| show(&mut out, (file, offset), &entry, detail).map_err(Stop::Output));
+    let mut records = 0;
+    let shown = inspect(&disk, |file, offset, entry| {
+        records += u64::from(show(&mut out, (file, offset), &entry, detail).map_err(Stop::Output)?);
+        Ok(())
+    });
     match shown.and_then(|()| out.flush().map_err(Stop::Output)) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(()) => match detail.task.filter(|_| records == 0) {
+            Some(task) => {
+                Err(Error::new(ErrorCode::NotFound, format!("no record says anything about task {task}")).into())
+            }
+            None => Ok(ExitCode::SUCCESS),
+        },
         // Whoever read our output has had enough; that is no failure of ours.
         Err(Stop::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(Stop::Output(error)) => Err(Failure::refused(format!("cannot write to stdout: {error}"))),
@@ -116,30 +147,35 @@ fn run_inspect(directory: &Path, detail: Detail) -> Outcome {
     }
 }
 
-/// Damage is shown whatever is looked for: what is looked for may have stood there, as it may in an unknown record.
-fn show(out: &mut impl Write, (file, offset): (&str, u64), entry: &Entry, detail: Detail) -> std::io::Result<()> {
+/// Shows an entry; whether it is a record that says what is looked for. Damage is shown whatever is looked for: what is looked for
+/// may have stood there, as it may in an unknown record.
+fn show(out: &mut impl Write, (file, offset): (&str, u64), entry: &Entry, detail: Detail) -> std::io::Result<bool> {
     let mut object = entry_object(file, offset, entry);
     let Detail { full, task, json } = detail;
     if !full {
-        return writeln!(out, "{object}");
+        writeln!(out, "{object}")?;
+        return Ok(true);
     }
     let content = match entry {
         Entry::Record { record: Some(record), .. } => match Content::of(record, task) {
             Some(content) => Some(content),
-            None => return Ok(()),
+            None => return Ok(false),
         },
         Entry::Record { record: None, .. } | Entry::Damage { .. } => None,
     };
+    let says_it = content.is_some();
     if json {
         if let Some(content) = content {
             object["content"] = content.object();
         }
-        return writeln!(out, "{object}");
+        writeln!(out, "{object}")?;
+        return Ok(says_it);
     }
     let lines = content.map_or_else(Vec::new, |content| content.lines());
     let (first, items) = lines.split_first().map_or(("", &[][..]), |(first, items)| (first.as_str(), items));
     writeln!(out, "{}", format!("{} {first}", entry_text(file, offset, entry)).trim_end())?;
-    items.iter().try_for_each(|item| writeln!(out, "{item}"))
+    items.iter().try_for_each(|item| writeln!(out, "{item}"))?;
+    Ok(says_it)
 }
 
 fn kind_text(of: Option<(Owner, Kind)>) -> String {

@@ -59,7 +59,7 @@ pub struct Options {
     /// Any other setting.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
-    /// Prints the effective settings with where each came from, and ends.
+    /// Prints the effective settings with where each came from, and ends; with --json an object for each.
     #[arg(long)]
     print_config: bool,
     /// Ends with the process of this number, which has started this one.
@@ -108,7 +108,8 @@ pub fn run(options: Options, global: Global) -> Outcome {
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let effective = Effective::gather(options.config.as_deref(), environment, flags)?;
     if options.print_config {
-        return say(effective.print().trim_end());
+        let printed = if global.json { effective.print_json() } else { effective.print() };
+        return say(printed.trim_end());
     }
     diagnostics::set_json(effective.text("log_format") == "json");
     init_logging(effective.text("log"), effective.text("log_format"))?;

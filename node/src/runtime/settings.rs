@@ -13,6 +13,7 @@ use crate::storage::{LogConfig, NoSyncPolicy, SyncPolicy};
 use norn_client::wire::ids::ParseError;
 use norn_client::wire::invitation::Invitation;
 use norn_client::wire::{QueueName, Versions};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
@@ -398,6 +399,24 @@ impl Effective {
         out
     }
 
+    /// The same for programs: an object a line.
+    pub fn print_json(&self) -> String {
+        let line = |definition: &Definition| {
+            let (value, source) = &self.values[definition.name];
+            let (shown, limits) = match definition.form {
+                Form::Text => (json!(value), None),
+                Form::Number(low, high) => (json!(value.parse::<u64>().ok()), Some([low, high])),
+            };
+            let Definition { name, default, about, .. } = definition;
+            let source = source.to_string();
+            let object = json!({
+                "name": name, "value": shown, "source": source, "default": default, "limits": limits, "about": about,
+            });
+            format!("{object}\n")
+        };
+        DEFINITIONS.iter().map(line).collect()
+    }
+
     /// Checks everything and finds the certificates.
     pub fn settings(&self) -> Result<Settings, SettingsError> {
         for name in ["data", "certs"] {
@@ -644,6 +663,11 @@ mod tests {
         assert!(printed.contains(&format!("heartbeat_ms = 40  # file {}\n", file.display())), "{printed}");
         let again: toml::Table = printed.parse().unwrap();
         assert_eq!(again.len(), DEFINITIONS.len());
+        let printed = effective.print_json();
+        let lines: Vec<serde_json::Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), DEFINITIONS.len());
+        let resend = lines.iter().find(|line| line["name"] == "resend_ms").unwrap();
+        assert_eq!((&resend["value"], &resend["source"]), (&json!(150), &json!("environment NORN_RESEND_MS")));
     }
 
     #[test]

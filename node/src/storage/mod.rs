@@ -76,5 +76,6 @@ pub use policy::{NoSyncPolicy, SyncPolicy};
 pub use recovery::WITHOUT_A_COPY;
 pub use recovery::{OpenError, Replay, Replayed};
 pub(crate) use segment::name as segment_name;
+pub use segment::{MAGIC_BYTES, belongs_to_log};
 pub use slot::Owner;
 pub use snapshot::SnapshotError;

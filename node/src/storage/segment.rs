@@ -8,6 +8,8 @@ use norn_client::wire::{ClusterId, NodeId};
 pub(crate) const MAGIC: [u8; 8] = *b"NORN-WAL";
 /// First bytes of every snapshot.
 pub(crate) const SNAPSHOT_MAGIC: [u8; 8] = *b"NORN-SNP";
+/// How many they are.
+pub const MAGIC_BYTES: u64 = MAGIC.len() as u64;
 /// Version of the header and of frames, and of records as far as these cannot say themselves what they are: that of nodes of
 /// protocol versions 2 and 3. A later one is not for nodes that are held at a version whose program does not read it.
 pub(crate) const FORMAT_VERSION: u16 = 4;
@@ -48,6 +50,12 @@ pub(crate) fn is_partial(file: &str) -> bool {
 /// Whether a file claims to be part of the log.
 pub(crate) fn is_of_log(file: &str) -> bool {
     file.ends_with(SUFFIX)
+}
+
+/// Whether a file is one of a log, by its name or by its first bytes: either may be wrong.
+pub fn belongs_to_log(file: &str, first: &[u8]) -> bool {
+    let is_named_so = number(file).or(super::snapshot::number(file)).is_some();
+    is_named_so || [MAGIC, SNAPSHOT_MAGIC].iter().any(|magic| first.starts_with(magic))
 }
 
 /// Number of the segment with that file name.

@@ -281,6 +281,36 @@ fn a_directory_that_is_held_is_left_alone() {
     assert!(norn_log("verify", &[], directory.path()).status.success());
 }
 
+/// Goal: a directory that has no log is not said to have a whole one, nor to be damaged, and is left as it is.
+#[test]
+fn a_directory_without_a_log_is_refused() {
+    let directory = TempDir::new().expect("a directory");
+    let place = directory.path();
+    for file in ["server.log", "0000000000000001.txt"] {
+        fs::write(place.join(file), "started").expect("written");
+        for verb in ["inspect", "verify", "repair"] {
+            let output = norn_log(verb, &[], place);
+            assert_eq!(output.status.code(), Some(2), "{verb}");
+            assert!(String::from_utf8_lossy(&output.stdout).contains("no data directory"), "{verb}");
+        }
+    }
+    assert!(!place.join("lock").exists());
+    // One whose files have lost their names is still one.
+    fs::copy(&segments(&fixture())[0], place.join("copy.log")).expect("copied");
+    assert_eq!(norn_log("verify", &[], place).status.code(), Some(1));
+}
+
+/// Goal: a task of which nothing is in a log is told apart from one that is shown.
+#[test]
+fn inspect_of_a_task_that_is_not_there_says_so() {
+    let directory = copy(&fixture());
+    let unknown = TaskId::new(1, 2, 3, 4).to_string();
+    let output = norn_log("inspect", &["--task", &unknown], directory.path());
+    assert_eq!(output.status.code(), Some(1));
+    let shown = objects(&output);
+    assert_eq!((shown.len(), &shown[0]["error"]["code"]), (1, &Value::from("not_found")), "{shown:?}");
+}
+
 /// Writes the fixtures, once for each format.
 #[test]
 #[ignore = "the fixtures are written once and kept"]

@@ -172,9 +172,26 @@ fn settings_show_where_they_come_from() {
     ] {
         assert!(printed.lines().any(|printed| printed == line), "{line}\n{printed}");
     }
+    let printed = succeeds(place, &["start", "--data", "d", "--print-config", "--json"]);
+    let data = printed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).next().unwrap();
+    assert_eq!((&data["name"], &data["value"], &data["source"]), (&"data".into(), &"d".into(), &"flag".into()));
     assert_eq!(fails(place, &["start", "--data", "d"]).0, 2, "certificates are needed");
     assert_eq!(fails(place, &["start", "--set", "nonsense=1"]).0, 2);
     assert_eq!(fails(place, &["start", "--data", "d", "--certs", "c", "--join", "h:1"]).0, 2);
+}
+
+/// Goal: what cannot be written to standard output is said on standard error, whatever the command.
+#[test]
+fn what_cannot_be_written_is_said_on_standard_error() {
+    let directory = TempDir::new().unwrap();
+    let cert = ["cert", "ca", "--dir", "certs"];
+    for arguments in [["help"].as_slice(), &["--version"], &["enqueue", "--help"], &["help", "--json"], &cert] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = norn(directory.path()).args(arguments).stdout(full).output().unwrap();
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {message}");
+        assert!(message.starts_with("error: cannot write "), "{arguments:?}: {message}");
+    }
 }
 
 #[test]
