@@ -191,6 +191,21 @@ fn refused_line(refusal: &Refusal) -> RefusedLine {
     RefusedLine { error }
 }
 
+/// The id of a transaction is none of a task, so that `get` would not find it: it is for a repeat.
+fn explain(failure: Failure, json: bool) -> Failure {
+    match failure {
+        Failure::Call(error) if error.code == ErrorCode::Unknown && !json => match error.id {
+            Some(id) => {
+                let message =
+                    format!("{}; with \"id\": \"{id}\" in its JSON, it is repeated as the same one", error.message);
+                Failure::Call(Error { message, id: None, ..error })
+            }
+            None => Failure::Call(error),
+        },
+        other => other,
+    }
+}
+
 impl TransactArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let data = runner.read_data(self.data.data.as_deref(), self.data.file.as_ref(), FILE_BYTES_MAX).await?;
@@ -200,7 +215,8 @@ impl TransactArguments {
         };
         let draft = read(&data)?;
         let added = draft.adds.len();
-        let Response::Transacted(told) = runner.call(Call::Transact { draft: Box::new(draft) }).await? else {
+        let outcome = runner.call(Call::Transact { draft: Box::new(draft) }).await;
+        let Response::Transacted(told) = outcome.map_err(|failure| explain(failure, runner.output.json()))? else {
             return Err(unexpected("transact"));
         };
         match told {
@@ -327,6 +343,12 @@ mod tests {
         assert!(outcome.printed.contains(&format!(r#""owned":["{ID}"]"#)), "{}", outcome.printed);
         let outcome = run("transact", []).await;
         assert_eq!(outcome.exit, Exit::Usage);
+        let unknown = || Err(Error::new(ErrorCode::Unknown, "no answer in time").about(id()));
+        let outcome = run(line, [unknown()]).await;
+        assert!(outcome.noted.contains(&format!("with \"id\": \"{ID}\"")), "{}", outcome.noted);
+        assert!(!outcome.noted.contains("`get "), "a transaction is no task: {}", outcome.noted);
+        let outcome = run(&format!("{line} --json"), [unknown()]).await;
+        assert!(outcome.printed.contains(&format!(r#""id":"{ID}""#)), "{}", outcome.printed);
     }
 
     #[tokio::test]
