@@ -4,6 +4,7 @@
 //! none depends on the others or on their order.
 
 mod addresses;
+mod at_length;
 mod certificates;
 mod children;
 mod crash;
@@ -25,10 +26,8 @@ mod prompt;
 mod reach;
 mod recover;
 mod render;
-mod scenes;
 mod schedules;
 mod seals;
-mod sessions;
 mod space;
 mod transactions;
 mod uniques;
