@@ -119,7 +119,7 @@ pub fn advice(error: &Error) -> Option<String> {
         ErrorCode::Unknown => Some(match error.id {
             Some(id) => format!("it may have taken effect; the same call for {id} is safe to repeat, `get {id}` looks"),
             None => {
-                "it may have taken effect; it is safe to repeat, but new tasks are added again unless their ids are given".to_owned()
+                "it may have taken effect; it is safe to repeat, but without an id it adds new tasks again".to_owned()
             }
         }),
         // Its message says it.

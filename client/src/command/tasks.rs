@@ -228,7 +228,8 @@ fn conclude_cancellation(
     state: Option<State>,
 ) -> Result<Exit, Failure> {
     let is_cancelled = state.is_none_or(|state| state == State::Cancelled);
-    let exit = if sent.is_some() && is_cancelled { Exit::Done } else { Exit::AlreadyEnded };
+    // Repeated, as after an unknown outcome, it has what it wanted.
+    let exit = if is_cancelled { Exit::Done } else { Exit::AlreadyEnded };
     if output.json() {
         output.object(&json::cancelled(id, sent, state))?;
         return Ok(exit);
