@@ -18,10 +18,13 @@ use crate::runtime::caller::{CallError, ask, connecting};
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::driver::Belonging;
 use crate::runtime::hints::Hints;
+use crate::runtime::second::resolve;
 use norn_client::dial::{Reach, dial};
 use norn_client::wire::membership::{ClusterChange, Member, Roster};
 use norn_client::wire::{ClusterId, NodeId, Request, Response};
 use quinn::{ClientConfig, Connection, Endpoint};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -217,7 +220,7 @@ pub struct Unsaid {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "node {name:?} of cluster {cluster:?} is bound at {bound}, while its peers look for it at {listed}{unknown}. If it has moved, \
-     start it with --advertise {bound}, or where else others reach it, and the member list follows. If others reach it at \
+     start it with {there}, and the member list follows. If others reach it at \
      {listed}, as at a translated address, start it with --advertise {listed}. If the data directory {data} is a copy, never start \
      it while the node may come back: its peers would go on with the copy, and the node would stop for ever",
     data = .data.display()
@@ -226,6 +229,8 @@ pub struct Elsewhere {
     name: String,
     cluster: String,
     bound: String,
+    /// The flags that say where others reach it.
+    there: String,
     listed: String,
     /// Why the list may be older than what an operator has set; empty if it is the list of now.
     unknown: String,
@@ -245,41 +250,42 @@ impl Unsaid {
             return Ok(());
         }
         let (listed, unknown) = match list_of(Arc::new(way), self.cluster, others).await {
-            Ok(roster) => match self.moved.outcome(&roster, self.node) {
-                Some(Outcome::Known) => {
-                    tracing::info!(address = %to, "an operator has set the address bound in the member list");
+            Ok(roster) => match address_of(&roster, self.node) {
+                Some(listed) if leads_to(listed, to).await => {
+                    tracing::info!(address = listed, "an operator has set the address bound in the member list");
                     return Ok(());
                 }
-                Some(Outcome::Superseded) => match address_of(&roster, self.node) {
-                    Some(listed) => (listed.to_owned(), String::new()),
-                    // Its peers say that it is no member any more, and what to do.
-                    None => return Ok(()),
-                },
-                None => (from.clone(), String::new()),
+                Some(listed) => (listed.to_owned(), String::new()),
+                // Its peers say that it is no member any more, and what to do.
+                None => return Ok(()),
             },
             Err(failure) => (from.clone(), format!(" (no member says whether an operator has set another: {failure})")),
         };
-        let Unsaid { moved, name, cluster_name: cluster, data, .. } = self;
-        Err(Box::new(Elsewhere { name, cluster, bound: moved.to, listed, unknown, data }))
+        let Unsaid { moved: Moved { to: bound, .. }, name, cluster_name: cluster, data, .. } = self;
+        let there = match is_loopback(&bound) && !is_loopback(&listed) {
+            true => "--listen and --advertise where others reach it".to_owned(),
+            false => format!("--advertise {bound}, or where else others reach it"),
+        };
+        Err(Box::new(Elsewhere { name, cluster, bound, there, listed, unknown, data }))
     }
 }
 
 /// The member list of now, by the first member that knows it; the last failures, if none does.
 async fn list_of(way: Arc<Way>, cluster: ClusterId, others: Vec<Member>) -> Result<Roster, String> {
     let deadline = Instant::now() + LIST_TIMEOUT;
-    let mut failures = Vec::new();
+    // Of each member the last one.
+    let mut failures = BTreeMap::new();
     for round in others.chunks(ASKED_MAX).cycle() {
         let mut asked = JoinSet::new();
         for member in round.iter().cloned() {
             let way = Arc::clone(&way);
             asked.spawn(async move { (way.list(cluster, &member).await.map(|(_, roster)| roster), member.name) });
         }
-        failures.clear();
         while let Ok(Some(answer)) = tokio::time::timeout_at(deadline, asked.join_next()).await {
             match answer {
                 Ok((Ok(roster), _)) => return Ok(roster),
-                Ok((Err(error), name)) => failures.push(format!("{name}: {error}")),
-                Err(error) => failures.push(error.to_string()),
+                Ok((Err(error), name)) => drop(failures.insert(name, error.to_string())),
+                Err(error) => tracing::error!(%error, "a question to a member has failed"),
             }
         }
         if Instant::now() + ROUND_INTERVAL >= deadline {
@@ -287,7 +293,21 @@ async fn list_of(way: Arc<Way>, cluster: ClusterId, others: Vec<Member>) -> Resu
         }
         tokio::time::sleep(ROUND_INTERVAL).await;
     }
-    if failures.is_empty() { Err(format!("no answer within {LIST_TIMEOUT:?}")) } else { Err(failures.join("; ")) }
+    if failures.is_empty() {
+        return Err(format!("no answer within {LIST_TIMEOUT:?}"));
+    }
+    let failures: Vec<String> = failures.into_iter().map(|(name, failure)| format!("{name}: {failure}")).collect();
+    Err(failures.join("; "))
+}
+
+/// Whether a listed address, perhaps by name, is the one bound.
+async fn leads_to(listed: &str, bound: &str) -> bool {
+    let Ok(bound) = bound.parse::<SocketAddr>() else { return listed == bound };
+    listed == bound.to_string() || resolve(listed).await.is_some_and(|addresses| addresses.contains(&bound))
+}
+
+fn is_loopback(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
 }
 
 /// Where a list has a node that is a member.
@@ -308,7 +328,6 @@ async fn answer(connection: &Connection, request: &Request) -> Result<Response, 
 mod tests {
     use super::*;
     use norn_client::wire::membership::MemberState;
-    use std::collections::BTreeMap;
 
     /// An operator may have set another address, or removed the node, since the node wrote its log.
     #[test]

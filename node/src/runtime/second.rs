@@ -178,7 +178,8 @@ impl OwnCalls {
         if listed_at.iter().flatten().any(|address| itself.contains(address)) {
             return Ok(Found::Listed);
         }
-        let place = judge(listed_at.as_deref(), own_at.as_deref(), &itself, this.is_said);
+        let is_name = listed.parse::<SocketAddr>().is_err();
+        let place = judge((listed_at.as_deref(), is_name), own_at.as_deref(), &itself, this.is_said);
         let (reason, message) = (reasons.join("; "), "the node does not reach itself where its cluster reaches it");
         if place == Found::Unclear && own != listed {
             let advice = "if other nodes do not reach it there either, start it with --advertise and the HOST:PORT where they do, or \
@@ -237,16 +238,16 @@ impl OwnCalls {
 }
 
 /// All addresses of a name of the node. Absent: they are not known, as no resolver answers.
-async fn resolve(name: &str) -> Option<Vec<SocketAddr>> {
+pub(super) async fn resolve(name: &str) -> Option<Vec<SocketAddr>> {
     let found = tokio::time::timeout(CONNECT_TIMEOUT, addresses(name)).await;
     let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     found.inspect_err(|error| tracing::info!(name, %error, "the own address cannot be resolved")).ok()
 }
 
-/// Where a node has met itself that does not do so at the address that its cluster has. `is_said`: the own address is by the word of
-/// an operator.
+/// Where a node has met itself that does not do so at the address that its cluster has, which may be by name. `is_said`: the own
+/// address is by the word of an operator.
 fn judge(
-    listed_at: Option<&[SocketAddr]>,
+    (listed_at, is_name): (Option<&[SocketAddr]>, bool),
     own_at: Option<&[SocketAddr]>,
     itself: &[SocketAddr],
     is_said: bool,
@@ -255,7 +256,9 @@ fn judge(
     let met: Vec<IpAddr> = own_at.iter().filter(|address| itself.contains(address)).map(SocketAddr::ip).collect();
     let is_local = listed_at.iter().all(|address| address.ip().is_loopback());
     let is_for_others = |ip: &IpAddr| !ip.is_unspecified() && (is_local || !ip.is_loopback());
-    if met.is_empty() {
+    // To others, a name may lead here that is the own machine's name to itself.
+    let is_own_name = is_name && is_local && !met.iter().all(IpAddr::is_loopback);
+    if met.is_empty() || (is_own_name && !is_said) {
         Found::Unclear
     } else if !is_said {
         Found::Bound
@@ -286,7 +289,7 @@ mod tests {
 
     fn place(listed_at: Option<&[&str]>, own_at: Option<&[&str]>, itself: &[&str], is_said: bool) -> Found {
         let (listed_at, own_at) = (listed_at.map(addresses), own_at.map(addresses));
-        judge(listed_at.as_deref(), own_at.as_deref(), &addresses(itself), is_said)
+        judge((listed_at.as_deref(), false), own_at.as_deref(), &addresses(itself), is_said)
     }
 
     #[test]
@@ -321,5 +324,16 @@ mod tests {
             assert_eq!(place(None, Some(&[bound]), &[bound]), Found::Unclear, "no resolver answers");
         }
         assert_eq!(place(Some(&[NEAR]), None, &[]), Found::Unclear, "it is bound where it is listed");
+        let own_name = |listed_at: &str, bound: &str| {
+            let bound = addresses(&[bound]);
+            judge((Some(&addresses(&[listed_at])), true), Some(&bound), &bound, false)
+        };
+        assert_eq!(
+            own_name("127.0.1.1:7400", "192.0.2.2:7400"),
+            Found::Unclear,
+            "others know the name by another address"
+        );
+        assert_eq!(own_name("127.0.1.1:7401", NEAR), Found::Bound, "all is on one machine");
+        assert_eq!(own_name(FAR, "192.0.2.2:7400"), Found::Bound);
     }
 }

@@ -2,7 +2,7 @@
 //! started elsewhere than their cluster knows.
 
 use super::hostile::copy;
-use norn_tests::cluster::{Cluster, all_tasks};
+use norn_tests::cluster::{Cluster, ClusterOptions, all_tasks};
 use norn_tests::ports::free_port;
 use norn_tests::wait::found;
 use serde_json::Value;
@@ -203,6 +203,29 @@ async fn a_member_bound_elsewhere_is_refused_until_an_operator_says_where_it_is(
     cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
     wait_listed(&cluster);
     works(&cluster, "moved");
+}
+
+/// Goal: an operator's word may be a name, and where there are no peers none is needed. Method: a member starts where the name that was
+/// set leads, and a cluster of one wherever it is bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_bound_where_a_listed_name_leads_goes_on_and_so_does_a_cluster_of_one() {
+    let mut cluster = Cluster::start();
+    let after = elsewhere();
+    cluster.terminate(1);
+    cluster.rebind(1, &after);
+    let (cli, name) = (cluster.cli_at(0), after.replace("127.0.0.1", "localhost"));
+    let change = || Some(cli.json(&["cluster", "set", "address", "n2", &name])).filter(|answer| answer.code == Some(0));
+    found("the address is set", change);
+    cluster.restart(1);
+    cluster.wait_ready(1);
+    works(&cluster, "named");
+
+    let mut alone = Cluster::start_with(ClusterOptions { nodes: 1, ..ClusterOptions::default() });
+    alone.terminate(0);
+    alone.rebind(0, &elsewhere());
+    alone.restart(0);
+    alone.wait_ready(0);
+    works(&alone, "alone");
 }
 
 /// What names no peer ends the start at once, and says what is wrong.
