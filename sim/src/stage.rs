@@ -44,7 +44,7 @@ impl Stage {
         }
         let down = vec![false; world.nodes.len()];
         let mut stage = Stage { world, others, down };
-        while !stage.is_founded() {
+        while !stage.is_founded() && stage.world.violation.is_none() {
             stage.step();
         }
         stage

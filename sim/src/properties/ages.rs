@@ -11,6 +11,7 @@ use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::{ReplicaView, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 type Place = (PartitionId, Viewstamp);
 
@@ -129,16 +130,19 @@ impl Life {
 pub struct Ages {
     even: bool,
     sound: bool,
-    /// When leases began, in true time, and their length.
-    began: BTreeMap<Place, (u64, u64)>,
+    /// When leases began, in true time, and how long the shortest and the longest of them are.
+    began: BTreeMap<Place, (u64, RangeInclusive<u64>)>,
     lives: BTreeMap<usize, Life>,
 }
 
-/// The lease that begins with an operation.
-fn lease_ms(op: &Op) -> Option<u64> {
+/// The shortest and the longest lease that begin with an operation.
+fn leases_ms(op: &Op) -> Option<RangeInclusive<u64>> {
     match op {
-        Op::Grant { lease_ms, .. } => Some(*lease_ms),
-        Op::Renew { items } => items.iter().map(|(_, _, lease_ms, _)| *lease_ms).max(),
+        Op::Grant { lease_ms, .. } => Some(*lease_ms..=*lease_ms),
+        Op::Renew { items } => {
+            let leases = || items.iter().map(|(_, _, lease_ms, _)| *lease_ms);
+            Some(leases().min()?..=leases().max()?)
+        }
         _ => None,
     }
 }
@@ -154,8 +158,8 @@ impl Ages {
                     for (place, op) in (1..).zip(ops) {
                         let at = (*partition, Viewstamp { length: after.length + place, ..*after });
                         life.apply(at, op);
-                        let Some(lease_ms) = lease_ms(op) else { continue };
-                        self.began.entry(at).or_insert((now_us, lease_ms));
+                        let Some(leases_ms) = leases_ms(op) else { continue };
+                        self.began.entry(at).or_insert((now_us, leases_ms));
                         if dated {
                             life.written.push((ticket, at, noted));
                         }
@@ -181,7 +185,7 @@ impl Ages {
             // What is told of a viewstamp is said of all of its epoch up to it.
             let (first, place) = ((view.partition, Viewstamp { length: 0, ..*at }), (view.partition, *at));
             let latest = self.began.range(first..=place).next_back();
-            let Some((_, (began_us, lease_ms))) = latest else { continue };
+            let Some((_, (began_us, leases_ms))) = latest else { continue };
             let (true_us, told_us) = (now_us - began_us, age_ms * 1_000);
             if self.even && told_us > true_us + true_us * RATE_PERMILLE / 1_000 + SEEN_US {
                 return Err(format!(
@@ -192,8 +196,9 @@ impl Ages {
             let life = self.lives.get(&node).filter(|_| self.even && self.sound);
             let Some((life, noted)) = life.and_then(|life| Some((life, life.noted.get(&place)?))) else { continue };
             let starts = life.starts - noted.starts;
-            let lost_us = if starts > 0 { LOST_US.max(lease_ms * 100) + starts * LOST_EACH_US } else { SEEN_US };
-            let ran_us = (life.ran_us() - noted.ran_us).min(lease_ms * 1_000);
+            let lost_us = if starts > 0 { LOST_US.max(leases_ms.end() * 100) + starts * LOST_EACH_US } else { SEEN_US };
+            // Of what has run out no more is told than its own lease.
+            let ran_us = (life.ran_us() - noted.ran_us).min(leases_ms.start() * 1_000);
             if told_us + lost_us + ran_us * RATE_PERMILLE / 1_000 + SEEN_US < ran_us {
                 return Err(format!(
                     "node {node} takes the leases of {:?} {at:?} for {told_us} us old, and has run for {ran_us} since it \
