@@ -427,7 +427,7 @@ async fn mistakes_are_refused() {
     refused("cluster set replicas 8", 1, "1 to 7").await;
     refused("cluster set weight n1 0", 1, "a weight is 1 to").await;
     refused("cluster set moves 0", 1, "1 to").await;
-    refused("cluster set heal-after 1s", 1, "60000 to").await;
+    refused("cluster set heal-after 1s", 1, "1m to").await;
     refused("cluster set heal-after soon", 2, "duration").await;
     refused("cluster add nowhere", 2, "HOST:PORT").await;
     // A member of this cluster under another name, a node of another cluster, and one whose name is taken.
