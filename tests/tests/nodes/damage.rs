@@ -361,6 +361,9 @@ async fn truncate(cluster: &mut Cluster, load: &mut Load) -> Vec<Entry> {
         let lost: Vec<Entry> = cut.iter().filter(|entry| entry.ordinal <= synced).cloned().collect();
         (lost.len() > 2).then_some((cut, lost))
     };
+    // While leases run the node goes on to write how old they are, and is never still for long.
+    let held = load.held.drain(..).collect();
+    load.complete(held).await;
     let (cut, lost) = killed(cluster, load, "enough follows the last promise", look).await;
     let log = Log::of(cluster, DAMAGED);
     let file = OpenOptions::new().write(true).open(log.path(&cut[0].file)).expect("it is there");
