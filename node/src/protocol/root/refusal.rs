@@ -102,7 +102,7 @@ pub enum Reason {
     NumbersUsedUp,
     /// Nobody takes what the member holds.
     #[error(
-        "without member {number} {left} members can hold replicas, and {replicas} replicas are wanted of each partition: \
+        "without member {number}, {left} members can hold replicas, and {replicas} replicas are wanted of each partition: \
          add or replace a member, or want fewer replicas"
     )]
     TooFew { number: u16, left: usize, replicas: u32 },

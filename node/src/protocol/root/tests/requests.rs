@@ -299,6 +299,6 @@ fn a_refusal_names_the_members() {
     ]);
     let text = refusal.text(|number| (number == 1).then(|| "n2".to_owned()));
     let begins =
-        ["n2 is alive and holds 2 partitions", "without n2 2 members", "member 12 is alive", "there is no member 1"];
+        ["n2 is alive and holds 2 partitions", "without n2, 2 members", "member 12 is alive", "there is no member 1"];
     assert!(text.lines().zip(begins).all(|(line, begin)| line.starts_with(begin)), "{text}");
 }
