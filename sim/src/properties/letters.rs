@@ -10,7 +10,7 @@ use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment};
 use norn_client::wire::membership::Roster;
 use norn_client::wire::response::{Guarantee, Response};
-use norn_client::wire::{Request, Spec, TaskId, headers};
+use norn_client::wire::{Request, Spec, TaskId, Token, headers};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
@@ -22,6 +22,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Letters {
     known: BTreeMap<usize, Arc<Roster>>,
+    /// Deaths that a leader has decided on: each by its task, its claim and its time. Followers append the same operation later.
+    decided: BTreeSet<(TaskId, Token, u64)>,
     /// Given up where all knew of the dead-letter queue, by an operation that may not have been committed.
     given_up: BTreeSet<TaskId>,
     /// That became facts.
@@ -48,7 +50,8 @@ impl Letters {
                 Record::Facts { items, .. } => items.iter().try_for_each(|(id, task)| self.learned(*id, task))?,
                 Record::Ops { ops, .. } => {
                     for op in ops.iter() {
-                        if let Op::Kill { id, .. } = &**op
+                        if let Op::Kill { id, token, at_ms, .. } = &**op
+                            && self.decided.insert((*id, *token, *at_ms))
                             && self.is_owed(history, id)
                         {
                             self.given_up.insert(*id);
@@ -177,18 +180,26 @@ mod tests {
         Task::from_spec(Arc::new(Spec { headers, ..spec() }))
     }
 
+    /// A node hears that the queue has a dead-letter queue.
+    fn hear(bench: &mut Bench<Letters>, node: usize) {
+        let dead_letter = Some(QueueName::new("later").unwrap());
+        let policies = BTreeMap::from([(spec().queue, QueuePolicy { dead_letter, ..QueuePolicy::default() })]);
+        append(bench, node, Record::Roster(Arc::new(Roster { policies, ..Roster::default() }))).unwrap();
+    }
+
+    fn give_up(bench: &mut Bench<Letters>, node: usize) {
+        let op = Op::Kill { id: id(1), token: token(1, 1), reason: "no".into(), at_ms: 1, end: None };
+        let after = Viewstamp { epoch: 1, length: 0 };
+        let record = Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] };
+        append(bench, node, record).unwrap();
+    }
+
     /// A task was given up, where so many nodes of three have heard of its queue's dead-letter queue.
     fn given_up(heard: usize) -> Bench<Letters> {
         let mut bench = Bench::<Letters>::new();
         bench.enqueued(1);
-        for node in 0..heard {
-            let dead_letter = Some(QueueName::new("later").unwrap());
-            let policies = BTreeMap::from([(spec().queue, QueuePolicy { dead_letter, ..QueuePolicy::default() })]);
-            append(&mut bench, node, Record::Roster(Arc::new(Roster { policies, ..Roster::default() }))).unwrap();
-        }
-        let op = Op::Kill { id: id(1), token: token(1, 1), reason: "no".into(), at_ms: 1, end: None };
-        let after = Viewstamp { epoch: 1, length: 0 };
-        append(&mut bench, 0, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }).unwrap();
+        (0..heard).for_each(|node| hear(&mut bench, node));
+        give_up(&mut bench, 0);
         bench
     }
 
@@ -208,6 +219,15 @@ mod tests {
         let mut bench = given_up(2);
         learn(&mut bench, 1, dead()).unwrap();
         assert!(bench.see(settled()).is_ok(), "one has not heard of it");
+    }
+
+    #[test]
+    fn a_follower_that_hears_of_a_death_late_makes_no_letter_owed() {
+        let mut bench = given_up(2);
+        hear(&mut bench, 2);
+        give_up(&mut bench, 2);
+        learn(&mut bench, 1, dead()).unwrap();
+        assert!(bench.see(Happening::Settled { stores: &[] }).is_ok());
     }
 
     #[test]
