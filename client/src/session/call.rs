@@ -78,8 +78,10 @@ pub(super) struct Pending {
     pub lease_from_us: Option<u64>,
     /// What a claim was granted, while that is confirmed.
     pub granted: Vec<Granted>,
-    /// A node was told that the answer came, and may hold that for good.
-    pub confirmed: bool,
+    /// How often a node was told that an answer came: it may hold what it answered for good.
+    pub confirmations: u32,
+    /// The node that was told so last could not say whether the claim holds more.
+    pub is_unsure: bool,
     /// The claim's id is the application's, which may ask again under it.
     named: bool,
     pub failures: u32,
@@ -194,7 +196,8 @@ impl Pending {
             first_sent_us: None,
             lease_from_us: None,
             granted: Vec::new(),
-            confirmed: false,
+            confirmations: 0,
+            is_unsure: false,
             named,
             failures: 0,
             error_last: None,

@@ -3,7 +3,8 @@
 //! So a claim ends in one of two ways. The answer comes, and is [confirmed](Request::Confirm): the call is done when the node says so.
 //! Or it is given up, or made elsewhere: then it takes [leave](Request::Leave) of the nodes that it asked. A node that can be told
 //! nothing, as its connection is gone, notices that as well. Only what a node granted that died at once is left: another node is
-//! asked to see to that.
+//! asked to see to that. A call that was answered elsewhere in the end takes leave of all but that answer: the first node may have
+//! died with something that was confirmed already.
 //!
 //! A lease counts from a moment before the grant, by the client's own clock. That is when the call was first sent; behind a long wait
 //! it would be over before it begins. So what was waited for longer than a part of its lease is renewed before the call is done.
@@ -11,7 +12,7 @@
 use super::call::Stage;
 use super::{Attempt, CallId, Output, Session};
 use crate::wire::error::{Error, ErrorCode};
-use crate::wire::ids::ClaimId;
+use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::request::Request;
 use crate::wire::response::{Granted, Response};
 use crate::wire::version::Versions;
@@ -19,6 +20,8 @@ use std::collections::BTreeMap;
 
 /// A wait of this part of the lease is long.
 const LONG_PART: u64 = 8;
+/// A node looks at least so long for what a claim may hold before it says that something is left.
+pub(super) const DOUBT_US: u64 = 500_000;
 /// Claims of which leave is to be taken as soon as a node is there, at the most.
 const LEAVING_MAX: usize = 1_024;
 /// For so long: then leases of the usual length are over.
@@ -35,9 +38,18 @@ pub(super) enum Asks {
     Renewal { sent_us: u64 },
 }
 
-/// Claims that are over, and until when it is worth telling.
+/// Claims that are over, and are to be left as soon as there is a node.
 #[derive(Debug, Default)]
-pub(super) struct Leaving(BTreeMap<ClaimId, u64>);
+pub(super) struct Leaving(BTreeMap<ClaimId, Left>);
+
+/// A claim that is over.
+#[derive(Debug)]
+struct Left {
+    /// What its caller was given.
+    keeps: Vec<TaskId>,
+    /// Until when it is worth telling.
+    until_us: u64,
+}
 
 impl Session {
     /// Whether an answer is one that its node wants confirmed.
@@ -53,10 +65,14 @@ impl Session {
 
     /// Tells the node that the answer to a claim has come.
     pub(super) fn confirm(&mut self, id: CallId, endpoint: usize, answer: Response) {
-        let Response::Claimed { tasks, .. } = answer else { unreachable!("only what was granted is confirmed") };
+        let Response::Claimed { tasks, unavailable } = answer else {
+            unreachable!("only what was granted is confirmed")
+        };
         let call = self.calls.get_mut(&id).expect("it was just answered");
         let claim = call.claim().expect("only claims are granted tasks");
-        (call.granted, call.confirmed) = (tasks, true);
+        call.granted = tasks;
+        call.is_unsure = unavailable > 0;
+        call.confirmations += 1;
         self.ask_on(id, endpoint, Asks::Confirmation, Request::Confirm { claim });
     }
 
@@ -126,7 +142,7 @@ impl Session {
             }
             !goes
         });
-        self.leave(endpoint, claim, false);
+        self.leave(endpoint, Request::Leave { claim, elsewhere: false, keeps: Vec::new() });
     }
 
     /// A claim is over. Nodes that may still grant it something, or may have, are told.
@@ -135,18 +151,30 @@ impl Session {
         let Some(claim) = call.claim_to_leave() else { return };
         let open: Vec<usize> = call.numbers.iter().map(|number| self.attempts[number].endpoint).collect();
         let asked = call.numbers.iter().filter(|number| self.attempts[*number].asks == Asks::Call).count();
-        let is_granted = matches!(result, Ok(Response::Claimed { tasks, .. }) if !tasks.is_empty());
+        let keeps: Vec<TaskId> = match result {
+            Ok(Response::Claimed { tasks, .. }) => tasks.iter().map(|task| task.id).collect(),
+            _ => Vec::new(),
+        };
         let lost = call.sent as usize > call.answered as usize + asked;
-        let mut elsewhere = !is_granted && (lost || call.confirmed);
+        let is_unsure = match result {
+            Ok(Response::Claimed { unavailable, .. }) if keeps.is_empty() => *unavailable > 0,
+            Ok(_) => call.is_unsure,
+            Err(error) => call.answered > 0 && error.passes(),
+        };
+        let is_old = call.first_sent_us.is_some_and(|sent_us| self.now_us >= sent_us.saturating_add(DOUBT_US));
+        // The caller is given what was confirmed last, and nothing of what was confirmed before.
+        let mut elsewhere = lost || is_unsure && is_old || call.confirmations > u32::from(!keeps.is_empty());
         let mut told = Vec::new();
         for endpoint in open {
             if self.knows_confirming(endpoint) && !told.contains(&endpoint) {
                 told.push(endpoint);
-                self.leave(endpoint, claim, std::mem::take(&mut elsewhere));
+                let keeps = if elsewhere { keeps.clone() } else { Vec::new() };
+                let elsewhere = std::mem::take(&mut elsewhere);
+                self.leave(endpoint, Request::Leave { claim, elsewhere, keeps });
             }
         }
         if elsewhere {
-            self.leaving.0.insert(claim, self.now_us.saturating_add(LEAVING_US));
+            self.leaving.0.insert(claim, Left { keeps, until_us: self.now_us.saturating_add(LEAVING_US) });
             if self.leaving.0.len() > LEAVING_MAX {
                 self.leaving.0.pop_first();
             }
@@ -159,16 +187,16 @@ impl Session {
         if self.leaving.0.is_empty() || !self.knows_confirming(endpoint) {
             return;
         }
-        for (claim, until_us) in std::mem::take(&mut self.leaving.0) {
+        for (claim, Left { keeps, until_us }) in std::mem::take(&mut self.leaving.0) {
             if self.now_us < until_us {
-                self.leave(endpoint, claim, true);
+                self.leave(endpoint, Request::Leave { claim, elsewhere: true, keeps });
             }
         }
     }
 
-    fn leave(&mut self, endpoint: usize, claim: ClaimId, elsewhere: bool) {
+    fn leave(&mut self, endpoint: usize, request: Request) {
         let number = self.next_number();
-        self.outputs.push(Output::Send { endpoint, number, request: Request::Leave { claim, elsewhere } });
+        self.outputs.push(Output::Send { endpoint, number, request });
     }
 }
 

@@ -444,9 +444,12 @@ pub enum Request {
     Leave {
         /// Of the call.
         claim: ClaimId,
-        /// So is all that the claim holds, wherever it was granted and whether or not that was confirmed.
+        /// So is all that the claim holds, wherever it was granted and whether or not that was confirmed...
         #[serde(default)]
         elsewhere: bool,
+        /// ...but for these tasks, which the caller was given: up to 1,000.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        keeps: Vec<TaskId>,
     },
 }
 

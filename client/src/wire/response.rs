@@ -108,7 +108,8 @@ pub struct Granted {
     pub attempt: u32,
     /// Length of the lease. Counts from when the call was first sent.
     pub lease_ms: u64,
-    /// Visible log entries of all claims, in the order of token and sequence.
+    /// Visible log entries of all claims, in the order of token and sequence, as far as the leader has heard of them: one that was
+    /// away just then may lack the latest, which a [read](super::Request::Get) asks a majority for.
     pub updates: Vec<LogEntry>,
     /// What it has to do with groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -584,7 +585,8 @@ pub enum Response {
     Claimed {
         /// The tasks.
         tasks: Vec<Granted>,
-        /// Partitions without a leader that could be asked: 0 means the answer is complete.
+        /// Partitions without a leader that could be asked: 0 means the answer is complete. In one of these the claim may hold a task
+        /// of which nobody has told it.
         unavailable: u32,
     },
     /// To `renew`: one per item, in order; the length of the lease, which counts from when the call was first sent.

@@ -71,6 +71,9 @@ impl Request {
                 check(partitions.len() <= RECOVERED_MAX, || format!("at most {RECOVERED_MAX} partitions at once"))?;
                 check_lease(*lease_ms)
             }
+            Request::Leave { keeps, .. } => check(keeps.len() <= CLAIM_TASKS_MAX as usize, || {
+                format!("a claim keeps at most {CLAIM_TASKS_MAX} tasks")
+            }),
             Request::Schedule(change) => change.check(),
             Request::Schedules { name } => name.as_deref().map_or(Ok(()), schedule::check_name),
             Request::Redrive { queue, .. } => {
@@ -89,7 +92,6 @@ impl Request {
             | Request::Identify
             | Request::Ping
             | Request::Confirm { .. }
-            | Request::Leave { .. }
             | Request::Initialize(_) => Ok(()),
         }
     }
@@ -448,7 +450,11 @@ mod tests {
             Request::Status,
             Request::Ping,
             Request::Confirm { claim: ClaimId(1) },
-            Request::Leave { claim: ClaimId(1), elsewhere: true },
+            Request::Leave {
+                claim: ClaimId(1),
+                elsewhere: true,
+                keeps: vec![TaskId::new(0, 0, 0, 0); CLAIM_TASKS_MAX as usize],
+            },
         ];
         for request in good {
             assert_eq!(request.check(), Ok(()), "{}", request.verb());

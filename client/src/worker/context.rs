@@ -258,7 +258,7 @@ impl Context {
         self.granted.attempt
     }
 
-    /// What earlier claims logged: where to go on.
+    /// What earlier claims logged: where to go on. See [`Granted::updates`](crate::wire::Granted::updates).
     pub fn updates(&self) -> &[LogEntry] {
         &self.granted.updates
     }

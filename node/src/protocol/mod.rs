@@ -440,7 +440,7 @@ impl Node {
                 self.on_grant_answer(from, ask, claim, tasks, (&heads, &partitions));
             }
             M::Return { items } => self.on_return(&items),
-            M::Leave { claim } => self.on_claim_left(claim),
+            M::Leave { claim, keeps } => self.on_claim_left(claim, &keeps.into_iter().collect()),
             M::Interest { queues } => self.on_interest(from, &queues),
             M::Available { queue, head } => self.on_available(from, &queue, head),
             M::Follow { partition, ids } => self.on_follow(from, partition, &ids),

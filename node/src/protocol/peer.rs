@@ -622,9 +622,13 @@ pub enum PeerMessage {
     /// were renewed or asked for again since.
     #[serde(rename = "re")]
     Return { items: Vec<(TaskId, Token, Viewstamp)> },
-    /// The call of a client is over, which has none of what was granted to it: take all of that back.
+    /// The call of a client is over, which has none of what was granted to it but these: take the rest back.
     #[serde(rename = "lv")]
-    Leave { claim: ClaimId },
+    Leave {
+        claim: ClaimId,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        keeps: Vec<TaskId>,
+    },
     /// Workers of mine wait for these queues: tell me, `credits` times at the most, when there is work.
     #[serde(rename = "ni")]
     Interest { queues: Vec<(QueueName, u32)> },

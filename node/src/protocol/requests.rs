@@ -177,7 +177,9 @@ impl Node {
             }
             Request::Ping => self.outbox.reply(client, number, Response::Done),
             Request::Confirm { claim } => self.confirm_claim(client, number, claim),
-            Request::Leave { claim, elsewhere } => self.leave_claim(client, number, claim, elsewhere),
+            Request::Leave { claim, elsewhere, keeps } => {
+                self.leave_claim((client, number), claim, elsewhere.then_some(keeps));
+            }
             Request::Initialize(genesis) => self.initialize(client, number, *genesis),
             Request::Join(membership) => {
                 let result = self.accept_membership(*membership);

@@ -108,7 +108,9 @@ mod tests {
         assert!(expires(&mut bench, BACK_US + 1).is_ok());
         let mut bench = granted_to(true);
         bench.see(Happening::Sent { request: &Request::Confirm { claim: CLAIM } }).unwrap();
-        bench.see(Happening::Sent { request: &Request::Leave { claim: CLAIM, elsewhere: true } }).unwrap();
+        bench
+            .see(Happening::Sent { request: &Request::Leave { claim: CLAIM, elsewhere: true, keeps: Vec::new() } })
+            .unwrap();
         assert!(expires(&mut bench, BACK_US + 1).is_err());
     }
 }

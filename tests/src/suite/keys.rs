@@ -11,7 +11,7 @@ pub(super) async fn of_a_key_there_is_one_at_a_time<H: Host>(scene: Scene<H>) {
     let draft = |key: &str| Draft::new(scene.queue("mail"), "").key(key);
     let mut annas = Vec::new();
     for client in 0..3 {
-        annas.push(scene.enqueue(client, draft("anna")).await);
+        annas.push(scene.enqueue_at_all(client, draft("anna")).await);
     }
     annas.sort();
     let first = scene.take(0, "mail").await;
@@ -38,7 +38,7 @@ pub(super) async fn of_a_key_there_are_as_many_as_a_queue_says<H: Host>(scene: S
     scene.set("mail", QueueSetting::KeyConcurrency(KeyConcurrency::Most(MOST as u32))).await;
     let mut ids = Vec::new();
     for client in 0..4 {
-        ids.push(scene.enqueue(client % 3, Draft::new(scene.queue("mail"), "").key("anna")).await);
+        ids.push(scene.enqueue_at_all(client % 3, Draft::new(scene.queue("mail"), "").key("anna")).await);
     }
     ids.sort();
     let mut held = scene.take_all("mail", MOST).await;

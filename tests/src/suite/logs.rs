@@ -5,7 +5,7 @@ use super::scene::{Scene, is_open};
 use norn_client::session::Draft;
 use norn_client::wire::request::Request;
 use norn_client::wire::response::{LogEntry, State};
-use norn_client::wire::{Response, Token};
+use norn_client::wire::{Acks, Response, Token};
 use std::time::Duration;
 
 fn shown(entries: &[LogEntry]) -> Vec<(Token, u32, String)> {
@@ -40,13 +40,14 @@ pub(super) async fn a_log_is_seen_without_gaps_and_repeats_change_nothing<H: Hos
 pub(super) async fn the_next_worker_reads_on_in_the_logs_of_those_before<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("work"), "")).await;
     let first = scene.take_for(0, "work", Duration::from_secs(2)).await;
-    scene.update(0, &first, 0, "page 1").await;
-    scene.update(0, &first, 1, "page 2").await;
+    // The next leader knows of all that is on all disks.
+    scene.update_with(0, &first, (0, "page 1"), Acks::All).await;
+    scene.update_with(0, &first, (1, "page 2"), Acks::All).await;
     let second = scene.take(1, "work").await;
     let before = [(first.token, 0, "page 1".to_owned()), (first.token, 1, "page 2".to_owned())];
     assert_eq!(shown(&second.updates), before);
-    scene.update(1, &second, 0, "page 3").await;
-    scene.update(0, &first, 2, "late").await;
+    scene.update_with(1, &second, (0, "page 3"), Acks::All).await;
+    scene.update_with(0, &first, (2, "late"), Acks::All).await;
     scene.done(1, Scene::<H>::failure(&second, None)).await;
     let third = scene.take(2, "work").await;
     let late = (first.token, 2, "late".to_owned());

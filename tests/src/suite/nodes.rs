@@ -53,7 +53,7 @@ pub(super) async fn claims_and_their_logs_outlive_each_node<H: Host>(scene: Scen
 pub(super) async fn of_a_key_there_is_one_whoever_leads<H: Host>(scene: Scene<H>) {
     let mut ids = Vec::new();
     for client in 0..=NODES {
-        ids.push(scene.enqueue(client % 3, Draft::new(scene.queue("mail"), "").key("anna")).await);
+        ids.push(scene.enqueue_at_all(client % 3, Draft::new(scene.queue("mail"), "").key("anna")).await);
     }
     ids.sort();
     for node in 0..NODES {

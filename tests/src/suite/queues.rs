@@ -79,10 +79,10 @@ pub(super) async fn a_full_queue_takes_no_more<H: Host>(scene: Scene<H>) {
     const MOST: u64 = 3;
     scene.set("mail", QueueSetting::Tasks(Some(MOST))).await;
     let draft = || Draft::new(scene.queue("mail"), "");
-    // How many are let in where several nodes count is for the replicas to agree on.
+    // A replica that has missed some lets in more: all of them count the same ones.
     let ids = scene.neighbours(MOST as u32 + 1).await;
     for id in &ids[..MOST as usize] {
-        scene.enqueue(0, draft().id(*id)).await;
+        scene.enqueue_at_all(0, draft().id(*id)).await;
     }
     let claim = scene.take(0, "mail").await;
     let refusal = scene.try_enqueue(1, draft().id(ids[MOST as usize]), SHORT).await.expect_err("it is full");
@@ -97,7 +97,7 @@ pub(super) async fn a_queue_is_full_by_bytes_too<H: Host>(scene: Scene<H>) {
     scene.set("mail", QueueSetting::Bytes(Some(MOST))).await;
     let draft = |bytes: u64| Draft::new(scene.queue("mail"), vec![7; bytes as usize]);
     let ids = scene.neighbours(2).await;
-    scene.enqueue(0, draft(MOST * 2 / 3).id(ids[0])).await;
+    scene.enqueue_at_all(0, draft(MOST * 2 / 3).id(ids[0])).await;
     let claim = scene.take(0, "mail").await;
     let more = || draft(MOST * 2 / 3).id(ids[1]);
     let refusal = scene.try_enqueue(1, more(), SHORT).await.expect_err("it is full");

@@ -107,7 +107,14 @@ impl<H: Host> Scene<H> {
         self.must("enqueue", result).id
     }
 
-    /// The same; it may be refused.
+    /// Stores a task on all disks, where it matters what each leader knows.
+    pub async fn enqueue_at_all(&self, client: usize, draft: Draft) -> TaskId {
+        let call = Call::Enqueue { drafts: vec![draft], acks: Acks::All };
+        let result = self.ask(client, call).await.and_then(acked);
+        self.must("enqueue", result).id
+    }
+
+    /// Stores a task on a majority of the disks, if it is not refused.
     pub async fn try_enqueue(&self, client: usize, draft: Draft, patience: Duration) -> Result<Acked, Error> {
         let call = Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum };
         acked(self.host.call(client, call, patience).await?)
@@ -267,8 +274,13 @@ impl<H: Host> Scene<H> {
 
     /// Adds to a claim's log.
     pub async fn update(&self, client: usize, claim: &Granted, sequence: u32, data: &str) {
+        self.update_with(client, claim, (sequence, data), Acks::Quorum).await;
+    }
+
+    /// Adds to a claim's log, on so many disks.
+    pub async fn update_with(&self, client: usize, claim: &Granted, (sequence, data): (u32, &str), acks: Acks) {
         let (id, token, data) = (claim.id, claim.token, data.as_bytes().to_vec());
-        let result = self.request(client, Request::Update { id, token, sequence, data, acks: Acks::Quorum }).await;
+        let result = self.request(client, Request::Update { id, token, sequence, data, acks }).await;
         self.must("update", result);
     }
 

@@ -1,6 +1,7 @@
 //! Claims whose answers are confirmed, and claims that are left.
 
 use super::*;
+use crate::session::confirm::DOUBT_US;
 
 const WAIT_MS: u64 = 60_000;
 
@@ -21,7 +22,7 @@ fn confirmation(outputs: &[Output], claim: ClaimId) -> u64 {
 
 fn leaves(outputs: &[Output]) -> Vec<(usize, ClaimId, bool)> {
     let pick = |(endpoint, _, request): (usize, u64, &Request)| match request {
-        Request::Leave { claim, elsewhere } => Some((endpoint, *claim, *elsewhere)),
+        Request::Leave { claim, elsewhere, .. } => Some((endpoint, *claim, *elsewhere)),
         _ => None,
     };
     sent(outputs).into_iter().filter_map(pick).collect()
@@ -135,6 +136,70 @@ fn a_claim_whose_node_is_gone_is_left_at_the_next() {
     assert_eq!(leaves(&outputs), [(1, claim, true)]);
     bench.now_us += SECOND_US;
     assert_eq!(leaves(&bench.step(Input::Wake)), [], "once");
+}
+
+/// What is sent behind the answer of the second node, if the first died behind this.
+fn left_behind_the_second_answer(first: impl FnOnce(&mut Bench, u64, ClaimId)) -> (ClaimId, Vec<Request>) {
+    let (mut bench, number, claim) = waiting(2);
+    first(&mut bench, number, claim);
+    assert_eq!(connects(&bench.step(Input::Disconnected { endpoint: 0 })), [1]);
+    let outputs = bench.open_at(1, NEW);
+    let number = match sent(&outputs)[..] {
+        [(1, number, Request::Claim(again))] if again.repeated && again.claim == claim => number,
+        _ => panic!("{outputs:?}"),
+    };
+    let outputs = bench.answer(1, number, something());
+    let [(1, number, Request::Confirm { .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    let outputs = bench.answer(1, number, Response::Done);
+    assert_eq!(done(&outputs), [(1, Ok(something()))]);
+    (claim, sent(&outputs).into_iter().map(|(_, _, request)| request.clone()).collect())
+}
+
+/// Goal: the first node may have granted another task, which would be held for a whole lease. Method: it dies before its answer, or
+/// before it says that the answer is confirmed.
+#[test]
+fn a_claim_that_was_answered_elsewhere_keeps_that_answer_alone() {
+    let Response::Claimed { tasks, .. } = something() else { panic!("a grant") };
+    let keeps = vec![tasks[0].id];
+    let (claim, left) = left_behind_the_second_answer(|_, _, _| {});
+    assert_eq!(left, [Request::Leave { claim, elsewhere: true, keeps: keeps.clone() }]);
+    let (claim, left) = left_behind_the_second_answer(|bench, number, claim| {
+        let outputs = bench.answer(0, number, something());
+        confirmation(&outputs, claim);
+    });
+    assert_eq!(left, [Request::Leave { claim, elsewhere: true, keeps }]);
+}
+
+/// Goal: a task that a node could not ask about is not held for a whole lease.
+#[test]
+fn a_claim_whose_node_could_not_ask_everybody_keeps_its_answer_alone() {
+    let Response::Claimed { tasks, .. } = something() else { panic!("a grant") };
+    let keeps = vec![tasks[0].id];
+    for late in [false, true] {
+        let (mut bench, number, claim) = waiting(1);
+        bench.now_us += if late { DOUBT_US } else { 0 };
+        let outputs = bench.answer(0, number, Response::Claimed { tasks: tasks.clone(), unavailable: 1 });
+        let confirm = confirmation(&outputs, claim);
+        let outputs = bench.answer(0, confirm, Response::Done);
+        let left = sent(&outputs).into_iter().map(|(_, _, request)| request.clone()).collect::<Vec<_>>();
+        let leave = Request::Leave { claim, elsewhere: true, keeps: keeps.clone() };
+        assert_eq!(left, if late { vec![leave] } else { vec![] }, "a node looks for longer");
+        let (mut bench, number, claim) = waiting(1);
+        bench.now_us += if late { DOUBT_US } else { 0 };
+        let outputs = bench.answer(0, number, nothing(1));
+        let there = done(&outputs).len() == 1;
+        assert!(there && leaves(&outputs) == if late { vec![(0, claim, true)] } else { vec![] }, "{outputs:?}");
+    }
+}
+
+/// Goal: nothing more is sent where nothing was lost.
+#[test]
+fn a_claim_that_was_answered_once_is_not_left() {
+    let (mut bench, number, claim) = waiting(1);
+    let outputs = bench.answer(0, number, something());
+    let confirm = confirmation(&outputs, claim);
+    let outputs = bench.answer(0, confirm, Response::Done);
+    assert_eq!(leaves(&outputs), []);
 }
 
 /// Goal: a call that moves takes leave of the node that it comes from, and an answer of that one counts no more.

@@ -1,5 +1,9 @@
 //! Grants at a leader's node: picking tasks, committing the grants, answering brokers; and the clocks of claims.
 
+mod questions;
+
+pub use self::questions::Grants;
+use self::questions::Session;
 use super::table::{CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
@@ -14,7 +18,7 @@ use crate::protocol::task::{Content, Wanted, visible};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::error::Error;
-use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId, Token};
+use norn_client::wire::{Claim, Granted, NodeId, PartitionId, QueueName, Spec, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -27,33 +31,6 @@ const DROP_TASKS_MAX: usize = 64;
 const DROP_DELAY_MS: u64 = 200;
 /// Inherited claims of unknown tasks that a new leader asks for at once; the others come with anti-entropy.
 const KEYS_ASKED_MAX: usize = 1_000;
-
-/// One broker's question, while its grants commit.
-#[derive(Debug)]
-struct Session {
-    to: NodeId,
-    ask: u64,
-    claim: ClaimId,
-    queues: Vec<QueueName>,
-    /// Without payload and headers.
-    tasks: Vec<(Granted, Option<Viewstamp>)>,
-    bodies: BTreeMap<TaskId, Arc<Spec>>,
-    /// Operations that have not committed, and loads that have not ended.
-    pending: usize,
-    partitions: BTreeSet<PartitionId>,
-    /// It asks for nothing new.
-    recall: bool,
-    /// Where the call may hold what it will not be told.
-    unsure: BTreeSet<PartitionId>,
-}
-
-/// Questions under way.
-#[derive(Debug, Default)]
-pub struct Grants {
-    next: u64,
-    sessions: BTreeMap<u64, Session>,
-    by_ask: BTreeMap<(NodeId, u64), u64>,
-}
 
 impl Node {
     pub(in crate::protocol) fn on_grant_ask(
@@ -91,7 +68,12 @@ impl Node {
         self.grants.by_ask.insert((from, ask), number);
         let recalled = self.recall(number, &claim, max, got);
         let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
-        if !recall && recalled < max && !over {
+        // The first answer was lost. Whoever leads now where this node led then knows what was in it: that comes first.
+        let given = self.grants.given(from, ask);
+        let lost: Vec<PartitionId> = given.filter(|partition| !self.led.contains(partition)).collect();
+        let is_whole = lost.is_empty();
+        self.doubt(number, lost);
+        if !recall && is_whole && recalled < max && !over {
             let granted = self.grant(number, &claim, max - recalled);
             let more = (max - recalled - granted) as u64;
             claim.queues.iter().filter(|_| more > 0).for_each(|queue| self.seek(queue, more));
@@ -402,6 +384,10 @@ impl Node {
                     unsure.insert(self.partition_of(&granted.id));
                 }
             }
+        }
+        let given: BTreeSet<PartitionId> = whole.iter().map(|(granted, _)| self.partition_of(&granted.id)).collect();
+        if !recall && !given.is_empty() {
+            self.grants.remember(to, ask, given);
         }
         let heads = queues.iter().map(|queue| self.readable_head(to, self.head(queue))).collect();
         let partitions = match recall {

@@ -101,7 +101,7 @@ fn a_client_that_leaves_its_wait_is_granted_nothing_more() {
     cluster.connect_all();
     let number = cluster.claim_to_confirm(0, 60_000);
     cluster.advance(1_000);
-    assert_eq!(cluster.ask(0, Request::Leave { claim: CLAIM, elsewhere: false }), Response::Done);
+    assert_eq!(cluster.ask(0, Request::Leave { claim: CLAIM, elsewhere: false, keeps: Vec::new() }), Response::Done);
     let reply = cluster.replies.remove(&number);
     assert!(matches!(&reply, Some(Response::Error(error)) if error.code == ErrorCode::Superseded), "{reply:?}");
     let id = cluster.enqueue(1, b"x", 0);
@@ -119,9 +119,25 @@ fn a_client_that_leaves_elsewhere_gives_back_what_a_node_granted_that_is_gone() 
     cluster.told(number);
     cluster.down.insert(broker);
     let other = (broker + 1) % 3;
-    assert_eq!(cluster.ask(other, Request::Leave { claim: CLAIM, elsewhere: true }), Response::Done);
+    assert_eq!(cluster.ask(other, Request::Leave { claim: CLAIM, elsewhere: true, keeps: Vec::new() }), Response::Done);
     cluster.advance(1_000);
     assert_eq!(cluster.state_of(other, id), State::Ready);
+}
+
+/// Goal: what a claim holds without its client's knowledge goes back, and nothing else.
+#[test]
+fn a_client_that_leaves_elsewhere_keeps_what_it_names() {
+    let (mut cluster, first) = Cluster::with_one_task();
+    let second = cluster.enqueue(0, b"y", 0);
+    cluster.advance(1_000);
+    let number = cluster.submit(0, Request::Claim(Claim { confirms: true, ..claim_of(CLAIM, LEASE_MS, 2) }));
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    let told = cluster.replies.remove(&number);
+    assert!(matches!(&told, Some(Response::Claimed { tasks, .. }) if tasks.len() == 2), "{told:?}");
+    assert!(cluster.confirms(0).is_ok());
+    assert_eq!(cluster.ask(1, Request::Leave { claim: CLAIM, elsewhere: true, keeps: vec![second] }), Response::Done);
+    cluster.advance(1_000);
+    assert_eq!([first, second].map(|id| cluster.state_of(1, id)), [State::Ready, State::Claimed]);
 }
 
 /// Goal: the leader that is told to take a grant back may be gone: its successor is told then.

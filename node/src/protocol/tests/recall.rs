@@ -230,6 +230,41 @@ fn what_a_leader_was_about_to_grant_is_asked_for_at_its_successor() {
     }
 }
 
+/// The answer is lost, and by the time at which the broker asks again somebody else leads the task's partition.
+#[test]
+fn what_was_in_a_lost_answer_is_asked_for_at_the_next_leader() {
+    let (mut cluster, first, leader) = cluster_of_many();
+    let broker = (leader + 1) % 3;
+    let number = claim_until(&mut cluster, broker, broker, is_answer, 1);
+    let partition = cluster.nodes[leader].partition_of(&first);
+    cluster.nodes[leader].step_down(partition, "it is told to");
+    assert_eq!(granted(&mut cluster, number), [first]);
+    assert_eq!(held(&mut cluster, broker), 1);
+}
+
+/// The leader is gone for longer than the broker looks for what it had granted, and comes back while the call waits for work.
+#[test]
+fn a_leader_that_comes_late_is_asked_while_the_call_waits() {
+    let mut cluster = Cluster::modern(3);
+    cluster.connect_all();
+    let first = cluster.enqueue(0, b"x", FIRST);
+    cluster.advance(1_000);
+    let claim = claim_of(ClaimId(77), 600_000, 1);
+    let leader = cluster.leader(&first);
+    let lost = cluster.submit(leader, Request::Claim(claim.clone()));
+    assert_eq!(granted(&mut cluster, lost), [first]);
+    let broker = (leader + 1) % 3;
+    cluster.down.extend((0..3).filter(|index| *index != broker));
+    cluster.advance(1_000);
+    let again = Claim { repeated: true, wait_ms: 20_000, ..claim };
+    let number = cluster.submit(broker, Request::Claim(again));
+    cluster.advance(3_000);
+    assert!(!cluster.replies.contains_key(&number), "it waits");
+    cluster.down.clear();
+    cluster.connect_all();
+    assert_eq!(granted(&mut cluster, number), [first]);
+}
+
 /// Where a partition has no majority, others are claimed from all the same, a little later.
 #[test]
 fn a_leader_that_never_comes_is_not_waited_for_for_long() {

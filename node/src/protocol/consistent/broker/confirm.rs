@@ -18,7 +18,7 @@ use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::{ClaimId, Granted, NodeId, Response, TaskId, Token};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A client confirms within this time, and as long as the answer may be on its way...
 const CONFIRM_MS: u64 = 2_000;
@@ -36,8 +36,8 @@ const SAID_MAX: u32 = 6;
 enum Back {
     /// These grants, unless they were renewed since.
     Grants(Vec<Grant>),
-    /// All that was granted to a call which is over.
-    Claim(ClaimId),
+    /// All that was granted to a call which is over, but what its client has.
+    Claim { claim: ClaimId, keeps: Vec<TaskId> },
 }
 
 /// What is said again.
@@ -52,7 +52,8 @@ impl Node {
     /// Tells a client what it was granted.
     pub(super) fn answer_claim(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
-        let unavailable = if call.got.is_empty() { call.unavailable } else { 0 };
+        let left = call.recall.left() as u32;
+        let unavailable = if call.got.is_empty() { call.unavailable.max(left) } else { left };
         let confirms = call.claim.confirms && !call.got.is_empty();
         let (client, of) = (call.client, call.number);
         let got = if confirms { self.await_confirmation(number) } else { self.end_claim(number).got };
@@ -99,11 +100,16 @@ impl Node {
         self.outbox.reply(client, number, response);
     }
 
-    /// A client does not wait for a call any more.
-    pub(in crate::protocol) fn leave_claim(&mut self, client: ClientId, number: u64, claim: ClaimId, elsewhere: bool) {
+    /// A client does not wait for a call any more; and if it says what it keeps, all else goes back that was granted elsewhere.
+    pub(in crate::protocol) fn leave_claim(
+        &mut self,
+        (client, number): (ClientId, u64),
+        claim: ClaimId,
+        keeps: Option<Vec<TaskId>>,
+    ) {
         self.leave_call(client, claim);
-        if elsewhere {
-            self.give(Back::Claim(claim));
+        if let Some(keeps) = keeps {
+            self.give(Back::Claim { claim, keeps });
         }
         self.outbox.reply(client, number, Response::Done);
     }
@@ -171,12 +177,12 @@ impl Node {
         *said += 1;
         let (last, pause_ms) = (*said == SAID_MAX, REPEAT_MS << (*said - 1));
         match back {
-            Back::Claim(claim) => {
-                let claim = *claim;
+            Back::Claim { claim, keeps } => {
+                let (claim, keeps) = (*claim, keeps.clone());
                 let others: Vec<NodeId> = self.peers.keys().copied().collect();
                 let knowing = others.into_iter().filter(|node| self.speaks(*node, Feature::Confirms));
                 for node in knowing.chain([self.me]).collect::<Vec<_>>() {
-                    self.outbox.send(node, PeerMessage::Leave { claim });
+                    self.outbox.send(node, PeerMessage::Leave { claim, keeps: keeps.clone() });
                 }
             }
             Back::Grants(grants) => {
@@ -199,14 +205,15 @@ impl Node {
         }
     }
 
-    /// A call is over, and its client has none of what it was granted.
-    pub(in crate::protocol) fn on_claim_left(&mut self, claim: ClaimId) {
+    /// A call is over, and its client has nothing of what it was granted but what it keeps.
+    pub(in crate::protocol) fn on_claim_left(&mut self, claim: ClaimId, keeps: &BTreeSet<TaskId>) {
         let led: Vec<_> =
             self.led.iter().filter(|id| self.partitions[id].register.knows_claim(&claim)).copied().collect();
         for partition in led {
             let register = &self.partitions[&partition].register;
             let held = register.held_by(claim);
-            let items: Vec<(TaskId, Token)> = held.iter().map(|id| (*id, register.table.cells[id].token)).collect();
+            let left = held.iter().filter(|id| !keeps.contains(*id));
+            let items: Vec<(TaskId, Token)> = left.map(|id| (*id, register.table.cells[id].token)).collect();
             self.void(partition, items);
         }
     }

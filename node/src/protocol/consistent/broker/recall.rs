@@ -2,13 +2,15 @@
 //! them is gone, has restarted, or could not tell whether they would commit. Whoever leads their partitions knows of them by the
 //! call's id, and is asked before anything else is asked for.
 //!
-//! A leader that is gone has a successor soon, which is waited for; not for long, as its partition may have lost its majority.
+//! A leader that is gone has a successor soon, which is waited for; not for long, as its partition may have lost its majority. A
+//! successor that comes while the call waits for work is asked then. Where none has come, the client is told that something is
+//! left ([`Response::Claimed`](norn_client::wire::Response)), and takes leave of what it was not told of.
 
 use super::Phase;
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::{NodeId, PartitionId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A call begins no round behind that.
 const RECALL_MS: u64 = 1_500;
@@ -24,12 +26,19 @@ pub(super) struct Recall {
     asked: BTreeSet<NodeId>,
     /// When to go on without; 0: the first round has not begun.
     until_us: u64,
+    /// Partitions of which nothing was heard in time, and who was thought to lead them.
+    missed: BTreeMap<PartitionId, Option<NodeId>>,
 }
 
 impl Recall {
-    /// Whether there is anything left.
+    /// Whether there is anything left to ask.
     pub fn is_open(&self) -> bool {
         !self.open.is_empty()
+    }
+
+    /// Partitions in which the call may hold more than it was told.
+    pub fn left(&self) -> usize {
+        self.open.len() + self.missed.keys().filter(|partition| !self.open.contains(partition)).count()
     }
 }
 
@@ -69,8 +78,22 @@ impl Node {
         }
     }
 
+    /// What was not heard of in time is asked about once it has another leader.
+    fn recall_missed(&mut self, number: u64) {
+        let call = &self.broker.calls[&number];
+        let has_another = |(partition, before): &(&PartitionId, &Option<NodeId>)| {
+            self.leader_of(**partition).is_some_and(|leader| Some(leader) != **before && self.is_reachable(leader))
+        };
+        let led: Vec<PartitionId> =
+            call.recall.missed.iter().filter(has_another).map(|(partition, _)| *partition).collect();
+        let recall = &mut self.broker.calls.get_mut(&number).expect("just seen").recall;
+        recall.missed.retain(|partition, _| !led.contains(partition));
+        recall.open.extend(led);
+    }
+
     /// Asks the next leader what the call holds already, or waits for one. Whether there is anything left to ask.
     pub(super) fn recall_next(&mut self, number: u64) -> bool {
+        self.recall_missed(number);
         let (now_us, until_us) = (self.now.mono_us, self.now.mono_after_ms(RECALL_MS));
         // Some of the time is for other tasks.
         let rest_us = self.config.request_timeout_ms * 1_000 / 4;
@@ -79,7 +102,9 @@ impl Node {
             call.recall.until_us = until_us.min(call.deadline_us.saturating_sub(rest_us));
         }
         if call.recall.open.is_empty() || now_us >= call.recall.until_us {
-            call.recall = Recall::default();
+            let Recall { open, mut missed, .. } = std::mem::take(&mut call.recall);
+            missed.extend(open.into_iter().map(|partition| (partition, self.leader_of(partition))));
+            self.broker.calls.get_mut(&number).expect("just seen").recall.missed = missed;
             return false;
         }
         let call = &self.broker.calls[&number];
