@@ -421,6 +421,10 @@ mod tests {
         Request::Cancel { id: TaskId::MIN, reason, at_ms: 0, acks: Acks::One }
     }
 
+    fn leave(keeps: u32) -> Request {
+        Request::Leave { claim: ClaimId(1), elsewhere: true, keeps: vec![TaskId::MIN; keeps as usize] }
+    }
+
     /// Goal: every limit. Method: what just keeps to it, beside what just does not.
     #[test]
     fn limits_are_kept_to_the_last_and_not_beyond() {
@@ -450,11 +454,7 @@ mod tests {
             Request::Status,
             Request::Ping,
             Request::Confirm { claim: ClaimId(1) },
-            Request::Leave {
-                claim: ClaimId(1),
-                elsewhere: true,
-                keeps: vec![TaskId::new(0, 0, 0, 0); CLAIM_TASKS_MAX as usize],
-            },
+            leave(CLAIM_TASKS_MAX),
         ];
         for request in good {
             assert_eq!(request.check(), Ok(()), "{}", request.verb());
@@ -494,6 +494,7 @@ mod tests {
             renew(0, None),
             renew(BATCH_TASKS_MAX + 1, None),
             renew(1, Some(LEASE_MS_MAX + 1)),
+            leave(CLAIM_TASKS_MAX + 1),
             fail(&text(TEXT_BYTES_MAX + 1), 0),
             fail("", DELAY_MS_MAX + 1),
         ];
