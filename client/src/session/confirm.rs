@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// A wait of this part of the lease is long.
 const LONG_PART: u64 = 8;
-/// A node looks at least so long for what a claim may hold before it says that something is left.
+/// A node looks for what a claim may hold for at least this time before it says that something is left.
 pub(super) const DOUBT_US: u64 = 500_000;
 /// Claims of which leave is to be taken as soon as a node is there, at the most.
 const LEAVING_MAX: usize = 1_024;

@@ -586,7 +586,7 @@ pub enum Response {
         /// The tasks.
         tasks: Vec<Granted>,
         /// Partitions without a leader that could be asked: 0 means the answer is complete. In one of these the claim may hold a task
-        /// of which nobody has told it.
+        /// that is not in the answer.
         unavailable: u32,
     },
     /// To `renew`: one per item, in order; the length of the lease, which counts from when the call was first sent.

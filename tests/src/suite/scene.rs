@@ -277,7 +277,7 @@ impl<H: Host> Scene<H> {
         self.update_with(client, claim, (sequence, data), Acks::Quorum).await;
     }
 
-    /// Adds to a claim's log, on so many disks.
+    /// Adds to a claim's log, durable on as many disks as `acks` says.
     pub async fn update_with(&self, client: usize, claim: &Granted, (sequence, data): (u32, &str), acks: Acks) {
         let (id, token, data) = (claim.id, claim.token, data.as_bytes().to_vec());
         let result = self.request(client, Request::Update { id, token, sequence, data, acks }).await;

@@ -68,7 +68,8 @@ impl Node {
         self.grants.by_ask.insert((from, ask), number);
         let recalled = self.recall(number, &claim, max, got);
         let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
-        // The first answer was lost. Whoever leads now where this node led then knows what was in it: that comes first.
+        // The first answer was lost. The present leaders of the partitions that this node led then know what was in it: they are
+        // asked first.
         let given = self.grants.given(from, ask);
         let lost: Vec<PartitionId> = given.filter(|partition| !self.led.contains(partition)).collect();
         let is_whole = lost.is_empty();

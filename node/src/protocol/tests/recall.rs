@@ -230,7 +230,7 @@ fn what_a_leader_was_about_to_grant_is_asked_for_at_its_successor() {
     }
 }
 
-/// The answer is lost, and by the time at which the broker asks again somebody else leads the task's partition.
+/// The answer is lost, and when the broker asks again another node leads the task's partition.
 #[test]
 fn what_was_in_a_lost_answer_is_asked_for_at_the_next_leader() {
     let (mut cluster, first, leader) = cluster_of_many();

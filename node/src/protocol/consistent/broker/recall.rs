@@ -3,7 +3,7 @@
 //! call's id, and is asked before anything else is asked for.
 //!
 //! A leader that is gone has a successor soon, which is waited for; not for long, as its partition may have lost its majority. A
-//! successor that comes while the call waits for work is asked then. Where none has come, the client is told that something is
+//! successor that comes while the call waits for work is asked then. Where none has come, the answer says that something is
 //! left ([`Response::Claimed`](norn_client::wire::Response)), and takes leave of what it was not told of.
 
 use super::Phase;
