@@ -106,7 +106,7 @@ pub const DEFINITIONS: &[Definition] = &[
         0,
         1 << 50,
         "268435456",
-        "payloads and headers kept in memory, the oldest; others are read back from the log",
+        "payloads, headers, and results and logs of ended tasks in memory; others are read back from the log",
     ),
     number("tasks_max", 1, 1 << 40, "10000000", "tasks at this node, waiting or ended, at which it refuses new ones"),
     text("retain", "7d", "how long finished tasks are kept, and where it differs: `7d, mail/out=1h, audit=90d`"),

@@ -626,7 +626,12 @@ impl Node {
         let mut ids: Vec<TaskId> =
             rest.filter(|id| replica.may_drop(id, committed)).copied().take(DROP_TASKS_MAX).collect();
         let looked = (ids.len(), ids.last().copied());
-        let owed = self.owed_letters(partition, &ids);
+        let is_held = |id: &TaskId| replica.register.cell(id).is_some();
+        let away = |id: &&TaskId| is_held(id) && replica.store.task(id).is_some_and(|task| !task.has_blobs());
+        let away: Vec<TaskId> = ids.iter().filter(away).copied().collect();
+        let mut owed = self.owed_letters(partition, &ids);
+        self.bring_back(partition, &away);
+        owed.extend(away);
         ids.retain(|id| !owed.contains(id));
         // Letters that cannot be written for long do not keep back the others.
         let next = looked.1.filter(|_| looked.0 == DROP_TASKS_MAX && owed.len() > DROP_TASKS_MAX / 2);

@@ -1,12 +1,12 @@
 //! Bodies in segments and snapshots, whole, damaged and gone.
 
 use super::*;
-use crate::protocol::task::Tomb;
+use crate::protocol::task::{Slot, Tomb};
 use crate::protocol::{Moved, Part};
 use crate::storage::disk::Disk;
 use crate::storage::double::Double;
 use crate::storage::{Identity, Log, LogConfig, Replay, Saved, SnapshotError, Upkeep};
-use norn_client::wire::{NodeId, PartitionId, QueueName, State};
+use norn_client::wire::{NodeId, PartitionId, QueueName, Spec, State};
 
 const CONFIG: LogConfig =
     LogConfig { segment_bytes: 2_000, compact_bytes: 8_000, ahead_bytes: 0, ..LogConfig::DEFAULT };
@@ -55,15 +55,15 @@ fn filled(disk: &Double) -> (Log<Double>, Vec<Wanted>) {
 
 fn of(number: usize, place: Place) -> Wanted {
     let outline = crate::protocol::task::Outline::new(spec(number));
-    Wanted { id: id(number), place, hash: outline.hash, bytes: 1 }
+    Wanted { id: id(number), slot: Slot::Spec, place, hash: outline.hash, bytes: 1 }
 }
 
-fn read(disk: &Double, wanted: &[Wanted]) -> Vec<Option<Arc<Spec>>> {
+fn read(disk: &Double, wanted: &[Wanted]) -> Vec<Option<Filling>> {
     read_bodies(|file, offset, length| disk.read(file, offset, length), wanted).expect("nothing is lacked")
 }
 
-fn all() -> Vec<Option<Arc<Spec>>> {
-    (0..LENGTHS.len()).map(|number| Some(spec(number))).collect()
+fn all() -> Vec<Option<Filling>> {
+    (0..LENGTHS.len()).map(|number| Some(Filling::Spec(spec(number)))).collect()
 }
 
 /// The state as a node without bodies in memory gives it out: two parts, with records of one and of all other tasks.
@@ -165,7 +165,7 @@ fn a_snapshot_has_the_bodies_and_says_where_before_it_takes_the_place_of_anythin
     let mut log = Log::open(disk, CONFIG, || unreachable!()).unwrap();
     log.replay(|replay| {
         if let Replay::Record { record: Record::Facts { items, .. }, .. } = replay {
-            replayed.extend(items.iter().map(|(_, task)| task.spec.clone()));
+            replayed.extend(items.iter().map(|(_, task)| task.filling(Slot::Spec)));
         }
         Ok(())
     })
