@@ -4,7 +4,7 @@
 use super::hostile::copy;
 use norn_tests::cluster::{Cluster, ClusterOptions, all_tasks};
 use norn_tests::ports::free_port;
-use norn_tests::wait::found;
+use norn_tests::wait::{self, found};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -226,6 +226,21 @@ async fn a_member_bound_where_a_listed_name_leads_goes_on_and_so_does_a_cluster_
     alone.restart(0);
     alone.wait_ready(0);
     works(&alone, "alone");
+}
+
+/// Goal: an operator need not wait for a start that waits for others. Method: it asks members none of which runs.
+#[test]
+fn a_start_that_asks_members_ends_with_the_first_signal() {
+    let mut cluster = Cluster::start();
+    for index in 0..3 {
+        cluster.terminate(index);
+    }
+    cluster.rebind(1, &elsewhere());
+    cluster.restart(1);
+    wait::until("n2 asks the others", || cluster.log(1).contains("asking the members"));
+    // A start that goes on to its own end is refused.
+    assert!(cluster.terminate(1).success(), "{}", cluster.log(1));
+    assert!(cluster.log(1).contains("stopped before it had started"), "{}", cluster.log(1));
 }
 
 /// What names no peer ends the start at once, and says what is wrong.
