@@ -64,6 +64,7 @@ use mint::Mint;
 use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
+pub use outbox::COUNTED;
 use outbox::Outbox;
 use partition::Partition;
 pub use partition::Wound;
@@ -322,7 +323,7 @@ impl Node {
         }
         self.seat_for(&message);
         if let Some(partition) = message.asks_for_promise().filter(|partition| !self.is_answered(*partition)) {
-            self.outbox.count("unanswered_passed_over");
+            self.outbox.count("promises_refused_at_start");
             self.refuse_unheld(from, partition, &message);
             return;
         }
