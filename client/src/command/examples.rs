@@ -218,8 +218,9 @@ pub const PARTITIONS: &str = "Example:
 
 See also: ring, nodes, status";
 
-pub const STATUS: &str = "Example:
+pub const STATUS: &str = "Examples:
   norn status --watch
+  norn status --nodes    # what each node has counted, side by side
 
 See also: nodes, partitions, cluster status";
 

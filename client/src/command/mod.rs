@@ -26,6 +26,7 @@ mod interrupt;
 mod json;
 mod list;
 mod members;
+mod nodes_beside;
 mod operate;
 mod output;
 mod parse;
@@ -50,7 +51,7 @@ pub(crate) mod tests;
 
 pub use crate::session::{Call, Draft, Finish};
 pub use claims::{ClaimArguments, CompleteArguments, FailArguments, ReleaseArguments, RenewArguments, UpdateArguments};
-pub use cluster::StatusArguments;
+pub use cluster::{NodeStatusArguments, StatusArguments};
 pub use enqueue::EnqueueArguments;
 pub use error::{Exit, Failure};
 pub use group::GroupArguments;
@@ -225,7 +226,7 @@ pub enum Verb {
     Partitions,
     /// Shows the cluster in short
     #[command(after_help = examples::STATUS)]
-    Status(StatusArguments),
+    Status(NodeStatusArguments),
     /// Shows the verbs, or one of them
     #[command(after_help = examples::HELP)]
     Help(HelpArguments),
@@ -297,7 +298,7 @@ impl Verb {
             Verb::Nodes => cluster::nodes(runner).await,
             Verb::Ring => cluster::ring(runner).await,
             Verb::Partitions => cluster::partitions(runner).await,
-            Verb::Status(arguments) => arguments.run(runner, cluster::Shown::Node).await,
+            Verb::Status(arguments) => arguments.run(runner).await,
             Verb::Help(arguments) => help::run(&arguments, runner),
         }
     }

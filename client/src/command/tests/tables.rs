@@ -26,6 +26,46 @@ fn assert_fits(text: &str, columns: u16) {
     }
 }
 
+#[tokio::test]
+async fn counters_of_all_nodes_stand_side_by_side() {
+    let counted = |value: u64| Status {
+        counters: vec![("claims_granted".to_owned(), value), ("leases_expired".to_owned(), 5)],
+        ..status()
+    };
+    let mut members = nodes();
+    members.truncate(2);
+    let (first, second) = (members[0].name.clone(), members[1].name.clone());
+    for columns in [60, 80, 120] {
+        let answers = [
+            Ok(Response::Nodes(members.clone())),
+            Ok(Response::Status(Box::new(counted(17)))),
+            Ok(Response::Status(Box::new(counted(9_000_000_000)))),
+        ];
+        let outcome = run_in(columns, "status --nodes", answers).await;
+        assert_fits(&outcome.printed, columns);
+        let lines: Vec<&str> = outcome.printed.lines().collect();
+        assert_eq!((outcome.exit, lines.len()), (Exit::Done, 3), "{lines:#?}");
+        assert!(lines[0].contains(&first) && lines[0].contains(&second), "{lines:#?}");
+        assert!(lines[1].contains("17") && lines[1].contains("9000000000"), "by their names: {lines:#?}");
+    }
+    let answers = || {
+        let silent = Err(Error::unavailable("no answer within 5s"));
+        [Ok(Response::Nodes(members.clone())), silent, Ok(Response::Status(Box::new(counted(17))))]
+    };
+    let outcome = run_in(80, "status --nodes", answers()).await;
+    assert_eq!(outcome.exit, Exit::Unavailable, "{outcome:?}");
+    assert!(outcome.printed.contains(&second) && !outcome.printed.contains(&first), "{outcome:?}");
+    assert!(outcome.noted.contains(&first) && outcome.noted.contains("no answer within 5s"), "{outcome:?}");
+    let outcome = run_in(80, "status --nodes --json", answers()).await;
+    let rows = outcome.printed.lines().map(|line| serde_json::from_str(line).expect("an object"));
+    let rows: Vec<serde_json::Value> = rows.collect();
+    assert_eq!((outcome.exit, rows.len()), (Exit::Unavailable, 2), "{outcome:?}");
+    assert_eq!(
+        (&rows[0]["error"], &rows[1]["counters"]["claims_granted"]),
+        (&"no answer within 5s".into(), &17.into())
+    );
+}
+
 fn long_task(number: u32) -> TaskView {
     let spec =
         Spec { queue: queue("customers/newsletters"), ..spec(b"a payload that goes on and on, for many more words") };
@@ -33,7 +73,8 @@ fn long_task(number: u32) -> TaskView {
 }
 
 fn busy_status() -> Status {
-    let names = ["granted", "expired", "peer_messages_dropped", "clock_ahead_ms.n2", "claim", "of_tomorrow"];
+    let names =
+        ["claims_granted", "leases_expired", "peer_messages_dropped", "clock_ahead_ms.n2", "claim", "of_tomorrow"];
     let counters = names.iter().cycle().take(60).map(|name| ((*name).to_owned(), 1_234_567_890)).collect();
     Status { counters, ..status() }
 }
