@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 93] = [
+pub const ALL: [(&str, Mutant); 95] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -98,6 +98,8 @@ pub const ALL: [(&str, Mutant); 93] = [
     ("paused-grants", Mutant::PausedGrants),
     ("wait-ignored", Mutant::WaitIgnored),
     ("heads-untold", Mutant::HeadsUntold),
+    ("hello-shuts-out", Mutant::HelloShutsOut),
+    ("ids-go-back", Mutant::IdsGoBack),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -139,6 +141,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             pause_mean_ms: Some(3_000),
             ..plain
         },
+        Mutant::HelloShutsOut | Mutant::IdsGoBack => Overrides { wild_wall_clock: Some(true), ..plain },
         Mutant::MonotonicOnly => Overrides { wild_wall_clock: Some(false), wild_monotonic: Some(true), ..plain },
         Mutant::SameIdentity => Overrides {
             loss_mean_ms: Some(1_500),

@@ -5,7 +5,7 @@ use crate::protocol::event::ClientId;
 use crate::protocol::feature::Feature;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
-use norn_client::wire::{NodeId, Response, Versions};
+use norn_client::wire::{NodeId, Request, Response, Versions};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Something that may leave only once the records before it are on disk.
@@ -176,6 +176,11 @@ impl Outbox {
     pub fn count(&mut self, name: &'static str) {
         assert!(COUNTED.contains(&name), "{name} is not explained to people");
         *self.counters.entry(name).or_default() += 1;
+    }
+
+    /// Counts a request of a client by its verb.
+    pub fn count_request(&mut self, request: &Request) {
+        *self.counters.entry(request.verb()).or_default() += 1;
     }
 
     /// The next message of this node to itself.

@@ -38,7 +38,7 @@ impl Node {
             self.outbox.reply(client, number, Response::Error(error));
             return;
         }
-        self.outbox.count(request.verb());
+        self.outbox.count_request(&request);
         self.route(client, number, principal, request);
     }
 

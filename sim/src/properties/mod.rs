@@ -19,6 +19,7 @@ mod forgotten;
 mod groups;
 mod known;
 mod leaders;
+mod lending;
 mod letters;
 mod limits;
 mod lost;
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<dependencies::Dependencies>::default(),
         Box::<groups::Groups>::default(),
         Box::<nothing::Nothing>::default(),
+        Box::<lending::Lending>::default(),
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
         Box::<order::Order>::default(),
