@@ -155,6 +155,8 @@ options! {
     wait_percent: u64,
     /// Claims that their callers give up early, in a hundred.
     leave_percent: u64,
+    /// After this time without an answer nodes ask again.
+    resend_ms: u64,
     /// Mean time between clocks that jump back and forth for a while, faster than others can measure; 0 is never.
     strobe_mean_ms: u64,
     /// Enqueued tasks that are cancelled, in a hundred.
@@ -458,6 +460,7 @@ impl Options {
             misbehave_percent: random.between(0, 80),
             wait_percent: random.between(0, 100),
             leave_percent: 0,
+            resend_ms: Config::default().resend_ms,
             cancel_percent: random.between(0, 20),
             batch_percent: random.between(0, 40),
             delay_percent: random.between(0, 40),
