@@ -34,6 +34,7 @@ mod dependencies;
 mod disk;
 mod endings;
 mod fairness;
+mod far;
 mod forgetting;
 mod groups;
 mod handover;

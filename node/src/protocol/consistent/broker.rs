@@ -62,7 +62,7 @@ enum Phase {
 }
 
 /// A grant that can be given back, and the viewstamp under which it was made or found.
-type Grant = (TaskId, Token, Viewstamp);
+pub(in crate::protocol) type Grant = (TaskId, Token, Viewstamp);
 
 /// A client's claim.
 #[derive(Debug)]
@@ -366,7 +366,8 @@ impl Node {
         tasks: Vec<(Granted, Option<Viewstamp>)>,
         (heads, partitions): (&[Option<Head>], &[PartitionId]),
     ) {
-        if self.broker.abandoned.remove(&ask) {
+        // A question that was repeated is answered twice.
+        if self.broker.abandoned.contains(&ask) {
             self.give_back(&tasks);
             return;
         }
@@ -533,9 +534,8 @@ impl Node {
     /// Work may come: the nodes are told that somebody waits.
     fn park(&mut self, number: u64) {
         self.timers.cancel(Key::Claim(number));
-        let call = &self.broker.calls[&number];
-        let (until_us, queues) = (call.wait_until_us, call.claim.queues.clone());
-        self.timers.set(Key::Park(number), until_us);
+        let queues = self.broker.calls[&number].claim.queues.clone();
+        self.set_park_timer(number);
         self.broker.park(number);
         self.tell_interest(&queues);
     }
@@ -550,6 +550,9 @@ impl Node {
     }
 
     pub(in crate::protocol) fn on_park_end(&mut self, number: u64) {
+        if self.waits_on(number) {
+            return self.set_park_timer(number);
+        }
         self.broker.unpark(number);
         self.pursue(number);
     }
@@ -598,7 +601,9 @@ impl Node {
         self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
         let oldest_us = self.now.mono_us.saturating_sub(RECENT_MS * 1_000);
         self.broker.recent.retain(|_, recent| recent.used_us >= oldest_us);
-        self.broker.forget_heads(|node| node == self.me || self.peers.contains_key(&node));
+        let is_there = |node: NodeId| node == self.me || self.peers.contains_key(&node);
+        self.broker.forget_heads(is_there);
+        self.grants.forget_given(is_there);
         let mut queues: BTreeSet<QueueName> = self.broker.parked.keys().cloned().collect();
         queues.extend(self.broker.recent.keys().cloned());
         let queues: Vec<QueueName> = queues.into_iter().collect();

@@ -7,6 +7,8 @@ const CLAIM: ClaimId = ClaimId(77);
 const LEASE_MS: u64 = 600_000;
 /// Longer than a confirmation is waited for, and the leader needs.
 const TOO_LATE_MS: u64 = 2_500;
+/// For so long a partition has no leader.
+const AWAY_MS: u64 = 20_000;
 
 impl Cluster {
     /// Three nodes with one task, which may be tried once.
@@ -152,6 +154,33 @@ fn a_grant_goes_back_though_its_leader_is_gone() {
     cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
     cluster.advance(5_000);
     assert_eq!(cluster.state_of(broker, id), State::Ready);
+}
+
+/// Goal: what goes back waits for no lease, however long a partition is without leader. Method: two of three nodes are away for longer
+/// than an election takes, when the client of the third is gone, or leaves elsewhere.
+#[test]
+fn a_grant_goes_back_though_its_partition_was_without_leader_for_long() {
+    for leaves in [false, true] {
+        let (mut cluster, id) = Cluster::with_one_task();
+        let broker = (cluster.leader(&id) + 1) % 3;
+        let number = cluster.claim_to_confirm(broker, 0);
+        cluster.told(number);
+        if leaves {
+            assert!(cluster.confirms(broker).is_ok());
+        }
+        cluster.down.extend((0..3).filter(|index| *index != broker));
+        if leaves {
+            let leave = Request::Leave { claim: CLAIM, elsewhere: true, keeps: Vec::new() };
+            assert_eq!(cluster.ask(broker, leave), Response::Done);
+        } else {
+            cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
+        }
+        cluster.advance(AWAY_MS);
+        cluster.down.clear();
+        cluster.connect_all();
+        cluster.advance(AWAY_MS);
+        assert_eq!(cluster.state_of(broker, id), State::Ready, "leaves: {leaves}");
+    }
 }
 
 /// Goal: an answer that nobody looks at any more does not stand in the way of the next one.

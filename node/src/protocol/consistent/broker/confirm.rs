@@ -24,12 +24,15 @@ use std::collections::{BTreeMap, BTreeSet};
 const CONFIRM_MS: u64 = 2_000;
 /// ...over the slowest network that is counted with: about a megabyte a second.
 const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
-/// Givings back that are said again, at the most.
+/// Givings back that are said again, at the most: of grants, and as many of claims.
 const RETURNS_MAX: usize = 1_000;
 /// What is given back is said again after this time, then after twice as long, and so on...
 const REPEAT_MS: u64 = 250;
-/// ...so many times in all. Leaders that are not heard for so long are followed by others, who know as much as they.
-const SAID_MAX: u32 = 6;
+/// ...up to 16 seconds...
+const DOUBLINGS_MAX: u32 = 6;
+/// ...this many times in all, over almost five minutes: a partition that has no leader in all this time has none for as long as most
+/// leases. To say it too often does no harm: a claim's id is of one call, and a grant that was renewed since stays.
+const SAID_MAX: u32 = 24;
 
 /// What is given back.
 #[derive(Debug)]
@@ -40,12 +43,47 @@ enum Back {
     Claim { claim: ClaimId, keeps: Vec<TaskId> },
 }
 
-/// What is said again.
+/// What is said again, by number, and how often each was said.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     next: u64,
-    /// How often each was said.
-    open: BTreeMap<u64, (Back, u32)>,
+    grants: BTreeMap<u64, (Back, u32)>,
+    claims: BTreeMap<u64, (Back, u32)>,
+    /// Numbers of the claims: a client may say twice that a claim is over.
+    by_claim: BTreeMap<ClaimId, u64>,
+}
+
+impl Returns {
+    /// Its number, and the numbers of those that are not said again any more.
+    fn insert(&mut self, back: Back) -> (u64, Vec<u64>) {
+        self.next += 1;
+        let mut dropped = Vec::new();
+        let open = match &back {
+            Back::Grants(_) => &mut self.grants,
+            Back::Claim { claim, .. } => {
+                dropped.extend(self.by_claim.insert(*claim, self.next));
+                &mut self.claims
+            }
+        };
+        open.insert(self.next, (back, 0));
+        dropped.extend(open.first_key_value().map(|(oldest, _)| *oldest).filter(|_| open.len() > RETURNS_MAX));
+        dropped.iter().for_each(|number| self.remove(*number));
+        (self.next, dropped)
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut (Back, u32)> {
+        let Returns { grants, claims, .. } = self;
+        grants.get_mut(&number).or_else(move || claims.get_mut(&number))
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.grants.remove(&number);
+        if let Some((Back::Claim { claim, .. }, _)) = self.claims.remove(&number)
+            && self.by_claim.get(&claim) == Some(&number)
+        {
+            self.by_claim.remove(&claim);
+        }
+    }
 }
 
 impl Node {
@@ -145,37 +183,32 @@ impl Node {
             _ => Vec::new(),
         };
         let got = call.got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh));
-        let grants: Vec<Grant> = got.chain(told).collect();
-        if !grants.is_empty() {
-            self.give(Back::Grants(grants));
-        }
+        self.give_back_grants(got.chain(told).collect());
     }
 
     /// Gives back what was granted for nobody. What was only found again stays: another node may have answered with it.
     pub(super) fn give_back(&mut self, tasks: &[(Granted, Option<Viewstamp>)]) {
-        let grants: Vec<Grant> = tasks.iter().filter_map(|(granted, fresh)| made(granted, *fresh)).collect();
+        self.give_back_grants(tasks.iter().filter_map(|(granted, fresh)| made(granted, *fresh)).collect());
+    }
+
+    /// Gives back grants of which no client was told.
+    pub(in crate::protocol) fn give_back_grants(&mut self, grants: Vec<Grant>) {
         if !grants.is_empty() {
             self.give(Back::Grants(grants));
         }
     }
 
     fn give(&mut self, back: Back) {
-        self.broker.returns.next += 1;
-        let number = self.broker.returns.next;
-        self.broker.returns.open.insert(number, (back, 0));
-        if self.broker.returns.open.len() > RETURNS_MAX
-            && let Some((oldest, _)) = self.broker.returns.open.pop_first()
-        {
-            self.timers.cancel(Key::Return(oldest));
-        }
+        let (number, dropped) = self.broker.returns.insert(back);
+        dropped.into_iter().for_each(|number| self.timers.cancel(Key::Return(number)));
         self.say_back(number);
     }
 
-    /// Says what goes back to whoever leads there now.
+    /// Says what goes back to those who lead there now.
     pub(in crate::protocol) fn say_back(&mut self, number: u64) {
-        let Some((back, said)) = self.broker.returns.open.get_mut(&number) else { return };
+        let Some((back, said)) = self.broker.returns.get_mut(number) else { return };
         *said += 1;
-        let (last, pause_ms) = (*said == SAID_MAX, REPEAT_MS << (*said - 1));
+        let (last, pause_ms) = (*said == SAID_MAX, REPEAT_MS << (*said - 1).min(DOUBLINGS_MAX));
         match back {
             Back::Claim { claim, keeps } => {
                 let (claim, keeps) = (*claim, keeps.clone());
@@ -199,7 +232,7 @@ impl Node {
             }
         }
         if last {
-            self.broker.returns.open.remove(&number);
+            self.broker.returns.remove(number);
         } else {
             self.timers.set(Key::Return(number), self.now.mono_after_ms(pause_ms));
         }
