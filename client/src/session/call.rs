@@ -228,6 +228,14 @@ impl Pending {
         }
     }
 
+    /// The lease that a claim names which was sent.
+    pub fn lease_ms(&self) -> u64 {
+        match &self.body {
+            Body::Settled(Request::Claim(claim)) => claim.lease_ms,
+            _ => 0,
+        }
+    }
+
     /// Settles ids, times and the claim id, once.
     pub fn resolve(&mut self, now_us: u64, mint: &mut Mint, random: &mut Random) {
         let Body::Open(open) = &mut self.body else {

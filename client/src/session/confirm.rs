@@ -16,17 +16,11 @@ use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::request::Request;
 use crate::wire::response::{Granted, Response};
 use crate::wire::version::Versions;
-use std::collections::BTreeMap;
 
 /// A wait of this part of the lease is long.
 const LONG_PART: u64 = 8;
 /// A node looks for what a claim may hold for at least this time before it says that something is left.
 pub(super) const DOUBT_US: u64 = 500_000;
-/// Claims of which leave is to be taken as soon as a node is there, at the most.
-const LEAVING_MAX: usize = 1_024;
-/// For so long: then leases of the usual length are over.
-const LEAVING_US: u64 = 60_000_000;
-
 /// What an attempt asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
@@ -38,19 +32,6 @@ pub(super) enum Asks {
     Renewal { sent_us: u64 },
 }
 
-/// Claims that are over, and are to be left as soon as there is a node.
-#[derive(Debug, Default)]
-pub(super) struct Leaving(BTreeMap<ClaimId, Left>);
-
-/// A claim that is over.
-#[derive(Debug)]
-struct Left {
-    /// What its caller was given.
-    keeps: Vec<TaskId>,
-    /// Until when it is worth telling.
-    until_us: u64,
-}
-
 impl Session {
     /// Whether an answer is one that its node wants confirmed.
     pub(super) fn is_to_confirm(&self, endpoint: usize, response: &Response) -> bool {
@@ -58,7 +39,7 @@ impl Session {
         granted && self.knows_confirming(endpoint)
     }
 
-    fn knows_confirming(&self, endpoint: usize) -> bool {
+    pub(super) fn knows_confirming(&self, endpoint: usize) -> bool {
         let link = self.links.get(endpoint);
         link.is_ready() && link.pulse.version >= Versions::CONFIRMS
     }
@@ -142,7 +123,7 @@ impl Session {
             }
             !goes
         });
-        self.leave(endpoint, Request::Leave { claim, elsewhere: false, keeps: Vec::new() });
+        self.leave(endpoint, claim);
     }
 
     /// A claim is over. Nodes that may still grant it something, or may have, are told.
@@ -163,39 +144,25 @@ impl Session {
         };
         let is_old = call.first_sent_us.is_some_and(|sent_us| self.now_us >= sent_us.saturating_add(DOUBT_US));
         // The caller is given what was confirmed last, and nothing of what was confirmed before.
-        let mut elsewhere = lost || is_unsure && is_old || call.confirmations > u32::from(!keeps.is_empty());
-        let mut told = Vec::new();
+        let elsewhere = lost || is_unsure && is_old || call.confirmations > u32::from(!keeps.is_empty());
+        // That says all that is to be said to the first node to hear it.
+        let mut told: Vec<usize> = self.leave_at().filter(|_| elsewhere).into_iter().collect();
+        if elsewhere {
+            let lease_ms = call.lease_ms();
+            self.leave_everywhere(claim, keeps, lease_ms);
+        }
         for endpoint in open {
             if self.knows_confirming(endpoint) && !told.contains(&endpoint) {
                 told.push(endpoint);
-                let keeps = if elsewhere { keeps.clone() } else { Vec::new() };
-                let elsewhere = std::mem::take(&mut elsewhere);
-                self.leave(endpoint, Request::Leave { claim, elsewhere, keeps });
-            }
-        }
-        if elsewhere {
-            self.leaving.0.insert(claim, Left { keeps, until_us: self.now_us.saturating_add(LEAVING_US) });
-            if self.leaving.0.len() > LEAVING_MAX {
-                self.leaving.0.pop_first();
+                self.leave(endpoint, claim);
             }
         }
     }
 
-    /// Takes leave of what could not be left before, now that there is a node.
-    pub(super) fn take_late_leave(&mut self) {
-        let endpoint = self.links.active;
-        if self.leaving.0.is_empty() || !self.knows_confirming(endpoint) {
-            return;
-        }
-        for (claim, Left { keeps, until_us }) in std::mem::take(&mut self.leaving.0) {
-            if self.now_us < until_us {
-                self.leave(endpoint, Request::Leave { claim, elsewhere: true, keeps });
-            }
-        }
-    }
-
-    fn leave(&mut self, endpoint: usize, request: Request) {
+    /// A node need not go on with what it was asked for a claim.
+    fn leave(&mut self, endpoint: usize, claim: ClaimId) {
         let number = self.next_number();
+        let request = Request::Leave { claim, elsewhere: false, keeps: Vec::new() };
         self.outputs.push(Output::Send { endpoint, number, request });
     }
 }

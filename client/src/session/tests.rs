@@ -4,6 +4,7 @@
 mod bounds;
 mod confirm;
 mod failover;
+mod leaving;
 mod loans;
 mod pulse;
 mod reach;
@@ -67,8 +68,12 @@ fn nothing(unavailable: u32) -> Response {
 
 /// One task.
 fn something() -> Response {
+    grant_of(TaskId::new(1, 2, 3, 4))
+}
+
+fn grant_of(id: TaskId) -> Response {
     let task = Granted {
-        id: TaskId::new(1, 2, 3, 4),
+        id,
         token: Token { epoch: 1, number: 1 },
         queue: queue(),
         payload: Vec::new(),
