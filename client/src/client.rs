@@ -282,7 +282,7 @@ impl Client {
     async fn claim_once(&self, options: &ClaimOptions, wait: Duration) -> Result<Claims, Error> {
         let answer = self.answer(Call::Request(Request::Claim(options.claim(wait))), options.timeout).await;
         match answer.result? {
-            Response::Claimed { tasks, unavailable } => {
+            Response::Claimed { tasks, unavailable, .. } => {
                 let claimed = |granted: Granted| {
                     let expires = expiry(answer.lease_from, granted.lease_ms);
                     Claimed { granted, expires }

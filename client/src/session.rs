@@ -636,7 +636,7 @@ fn is_sound(welcome: &Welcome) -> bool {
 /// Whether a node found no work and could not look everywhere: another one may see more. `None` if it did not look.
 fn blindness(response: &Response) -> Option<bool> {
     match response {
-        Response::Claimed { tasks, unavailable } => Some(tasks.is_empty() && *unavailable > 0),
+        Response::Claimed { tasks, unavailable, .. } => Some(tasks.is_empty() && *unavailable > 0),
         _ => None,
     }
 }

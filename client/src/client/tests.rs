@@ -143,7 +143,7 @@ async fn leases_count_from_the_call_or_from_a_renewal_behind_a_long_wait() {
         move |request: &Request| match request {
             Request::Claim(claim) => {
                 let tasks = vec![granted(TaskId::MIN, claim.lease_ms)];
-                Reply::AnswerAfter(wait, Response::Claimed { tasks, unavailable: 0 })
+                Reply::AnswerAfter(wait, Response::Claimed { tasks, unavailable: 0, left: 0 })
             }
             Request::Renew { items, lease_ms } => {
                 assert_eq!((items.len(), *lease_ms), (1, None));
@@ -172,7 +172,7 @@ async fn leases_count_from_the_call_or_from_a_renewal_behind_a_long_wait() {
 #[tokio::test]
 async fn a_wait_that_a_node_ends_early_goes_on() {
     let (client, requests, _node) = bench(move |request| match request {
-        Request::Claim(_) => Reply::Answer(Response::Claimed { tasks: Vec::new(), unavailable: 0 }),
+        Request::Claim(_) => Reply::Answer(Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 }),
         other => panic!("{other:?}"),
     })
     .await;

@@ -82,7 +82,7 @@ impl ClaimArguments {
         let until_ms = (runner.clock)().saturating_add(self.wait);
         let (from_ms, tasks, unavailable) = loop {
             let (response, from_ms) = runner.request_lease(Request::Claim(claim.clone())).await?;
-            let Response::Claimed { tasks, unavailable } = response else {
+            let Response::Claimed { tasks, unavailable, .. } = response else {
                 return Err(unexpected("claim"));
             };
             // A node lets nobody wait for ever, and one that is stopping not even for so long.

@@ -140,7 +140,7 @@ impl RedriveArguments {
                 confirms: false,
             };
             let response = runner.request(Request::Claim(claim)).await?;
-            let Response::Claimed { tasks: granted, unavailable } = response else {
+            let Response::Claimed { tasks: granted, unavailable, .. } = response else {
                 return Err(unexpected("claim"));
             };
             if granted.is_empty() && unavailable > 0 {

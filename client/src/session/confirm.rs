@@ -19,8 +19,6 @@ use crate::wire::version::Versions;
 
 /// A wait of this part of the lease is long.
 const LONG_PART: u64 = 8;
-/// A node looks for what a claim may hold for at least this time before it says that something is left.
-pub(super) const DOUBT_US: u64 = 500_000;
 /// What an attempt asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
@@ -46,13 +44,11 @@ impl Session {
 
     /// Tells the node that the answer to a claim has come.
     pub(super) fn confirm(&mut self, id: CallId, endpoint: usize, answer: Response) {
-        let Response::Claimed { tasks, unavailable } = answer else {
-            unreachable!("only what was granted is confirmed")
-        };
+        let Response::Claimed { tasks, left, .. } = answer else { unreachable!("only what was granted is confirmed") };
         let call = self.calls.get_mut(&id).expect("it was just answered");
         let claim = call.claim().expect("only claims are granted tasks");
         call.granted = tasks;
-        call.is_unsure = unavailable > 0;
+        call.is_unsure = left > 0;
         call.confirmations += 1;
         self.ask_on(id, endpoint, Asks::Confirmation, Request::Confirm { claim });
     }
@@ -82,7 +78,7 @@ impl Session {
             }
             Response::Done => {
                 let tasks = std::mem::take(&mut call.granted);
-                self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0 }));
+                self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0, left: 0 }));
             }
             Response::Error(error) => self.retry(id, endpoint, error),
             _ => self.retry(id, endpoint, misfit()),
@@ -107,7 +103,7 @@ impl Session {
         let renewed = granted.into_iter().zip(results).filter_map(|(task, result)| Some((task, result.ok()?)));
         let tasks = renewed.map(|(task, lease_ms)| Granted { lease_ms, ..task }).collect();
         call.lease_from_us = Some(sent_us);
-        self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0 }));
+        self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0, left: 0 }));
     }
 
     /// The call is made anew: the node need not go on with what it was asked before.
@@ -138,13 +134,13 @@ impl Session {
         };
         let lost = call.sent as usize > call.answered as usize + asked;
         let is_unsure = match result {
-            Ok(Response::Claimed { unavailable, .. }) if keeps.is_empty() => *unavailable > 0,
+            Ok(Response::Claimed { left, .. }) if keeps.is_empty() => *left > 0,
             Ok(_) => call.is_unsure,
-            Err(error) => call.answered > 0 && error.passes(),
+            // What was refused for good in the end may have been granted before.
+            Err(error) => call.answered > 0 && (call.sent > 1 || error.passes()),
         };
-        let is_old = call.first_sent_us.is_some_and(|sent_us| self.now_us >= sent_us.saturating_add(DOUBT_US));
         // The caller is given what was confirmed last, and nothing of what was confirmed before.
-        let elsewhere = lost || is_unsure && is_old || call.confirmations > u32::from(!keeps.is_empty());
+        let elsewhere = lost || is_unsure || call.confirmations > u32::from(!keeps.is_empty());
         // That says all that is to be said to the first node to hear it.
         let mut told: Vec<usize> = self.leave_at().filter(|_| elsewhere).into_iter().collect();
         if elsewhere {

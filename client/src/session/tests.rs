@@ -63,7 +63,7 @@ fn claim(wait_ms: u64) -> Call {
 
 /// No work, and so many partitions that the node could not ask.
 fn nothing(unavailable: u32) -> Response {
-    Response::Claimed { tasks: Vec::new(), unavailable }
+    Response::Claimed { tasks: Vec::new(), unavailable, left: 0 }
 }
 
 /// One task.
@@ -85,7 +85,7 @@ fn grant_of(id: TaskId) -> Response {
         grouping: None,
         group: None,
     };
-    Response::Claimed { tasks: vec![task], unavailable: 0 }
+    Response::Claimed { tasks: vec![task], unavailable: 0, left: 0 }
 }
 
 fn welcome(time_ms: u64, minter: u64) -> Response {

@@ -158,7 +158,7 @@ impl Table {
                     return Reply::Silence;
                 }
                 let delay = if tasks.is_empty() { Duration::from_millis(claim.wait_ms) } else { self.claim_delay };
-                return Reply::AnswerAfter(delay, Response::Claimed { tasks, unavailable: 0 });
+                return Reply::AnswerAfter(delay, Response::Claimed { tasks, unavailable: 0, left: 0 });
             }
             Request::Renew { .. } if self.ignore_renewals => return Reply::Silence,
             Request::Renew { items, .. } => {

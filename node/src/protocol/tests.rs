@@ -277,7 +277,7 @@ impl Cluster {
         self.number += 1;
         let claim = ClaimId(u128::from(self.number));
         match self.ask(index, Request::Claim(claim_of(claim, lease_ms, 1))) {
-            Response::Claimed { tasks, unavailable } => {
+            Response::Claimed { tasks, unavailable, .. } => {
                 assert_eq!(unavailable, 0);
                 tasks
             }

@@ -159,7 +159,7 @@ pub mod check {
             grouping: None,
             group: None,
         };
-        Response::Claimed { tasks: vec![task], unavailable: 0 }
+        Response::Claimed { tasks: vec![task], unavailable: 0, left: 0 }
     }
 
     pub fn claim() -> Request {

@@ -443,7 +443,7 @@ fn responses() -> Vec<Response> {
         }),
         Response::Acked(vec![Ok(acked), Err(error.clone())]),
         Response::Count(12),
-        Response::Claimed { tasks: vec![granted()], unavailable: 1 },
+        Response::Claimed { tasks: vec![granted()], unavailable: 1, left: 2 },
         Response::Renewed(vec![Ok(30_000), Err(error.clone())]),
         Response::Done,
         Response::Cluster(Box::new(cluster())),

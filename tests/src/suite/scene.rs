@@ -150,7 +150,9 @@ impl<H: Host> Scene<H> {
         let end = self.now() + self.host.patience();
         loop {
             match self.request(client, Request::Claim(claim.clone())).await {
-                Ok(Response::Claimed { tasks, unavailable }) if unavailable == 0 || !tasks.is_empty() => return tasks,
+                Ok(Response::Claimed { tasks, unavailable, .. }) if unavailable == 0 || !tasks.is_empty() => {
+                    return tasks;
+                }
                 Ok(Response::Claimed { .. }) => {}
                 other => panic!("{}: claim: {other:?}", self.name),
             }

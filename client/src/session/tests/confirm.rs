@@ -1,7 +1,6 @@
 //! Claims whose answers are confirmed, and claims that are left.
 
 use super::*;
-use crate::session::confirm::DOUBT_US;
 
 const WAIT_MS: u64 = 60_000;
 
@@ -170,26 +169,37 @@ fn a_claim_that_was_answered_elsewhere_keeps_that_answer_alone() {
     assert_eq!(left, [Request::Leave { claim, elsewhere: true, keeps: vec![second] }]);
 }
 
-/// Goal: a task that a node could not ask about is not held for a whole lease.
+/// Goal: a task that a node could not ask about is not held for a whole lease, and a partition that has no leader costs nothing more.
 #[test]
 fn a_claim_whose_node_could_not_ask_everybody_keeps_its_answer_alone() {
     let Response::Claimed { tasks, .. } = something() else { panic!("a grant") };
     let keeps = vec![tasks[0].id];
-    for late in [false, true] {
+    for (unavailable, left) in [(0, 1), (1, 0)] {
         let (mut bench, number, claim) = waiting(1);
-        bench.now_us += if late { DOUBT_US } else { 0 };
-        let outputs = bench.answer(0, number, Response::Claimed { tasks: tasks.clone(), unavailable: 1 });
+        let outputs = bench.answer(0, number, Response::Claimed { tasks: tasks.clone(), unavailable, left });
         let confirm = confirmation(&outputs, claim);
         let outputs = bench.answer(0, confirm, Response::Done);
-        let left = sent(&outputs).into_iter().map(|(_, _, request)| request.clone()).collect::<Vec<_>>();
         let leave = Request::Leave { claim, elsewhere: true, keeps: keeps.clone() };
-        assert_eq!(left, if late { vec![leave] } else { vec![] }, "a node looks for longer");
+        let requests = sent(&outputs).into_iter().map(|(_, _, request)| request.clone()).collect::<Vec<_>>();
+        assert_eq!(requests, if left > 0 { vec![leave] } else { vec![] });
         let (mut bench, number, claim) = waiting(1);
-        bench.now_us += if late { DOUBT_US } else { 0 };
-        let outputs = bench.answer(0, number, nothing(1));
+        let outputs = bench.answer(0, number, Response::Claimed { tasks: Vec::new(), unavailable, left });
         let there = done(&outputs).len() == 1;
-        assert!(there && leaves(&outputs) == if late { vec![(0, claim, true)] } else { vec![] }, "{outputs:?}");
+        assert!(there && leaves(&outputs) == if left > 0 { vec![(0, claim, true)] } else { vec![] }, "{outputs:?}");
     }
+}
+
+/// Goal: a final refusal does not hide what an attempt before it was granted. Method: the node could not answer at first.
+#[test]
+fn a_claim_that_is_refused_behind_an_attempt_is_left() {
+    let (mut bench, number, claim) = waiting(1);
+    let outputs = bench.answer(0, number, Response::Error(error(ErrorCode::Unavailable)));
+    let number = match sent(&outputs)[..] {
+        [(0, number, Request::Claim(_))] => number,
+        _ => bench.sleep_until_sent().1,
+    };
+    let outputs = bench.answer(0, number, Response::Error(error(ErrorCode::Invalid)));
+    assert_eq!((done(&outputs).len(), leaves(&outputs)), (1, vec![(0, claim, true)]));
 }
 
 /// Goal: nothing more is sent where nothing was lost.

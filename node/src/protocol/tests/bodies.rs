@@ -316,7 +316,7 @@ fn a_follower_that_lost_a_body_is_not_heard_for_its_partition() {
     cluster.nodes[follower].on_bodies_lost(&[id]);
     assert_eq!(cluster.lost(follower), 1);
     match cluster.ask(leader, Request::Claim(claim_of(ClaimId(77), 10_000, 1))) {
-        Response::Claimed { tasks, unavailable } => assert_eq!((tasks, unavailable), (Vec::new(), 1)),
+        Response::Claimed { tasks, unavailable, .. } => assert_eq!((tasks, unavailable), (Vec::new(), 1)),
         other => panic!("{other:?}"),
     }
 }

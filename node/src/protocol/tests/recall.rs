@@ -309,6 +309,21 @@ fn a_leader_that_comes_late_is_asked_while_the_call_waits() {
     assert!(cluster.now.mono_us < led_us + 1_500_000, "nothing else wakes the call");
 }
 
+/// Goal: an answer that has all that was asked for says nothing of partitions that were not looked at, as most are.
+#[test]
+fn a_call_that_has_found_all_again_has_left_nothing() {
+    let (mut cluster, first, leader) = cluster_of_many();
+    let claim = claim_of(ClaimId(77), 600_000, 1);
+    let number = cluster.submit(leader, Request::Claim(claim.clone()));
+    assert_eq!(granted(&mut cluster, number), [first]);
+    for index in 0..3 {
+        let number = cluster.submit(index, Request::Claim(Claim { repeated: true, ..claim.clone() }));
+        cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+        let Some(Response::Claimed { tasks, left, .. }) = cluster.replies.remove(&number) else { panic!() };
+        assert_eq!((tasks.len(), left), (1, 0));
+    }
+}
+
 /// Where a partition has no majority, others are claimed from all the same, a little later.
 #[test]
 fn a_leader_that_never_comes_is_not_waited_for_for_long() {
@@ -319,6 +334,8 @@ fn a_leader_that_never_comes_is_not_waited_for_for_long() {
     let before_us = cluster.now.mono_us;
     let claim = Claim { repeated: true, ..claim_of(ClaimId(77), 600_000, 1) };
     let number = cluster.submit(next, Request::Claim(claim));
-    assert_eq!(granted(&mut cluster, number), []);
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    let Some(Response::Claimed { tasks, unavailable, left }) = cluster.replies.remove(&number) else { panic!() };
+    assert_eq!((tasks, unavailable, left), (Vec::new(), PARTITIONS, PARTITIONS), "it may hold something everywhere");
     assert!(cluster.now.mono_us < before_us + 2_400_000, "clients wait for longer");
 }

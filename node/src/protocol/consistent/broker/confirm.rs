@@ -90,13 +90,13 @@ impl Node {
     /// Tells a client what it was granted.
     pub(super) fn answer_claim(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
-        let left = call.recall.left() as u32;
-        let unavailable = if call.got.is_empty() { call.unavailable.max(left) } else { left };
+        let left = call.recall.left(call.got.len() >= call.claim.max as usize) as u32;
+        let unavailable = if call.got.is_empty() { call.unavailable } else { 0 };
         let confirms = call.claim.confirms && !call.got.is_empty();
         let (client, of) = (call.client, call.number);
         let got = if confirms { self.await_confirmation(number) } else { self.end_claim(number).got };
         let tasks = got.into_iter().map(|(granted, ..)| granted).collect();
-        self.outbox.reply(client, of, Response::Claimed { tasks, unavailable });
+        self.outbox.reply(client, of, Response::Claimed { tasks, unavailable, left });
     }
 
     fn await_confirmation(&mut self, number: u64) -> Vec<(Granted, Option<Viewstamp>, NodeId)> {

@@ -24,6 +24,8 @@ const LOOK_MS: u64 = 1_000;
 pub(super) struct Recall {
     /// Partitions in which the call may hold tasks.
     open: BTreeSet<PartitionId>,
+    /// Those of them of which a leader said so, or that were missed before.
+    doubted: BTreeSet<PartitionId>,
     /// Nodes that were asked in this round.
     asked: BTreeSet<NodeId>,
     /// When to go on without; 0: the first round has not begun.
@@ -38,9 +40,16 @@ impl Recall {
         !self.open.is_empty()
     }
 
-    /// Partitions in which the call may hold more than it was told.
-    pub fn left(&self) -> usize {
-        self.open.len() + self.missed.keys().filter(|partition| !self.open.contains(partition)).count()
+    /// Partitions in which the call may hold more than it was told. One that has all that it asked for was not granted more, unless
+    /// there was a doubt.
+    pub fn left(&self, has_all: bool) -> usize {
+        let open = if has_all { &self.doubted } else { &self.open };
+        open.len() + self.missed.keys().filter(|partition| !open.contains(partition)).count()
+    }
+
+    fn doubt(&mut self, partitions: &[PartitionId]) {
+        self.open.extend(partitions);
+        self.doubted.extend(partitions);
     }
 }
 
@@ -54,7 +63,7 @@ impl Node {
     /// In these partitions a call may hold more than it was told.
     pub(super) fn recall_also(&mut self, number: u64, partitions: &[PartitionId]) {
         if let Some(call) = self.broker.calls.get_mut(&number) {
-            call.recall.open.extend(partitions);
+            call.recall.doubt(partitions);
         }
     }
 
@@ -76,7 +85,9 @@ impl Node {
         call.phase = Phase::Idle;
         if !recall {
             call.tried.insert(node);
-            call.recall = all;
+            let mut doubted = std::mem::take(&mut call.recall.doubted);
+            doubted.extend(call.recall.missed.keys());
+            call.recall = Recall { doubted, ..all };
         }
     }
 
@@ -106,7 +117,7 @@ impl Node {
         let led: Vec<PartitionId> = self.led_since(number).collect();
         let recall = &mut self.broker.calls.get_mut(&number).expect("just seen").recall;
         recall.missed.retain(|partition, _| !led.contains(partition));
-        recall.open.extend(led);
+        recall.doubt(&led);
     }
 
     /// Asks the next leader what the call holds already, or waits for one. Whether there is anything left to ask.
@@ -152,6 +163,7 @@ impl Node {
             |partition| if says { !told.contains(partition) } else { self.leader_of(*partition) != Some(from) },
         );
         if let Some(call) = self.broker.calls.get_mut(&number) {
+            call.recall.doubted.retain(|partition| open.contains(partition));
             call.recall.open = open;
         }
     }
