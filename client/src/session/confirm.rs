@@ -119,7 +119,7 @@ impl Session {
             }
             !goes
         });
-        self.leave(endpoint, claim);
+        self.leave(endpoint, claim, None);
     }
 
     /// A claim is over. Nodes that may still grant it something, or may have, are told.
@@ -145,20 +145,21 @@ impl Session {
         let mut told: Vec<usize> = self.leave_at().filter(|_| elsewhere).into_iter().collect();
         if elsewhere {
             let lease_ms = call.lease_ms();
-            self.leave_everywhere(claim, keeps, lease_ms);
+            self.leave_everywhere(claim, keeps.clone(), lease_ms);
         }
         for endpoint in open {
             if self.knows_confirming(endpoint) && !told.contains(&endpoint) {
                 told.push(endpoint);
-                self.leave(endpoint, claim);
+                self.leave(endpoint, claim, Some(keeps.clone()));
             }
         }
     }
 
-    /// A node need not go on with what it was asked for a claim.
-    fn leave(&mut self, endpoint: usize, claim: ClaimId) {
+    /// A node need not go on with what it was asked for a claim. Where that is over, it is told what its caller keeps.
+    fn leave(&mut self, endpoint: usize, claim: ClaimId, keeps: Option<Vec<TaskId>>) {
         let number = self.next_number();
-        let request = Request::Leave { claim, elsewhere: false, keeps: Vec::new() };
+        let over = keeps.is_some();
+        let request = Request::Leave { claim, elsewhere: false, over, keeps: keeps.unwrap_or_default() };
         self.outputs.push(Output::Send { endpoint, number, request });
     }
 }

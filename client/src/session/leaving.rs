@@ -116,7 +116,7 @@ impl Session {
         for order in due {
             let left = self.leaving.open.remove(&order).expect("just seen");
             let (number, received_before) = (self.next_number(), self.links.get(endpoint).received);
-            let request = Request::Leave { claim: left.claim, elsewhere: true, keeps: left.keeps.clone() };
+            let request = Request::Leave { claim: left.claim, elsewhere: true, over: true, keeps: left.keeps.clone() };
             let until_us = self.after_ms(self.config.attempt_timeout_ms);
             self.leaving.said.insert(number, Said { order, left, endpoint, until_us, received_before });
             self.outputs.push(Output::Send { endpoint, number, request });

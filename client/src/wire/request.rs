@@ -447,6 +447,9 @@ pub enum Request {
         /// So is all that the claim holds, wherever it was granted and whether or not that was confirmed...
         #[serde(default)]
         elsewhere: bool,
+        /// The same where this node was not told of all that the claim may hold. Only of a call that is not made again...
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        over: bool,
         /// ...but for these tasks, which the caller was given: up to 1,000.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         keeps: Vec<TaskId>,

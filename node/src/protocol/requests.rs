@@ -177,8 +177,8 @@ impl Node {
             }
             Request::Ping => self.outbox.reply(client, number, Response::Done),
             Request::Confirm { claim } => self.confirm_claim(client, number, claim),
-            Request::Leave { claim, elsewhere, keeps } => {
-                self.leave_claim((client, number), claim, elsewhere.then_some(keeps));
+            Request::Leave { claim, elsewhere, over, keeps } => {
+                self.leave_claim((client, number), claim, (elsewhere, over), keeps);
             }
             Request::Initialize(genesis) => self.initialize(client, number, *genesis),
             Request::Join(membership) => {

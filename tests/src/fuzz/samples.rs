@@ -364,7 +364,7 @@ fn requests() -> Vec<Request> {
         Request::Join(Box::new(Membership { genesis: genesis(), roster: roster() })),
         Request::Ping,
         Request::Confirm { claim: ClaimId(7) },
-        Request::Leave { claim: ClaimId(7), elsewhere: true, keeps: vec![id(0)] },
+        Request::Leave { claim: ClaimId(7), elsewhere: true, over: true, keeps: vec![id(0)] },
         Request::Schedule(Box::new(ScheduleChange::Set { name: "nightly".into(), schedule: schedule() })),
         Request::Schedule(Box::new(ScheduleChange::Pause { name: "nightly".into(), paused: true })),
         Request::Schedules { name: Some("nightly".into()) },

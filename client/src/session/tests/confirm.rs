@@ -105,6 +105,15 @@ fn a_claim_that_is_abandoned_is_left() {
     assert_eq!(done(&outputs).len(), 1);
 }
 
+/// Goal: a node gives back what it was not told of only where that is not asked for again.
+#[test]
+fn a_claim_that_is_abandoned_is_said_to_be_over() {
+    let (mut bench, _, claim) = waiting(1);
+    let outputs = bench.step(Input::Abandon { call: CallId(1) });
+    let [(0, _, request)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!(*request, Request::Leave { claim, elsewhere: false, over: true, keeps: Vec::new() });
+}
+
 #[test]
 fn a_claim_that_runs_into_its_deadline_is_left() {
     let (mut bench, _, claim) = waiting(1);
@@ -161,12 +170,12 @@ fn left_behind_the_second_answer(first: impl FnOnce(&mut Bench, u64, ClaimId)) -
 #[test]
 fn a_claim_that_was_answered_elsewhere_keeps_that_answer_alone() {
     let (claim, second, left) = left_behind_the_second_answer(|_, _, _| {});
-    assert_eq!(left, [Request::Leave { claim, elsewhere: true, keeps: vec![second] }]);
+    assert_eq!(left, [Request::Leave { claim, elsewhere: true, over: true, keeps: vec![second] }]);
     let (claim, second, left) = left_behind_the_second_answer(|bench, number, claim| {
         let outputs = bench.answer(0, number, something());
         confirmation(&outputs, claim);
     });
-    assert_eq!(left, [Request::Leave { claim, elsewhere: true, keeps: vec![second] }]);
+    assert_eq!(left, [Request::Leave { claim, elsewhere: true, over: true, keeps: vec![second] }]);
 }
 
 /// Goal: a task that a node could not ask about is not held for a whole lease, and a partition that has no leader costs nothing more.
@@ -179,7 +188,7 @@ fn a_claim_whose_node_could_not_ask_everybody_keeps_its_answer_alone() {
         let outputs = bench.answer(0, number, Response::Claimed { tasks: tasks.clone(), unavailable, left });
         let confirm = confirmation(&outputs, claim);
         let outputs = bench.answer(0, confirm, Response::Done);
-        let leave = Request::Leave { claim, elsewhere: true, keeps: keeps.clone() };
+        let leave = Request::Leave { claim, elsewhere: true, over: true, keeps: keeps.clone() };
         let requests = sent(&outputs).into_iter().map(|(_, _, request)| request.clone()).collect::<Vec<_>>();
         assert_eq!(requests, if left > 0 { vec![leave] } else { vec![] });
         let (mut bench, number, claim) = waiting(1);
@@ -227,7 +236,7 @@ fn a_claim_that_goes_elsewhere_is_left_where_it_was() {
             match request {
                 Request::Ping => assert_eq!(bench.answer(endpoint, number, Response::Done).len(), 0),
                 Request::Claim(again) => moved = Some((endpoint, again.repeated)),
-                Request::Leave { .. } => {}
+                Request::Leave { over, .. } => assert!(!over, "it is made elsewhere"),
                 other => panic!("{other:?}"),
             }
         }

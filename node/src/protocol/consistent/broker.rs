@@ -57,8 +57,8 @@ enum Phase {
     Parked,
     /// Tasks that it depends on are being read: these are not yet.
     Checking { open: BTreeSet<TaskId> },
-    /// It was answered, and its client is to confirm that. Otherwise these go back.
-    Told { grants: Vec<Grant> },
+    /// It was answered, and its client is to confirm that. Otherwise these go back; it `holds_more` where others were found again.
+    Told { grants: Vec<Grant>, holds_more: bool },
 }
 
 /// A grant that can be given back, and the viewstamp under which it was made or found.

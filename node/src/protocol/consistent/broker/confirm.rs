@@ -104,9 +104,10 @@ impl Node {
         self.timers.cancel(Key::Park(number));
         let call = self.broker.calls.get_mut(&number).expect("it is answered");
         let got = std::mem::take(&mut call.got);
-        let grants = got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh)).collect();
+        let grants: Vec<Grant> = got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh)).collect();
+        let holds_more = grants.len() < got.len();
         let bytes: u64 = got.iter().map(|(granted, ..)| granted.payload.len() as u64).sum();
-        let phase = std::mem::replace(&mut call.phase, Phase::Told { grants });
+        let phase = std::mem::replace(&mut call.phase, Phase::Told { grants, holds_more });
         self.broker.end_question(&phase);
         self.timers.set(Key::Claim(number), self.now.mono_after_ms(CONFIRM_MS + bytes / TRANSFER_BYTES_PER_MS));
         got
@@ -138,22 +139,25 @@ impl Node {
         self.outbox.reply(client, number, response);
     }
 
-    /// A client does not wait for a call any more; and if it says what it keeps, all else goes back that was granted elsewhere.
+    /// A client does not wait for a call any more. Unless it makes it elsewhere, it says what it keeps, and all else goes back that was
+    /// granted elsewhere; `over` says that of calls alone that may hold more than this node knows.
     pub(in crate::protocol) fn leave_claim(
         &mut self,
         (client, number): (ClientId, u64),
         claim: ClaimId,
-        keeps: Option<Vec<TaskId>>,
+        (elsewhere, over): (bool, bool),
+        keeps: Vec<TaskId>,
     ) {
-        self.leave_call(client, claim);
-        if let Some(keeps) = keeps {
+        let holds_more = self.leave_call(client, claim);
+        if elsewhere || over && holds_more {
             self.give(Back::Claim { claim, keeps });
         }
         self.outbox.reply(client, number, Response::Done);
     }
 
-    pub(super) fn leave_call(&mut self, client: ClientId, claim: ClaimId) {
-        let Some(number) = self.broker.confirming.get(&(client, claim)).copied() else { return };
+    /// Ends a client's call; whether it may hold more than goes back with it.
+    pub(super) fn leave_call(&mut self, client: ClientId, claim: ClaimId) -> bool {
+        let Some(number) = self.broker.confirming.get(&(client, claim)).copied() else { return false };
         let call = self.end_claim(number);
         self.give_back_all(&call);
         if !matches!(call.phase, Phase::Told { .. }) {
@@ -161,6 +165,7 @@ impl Node {
             let error = Error::new(ErrorCode::Superseded, "its client has left this claim, or made it anew");
             self.outbox.reply(call.client, call.number, Response::Error(error));
         }
+        call.holds_more()
     }
 
     /// Nobody has confirmed in time.
@@ -179,7 +184,7 @@ impl Node {
     /// Gives back what was granted for a call that has ended without its client.
     pub(super) fn give_back_all(&mut self, call: &Call) {
         let told = match &call.phase {
-            Phase::Told { grants } if !mutant!(self.config, UnconfirmedKept) => grants.clone(),
+            Phase::Told { grants, .. } if !mutant!(self.config, UnconfirmedKept) => grants.clone(),
             _ => Vec::new(),
         };
         let got = call.got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh));
@@ -249,6 +254,18 @@ impl Node {
             let items: Vec<(TaskId, Token)> = left.map(|id| (*id, register.table.cells[id].token)).collect();
             self.void(partition, items);
         }
+    }
+}
+
+impl Call {
+    /// Whether it may hold what is not given back with it: what was found again, or what it has not been told of.
+    fn holds_more(&self) -> bool {
+        let asks = match self.phase {
+            Phase::Asking { .. } => true,
+            Phase::Told { holds_more, .. } => holds_more,
+            Phase::Idle | Phase::Probing { .. } | Phase::Pausing | Phase::Parked | Phase::Checking { .. } => false,
+        };
+        asks || self.recall.left(false) > 0 || self.got.iter().any(|(_, fresh, _)| fresh.is_none())
     }
 }
 
