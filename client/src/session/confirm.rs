@@ -3,8 +3,8 @@
 //! So a claim ends in one of two ways. The answer comes, and is [confirmed](Request::Confirm): the call is done when the node says so.
 //! Or it is given up, or made elsewhere: then it takes [leave](Request::Leave) of the nodes that it asked. A node that can be told
 //! nothing, as its connection is gone, notices that as well. Only what a node granted that died at once is left: another node is
-//! asked to see to that. A call that was answered elsewhere in the end takes leave of all but that answer: the first node may have
-//! died with something that was confirmed already.
+//! asked to see to that (`leaving.rs`). A call that was answered elsewhere in the end takes leave of all but that answer: the first
+//! node may have died with something that was confirmed already.
 //!
 //! A lease counts from a moment before the grant, by the client's own clock. That is when the call was first sent; behind a long wait
 //! it would be over before it begins. So what was waited for longer than a part of its lease is renewed before the call is done.
@@ -19,6 +19,7 @@ use crate::wire::version::Versions;
 
 /// A wait of this part of the lease is long.
 const LONG_PART: u64 = 8;
+
 /// What an attempt asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
