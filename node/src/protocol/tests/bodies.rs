@@ -17,7 +17,7 @@ impl Cluster {
     }
 
     /// Makes a node forget how to read the records of facts that it has.
-    fn spoil(&mut self, index: usize) {
+    pub(super) fn spoil(&mut self, index: usize) {
         let facts = self.logs[index].iter().enumerate().filter(|(_, record)| matches!(record, Record::Facts { .. }));
         let spoiled: Vec<usize> = facts.map(|(at, _)| at).collect();
         self.unreadable.extend(spoiled.into_iter().map(|at| (index, at)));

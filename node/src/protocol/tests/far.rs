@@ -1,7 +1,7 @@
 //! A broker and a leader that are further apart than the time after which a question is repeated. The repeat is answered with what its
 //! first copy was granted, and changes nothing about that: what reaches no client still goes back.
 
-use super::recall::{ask_until, cluster_of_many, granted_tasks, is_answer, is_on_its_way};
+use super::recall::{ask_until, cluster_of_many, granted_tasks, is_answer, is_on_its_way, with_many};
 use super::*;
 use norn_client::wire::Granted;
 
@@ -24,11 +24,16 @@ fn claim() -> Claim {
 
 impl Far {
     fn new() -> Far {
-        let (mut cluster, task, leader) = cluster_of_many();
+        Far::of(cluster_of_many(), |_, _| {})
+    }
+
+    /// The same where something happens to the leader between the question and its repeat.
+    fn of((mut cluster, task, leader): (Cluster, TaskId, usize), between: impl FnOnce(&mut Cluster, usize)) -> Far {
         let broker = (leader + 1) % 3;
         let number = ask_until(&mut cluster, broker, claim(), (broker, is_answer, 1));
         let mut far = Far { cluster, task, broker, number, answers: Vec::new() };
         far.keep_answers();
+        between(&mut far.cluster, leader);
         let repeat_ms = far.cluster.nodes[broker].config.resend_ms + 50;
         for _ in 0..repeat_ms {
             far.cluster.now.mono_us += 1_000;
@@ -123,6 +128,26 @@ fn what_another_broker_has_told_since_does_not_go_back() {
         let token = view.claims.last().map(|claim| claim.token);
         assert_eq!((view.state, token), (State::Claimed, Some(first.token)), "answer {index}");
     }
+}
+
+/// Goal: a client keeps what the first answer has brought, though the leader cannot read it for the second: that was told already.
+#[test]
+fn what_a_repeat_cannot_read_is_not_taken_back() {
+    let mut cluster = Cluster::with_config(3, &Config { payload_memory_bytes: 0, ..Config::default() });
+    cluster.connect_all();
+    cluster.advance(5_000);
+    let mut far = Far::of(with_many(cluster, b"precious"), Cluster::spoil);
+    let is_empty = |event: &Event| match event {
+        Event::Peer { message: PeerMessage::GrantAnswer { tasks, .. }, .. } => tasks.is_empty(),
+        _ => panic!("answers are kept"),
+    };
+    assert!(is_empty(&far.answers[1].1) && !is_empty(&far.answers[0].1), "it cannot be read any more");
+    let first = far.told(0);
+    assert_eq!(far.cluster.ask(far.broker, Request::Confirm { claim: ClaimId(77) }), Response::Done);
+    far.answers_come();
+    far.cluster.advance(1_000);
+    let view = far.cluster.get(far.broker, far.task);
+    assert_eq!((view.state, view.claims.last().map(|claim| claim.token)), (State::Claimed, Some(first.token)));
 }
 
 /// Goal: a repeat that comes late holds nothing in the place of what has gone back already. Method: the client is gone before the answer,

@@ -29,11 +29,14 @@ impl Cluster {
 
 /// A cluster with a task that is claimed first, its leader, and others that may be claimed in its place.
 pub(super) fn cluster_of_many() -> (Cluster, TaskId, usize) {
-    let mut cluster = Cluster::modern(3);
+    with_many(Cluster::modern(3), b"")
+}
+
+pub(super) fn with_many(mut cluster: Cluster, payload: &[u8]) -> (Cluster, TaskId, usize) {
     cluster.connect_all();
     let mut enqueue = |priority: i32, tag: u32| {
         let id = cluster.id(tag);
-        let tasks = vec![NewTask { id, spec: spec(b"", priority) }];
+        let tasks = vec![NewTask { id, spec: spec(payload, priority) }];
         assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
         id
     };
