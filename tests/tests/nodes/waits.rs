@@ -75,6 +75,32 @@ fn a_renewal_says_how_long_it_holds() {
     assert_eq!(renewed["lease_ms"], 90_000, "{renewed}");
 }
 
+/// Goal: what is said too late of a claim is refused, with how it ended; a script may repeat what counted.
+#[test]
+fn what_is_said_of_a_claim_that_is_over_is_refused() {
+    let (_cluster, cli) = alone();
+    cli.json(&["queue", "set", "mail", "backoff", "fixed", "1h"]).done();
+    let begin = |lease: &str| {
+        cli.json(&["enqueue", "mail", "x"]).done();
+        let claimed = found("it is claimed", || cli.json(&["claim", "mail", "--lease", lease]).lines().pop());
+        ["id", "token"].map(|name| claimed[name].as_str().expect("a text").to_owned())
+    };
+    let [id, token] = begin("1s");
+    until("its lease runs out", || cli.json(&["get", &id]).done().object()["state"] == "waiting");
+    for verb in [&["fail", &id, &token, "--reason", "busy"][..], &["release", &id, &token]] {
+        let refused = cli.json(verb).refusal(1);
+        assert_eq!(refused["code"], "superseded", "{refused}");
+        assert!(refused["message"].as_str().is_some_and(|text| text.contains("lease ran out")), "{refused}");
+    }
+    let [id, token] = begin(LEASE);
+    for _ in 0..2 {
+        cli.json(&["fail", &id, &token, "--reason", "busy"]).done();
+    }
+    assert_eq!(cli.json(&["release", &id, &token]).refusal(1)["code"], "superseded");
+    let claims = cli.json(&["get", &id]).done().object()["claims"].clone();
+    assert_eq!((&claims[0]["outcome"], &claims[0]["reason"]), (&"failed".into(), &"busy".into()), "{claims}");
+}
+
 /// Goal: a worker that gives up waiting again and again, as with `timeout`, loses nothing by that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_whose_future_is_dropped_takes_no_task() {

@@ -18,7 +18,7 @@ mod view;
 
 pub use children::Children;
 pub use digest::{Digest, buried, spec_digest};
-pub use end::{bound_reasons, claim_end, end_bytes};
+pub use end::{bound_reasons, claim_end, end_bytes, is_reason};
 pub use group::GroupFacts;
 pub use members::Members;
 pub use merge::Conflict;
