@@ -2,7 +2,7 @@
 
 use norn_client::client::{ClaimOptions, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{QueueName, State};
+use norn_client::wire::{QueueName, State, TaskId};
 use norn_tests::wait::{PATIENCE, found, until};
 use norn_tests::{Cli, Cluster, ClusterOptions};
 use rustix::process::Signal;
@@ -99,6 +99,23 @@ fn what_is_said_of_a_claim_that_is_over_is_refused() {
     assert_eq!(cli.json(&["release", &id, &token]).refusal(1)["code"], "superseded");
     let claims = cli.json(&["get", &id]).done().object()["claims"].clone();
     assert_eq!((&claims[0]["outcome"], &claims[0]["reason"]), (&"failed".into(), &"busy".into()), "{claims}");
+}
+
+/// Goal: a wrong id of a session, or one of yesterday, is not taken for one that keeps claims. Method: at each of three nodes.
+#[test]
+fn a_claim_under_no_open_session_is_refused() {
+    let cluster = Cluster::start();
+    let clis = [0, 1, 2].map(|index| cluster.cli_at(index).patient());
+    clis[0].json(&["enqueue", "mail", "x"]).done();
+    let code = |cli: &Cli, session: &str| cli.json(&["claim", "mail", "--session", session]).refusal(1)["code"].clone();
+    let never = TaskId::new(1_700_000_000_000, 1, 1, 7).to_string();
+    clis.iter().for_each(|cli| assert_eq!(code(cli, &never), "not_found"));
+    let session = clis[0].json(&["session", "open", "--ttl", "1h"]).done().object();
+    let [id, token] = ["id", "token"].map(|name| session[name].as_str().expect("a text").to_owned());
+    let claimed = clis[2].json(&["claim", "mail", "--session", &id, "--wait", "20s"]).done().object();
+    assert_eq!(claimed["queue"], "mail", "{claimed}");
+    clis[1].json(&["session", "end", &id, &token]).done();
+    clis.iter().for_each(|cli| assert_eq!(code(cli, &id), "ended"));
 }
 
 /// Goal: a worker that gives up waiting again and again, as with `timeout`, loses nothing by that.

@@ -55,7 +55,7 @@ enum Phase {
     Pausing,
     /// Waits for work.
     Parked,
-    /// Tasks that it depends on are being read: these are not yet.
+    /// Tasks that it depends on, and its session, are being read: these are not yet.
     Checking { open: BTreeSet<TaskId> },
     /// It was answered, and its client is to confirm that. Otherwise these go back.
     Told { grants: Vec<Grant> },
@@ -250,7 +250,8 @@ impl Node {
                 deadline_us,
             },
         );
-        if self.broker.calls[&call].claim.depends.is_empty() {
+        let claim = &self.broker.calls[&call].claim;
+        if claim.depends.is_empty() && claim.session.is_none() {
             self.pursue(call);
         } else {
             self.check_depends(call);
