@@ -118,6 +118,22 @@ fn a_claim_under_no_open_session_is_refused() {
     clis.iter().for_each(|cli| assert_eq!(code(cli, &id), "ended"));
 }
 
+/// Goal: a worker that was killed uses up no permit. Method: one permit in twenty seconds, which goes to such a worker.
+#[test]
+fn a_worker_that_was_killed_uses_up_no_permit() {
+    let (_cluster, cli) = alone();
+    cli.json(&["queue", "set", "mail", "rate", "3/m"]).done();
+    let begun = wait_for_work(&cli, LEASE);
+    begun.signal(Signal::KILL);
+    begun.end();
+    let id = cli.json(&["enqueue", "mail", "x"]).done().object()["id"].clone();
+    until("it is granted, and goes back", || counter(&cli, "voided") > 0);
+    let since = Instant::now();
+    let claimed = cli.json(&["claim", "mail", "--wait", "1m"]).done().object();
+    assert_eq!((&claimed["id"], &claimed["attempt"]), (&id, &1.into()), "{claimed}");
+    assert!(since.elapsed() < Duration::from_secs(12), "the next permit is not waited for: {:?}", since.elapsed());
+}
+
 /// Goal: a worker that gives up waiting again and again, as with `timeout`, loses nothing by that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_whose_future_is_dropped_takes_no_task() {

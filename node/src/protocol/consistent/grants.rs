@@ -4,6 +4,7 @@ mod questions;
 
 pub use self::questions::Grants;
 use self::questions::Session;
+use super::spent::Cost;
 use super::table::{CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
@@ -172,7 +173,8 @@ impl Node {
         let picked = self.pick(claim, max);
         let count = picked.values().map(Vec::len).sum();
         let worker: Arc<str> = claim.worker.as_str().into();
-        for ((partition, lease_ms), ids) in picked {
+        for ((partition, lease_ms), picked) in picked {
+            let (ids, costs): (Vec<TaskId>, Vec<Cost>) = picked.into_iter().unzip();
             self.fetch_bodies(session, partition, ids.iter().copied());
             let sealed: Vec<bool> = ids.iter().map(|id| self.needs_seal(partition, id)).collect();
             let register = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").register;
@@ -183,7 +185,9 @@ impl Node {
             assert!(leading.granted <= Token::SEALED_FROM, "one epoch has so many numbers");
             let number = |(number, sealed): (u64, bool)| if sealed { Token::SEALED_FROM + number } else { number };
             let items: Vec<(TaskId, u64)> = ids.into_iter().zip((first..).zip(sealed).map(number)).collect();
-            let tokens = items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
+            let tokens: Vec<(TaskId, Token)> =
+                items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
+            tokens.iter().zip(costs).for_each(|(grant, cost)| self.note_cost(*grant, cost));
             let (worker, granted_ms, of) = (worker.clone(), self.now.wall_ms, claim.session);
             let held = |(id, _): &(TaskId, u64)| {
                 self.partitions[&partition].register.cell(id).is_some_and(|cell| cell.state == CellState::Held)
@@ -198,13 +202,13 @@ impl Node {
     }
 
     /// The best tasks, by partition and by the lease that their queues give them.
-    fn pick(&mut self, claim: &Claim, max: usize) -> BTreeMap<(PartitionId, u64), Vec<TaskId>> {
+    fn pick(&mut self, claim: &Claim, max: usize) -> BTreeMap<(PartitionId, u64), Vec<(TaskId, Cost)>> {
         // What changed earlier in this step is not published yet.
         while let Some(partition) = self.stirred.pop_first() {
             self.publish_heads(partition);
         }
         let mut queues: Vec<QueueName> = claim.queues.iter().filter(|queue| self.is_open(queue)).cloned().collect();
-        let mut picked: BTreeMap<(PartitionId, u64), Vec<TaskId>> = BTreeMap::new();
+        let mut picked: BTreeMap<(PartitionId, u64), Vec<(TaskId, Cost)>> = BTreeMap::new();
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
         while count < max && bytes < CLAIM_BYTES_MAX {
@@ -230,16 +234,15 @@ impl Node {
             let queue = spec.map(|spec| spec.queue.clone()).expect("a ready task has a spec");
             assert!(self.room_for_claims(partition, &queue) != Some(0), "a published head has room");
             let replica = self.partitions.get_mut(&partition).expect("just seen");
-            if !mutant!(self.config, ServedIgnored) {
-                replica.store.serve(&id, self.now.wall_ms);
-            }
+            let is_served = !mutant!(self.config, ServedIgnored);
+            let turn = is_served.then(|| replica.store.serve(&id, self.now.wall_ms)).flatten();
             replica.store.set_class(&id, Class::Held);
             bytes += replica.store.task(&id).map_or(0, |task| task.size_bytes());
             count += 1;
             let lease_ms = self.policy_of_task(partition, &id).unwrap_or_default().lease_of(claim);
-            picked.entry((partition, lease_ms)).or_default().push(id);
             self.publish_heads(partition);
-            self.use_permit(&queue);
+            let permit = self.use_permit(&queue).map(|ask| (queue.clone(), ask));
+            picked.entry((partition, lease_ms)).or_default().push((id, Cost { permit, turn }));
             queues.retain(|other| *other != queue || self.permits(&queue) != Some(0));
         }
         picked
@@ -299,6 +302,7 @@ impl Node {
             Waiting::Decide { id } => self.transaction_decided(id),
             Waiting::Refuse { id } => self.transaction_refused(id),
             Waiting::Permits(giving) => self.permits_given(*giving),
+            Waiting::Void { permits } => self.unuse_permits(permits),
             Waiting::Quota(changing) => self.quota_changed(*changing),
         }
     }
@@ -320,6 +324,7 @@ impl Node {
             | Waiting::Decide { .. }
             | Waiting::Refuse { .. }
             | Waiting::Permits(_)
+            | Waiting::Void { .. }
             | Waiting::Quota(_) => {}
         }
     }
@@ -420,6 +425,7 @@ impl Node {
                 | Waiting::Kill { .. }
                 | Waiting::Seal(_)
                 | Waiting::Permits(_)
+                | Waiting::Void { .. }
                 | Waiting::Quota(_)
                 | Waiting::Reserve { .. }
                 | Waiting::Decide { .. }
@@ -450,7 +456,10 @@ impl Node {
         for (id, token) in &items {
             self.outbox.observe(Observation::Voided { id: *id, token: *token });
         }
-        self.append(partition, Op::Void { items }, None);
+        let costs = self.costs_of(&items);
+        let permits: Vec<(QueueName, u64)> = costs.iter().filter_map(|(_, cost)| cost.permit.clone()).collect();
+        self.append(partition, Op::Void { items }, (!permits.is_empty()).then_some(Waiting::Void { permits }));
+        self.restore_turns(partition, &costs);
     }
 
     /// A broker gives grants back that no client was told of.

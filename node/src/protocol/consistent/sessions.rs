@@ -210,7 +210,7 @@ impl Node {
         let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
         if cell.renewed > committed {
             // Nobody was told of it, and nobody will be.
-            return self.append(partition, Op::Void { items: vec![(id, token)] }, None);
+            return self.void(partition, vec![(id, token)]);
         }
         // What was granted a moment ago was granted to one that had ended before, or that had hardly begun.
         let young = self.now.wall_ms < cell.granted_ms.saturating_add(self.config.request_timeout_ms);

@@ -1,6 +1,6 @@
 //! Which tasks of a partition can be claimed, by queue; kept by every change, so that a claim never scans tasks.
 
-use super::lines::{LineKey, Lines};
+use super::lines::{LineKey, Lines, Served};
 use super::turn::{Moved, Turn};
 use norn_client::wire::membership::KeyConcurrency;
 use norn_client::wire::{QueueName, State, TaskId};
@@ -299,9 +299,14 @@ impl Index {
     }
 
     /// A task of a key is granted, where keys take turns.
-    pub fn serve(&mut self, queue: &QueueName, key: Option<NonZeroU64>, at_ms: u64) {
+    pub fn serve(&mut self, queue: &QueueName, key: Option<NonZeroU64>, at_ms: u64) -> Option<Served> {
+        self.lines.get_mut(queue)?.serve(key, at_ms)
+    }
+
+    /// Such a grant is taken back.
+    pub fn take_back(&mut self, queue: &QueueName, key: Option<NonZeroU64>, served: Served) {
         if let Some(lines) = self.lines.get_mut(queue) {
-            lines.serve(key, at_ms);
+            lines.take_back(key, served);
         }
     }
 

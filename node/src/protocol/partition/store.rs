@@ -1,6 +1,7 @@
 //! Tasks of one partition with everything that is derived from them: digests, tree, index, recent changes.
 
 use super::index::{Class, Ended, Index, Place};
+use super::lines::Served;
 use super::places::bucket_of;
 use super::tree::{Root, Tree};
 use crate::limits::RECENT_CHANGES_MAX;
@@ -397,10 +398,18 @@ impl Store {
     }
 
     /// A task is granted, where keys take turns.
-    pub fn serve(&mut self, id: &TaskId, at_ms: u64) {
+    pub fn serve(&mut self, id: &TaskId, at_ms: u64) -> Option<Served> {
         let Store { tasks, index, .. } = self;
+        let spec = tasks.get(id)?.task.spec.as_ref()?;
+        index.serve(&spec.queue, spec.key, at_ms)
+    }
+
+    /// Such a grant is taken back: another task may be the first one.
+    pub fn take_back(&mut self, id: &TaskId, served: Served) {
+        let Store { tasks, index, touched, .. } = self;
         if let Some(spec) = tasks.get(id).and_then(|entry| entry.task.spec.as_ref()) {
-            index.serve(&spec.queue, spec.key, at_ms);
+            index.take_back(&spec.queue, spec.key, served);
+            touched.insert(spec.queue.clone());
         }
     }
 
