@@ -33,6 +33,7 @@ fn validate(request: &Request) -> Result<(), Error> {
 
 impl Node {
     pub(super) fn on_request(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {
+        self.broker.hear(client, self.now.mono_us, matches!(request, Request::Ping));
         let admitted = validate(&request).and_then(|()| self.admit_request(&request));
         if let Err(error) = admitted {
             self.outbox.reply(client, number, Response::Error(error));

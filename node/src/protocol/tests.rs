@@ -56,6 +56,7 @@ mod restarts;
 mod seals;
 mod seats;
 mod sessions;
+mod silent;
 mod transactions;
 mod uniques;
 mod versions;

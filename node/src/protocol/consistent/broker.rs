@@ -8,9 +8,11 @@ mod confirm;
 mod depends;
 mod pulls;
 mod recall;
+mod silent;
 
 use self::confirm::Returns;
 use self::recall::Recall;
+use self::silent::Voice;
 use super::Viewstamp;
 use crate::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
 use crate::protocol::event::ClientId;
@@ -51,7 +53,7 @@ enum Phase {
     Asking { ask: u64, node: NodeId, recall: bool },
     /// Every reachable node was asked what there is.
     Probing { ask: u64, waiting: BTreeSet<NodeId>, covered: BTreeSet<PartitionId>, found: bool, until_us: u64 },
-    /// Others were quicker; look again soon.
+    /// Others were quicker, or are to be; look again soon.
     Pausing,
     /// Waits for work.
     Parked,
@@ -81,6 +83,8 @@ struct Call {
     probed_empty: bool,
     /// How often it was woken since it rested.
     vain: u32,
+    /// When it last had to let others go first.
+    held_back_us: Option<u64>,
     look_first: bool,
     unavailable: u32,
     wait_until_us: u64,
@@ -105,6 +109,8 @@ pub struct Broker {
     asks: BTreeMap<u64, u64>,
     parked: BTreeMap<QueueName, BTreeSet<u64>>,
     parked_count: usize,
+    /// Clients that have claimed, until they are gone.
+    voices: BTreeMap<ClientId, Voice>,
     summaries: BTreeMap<QueueName, BTreeMap<NodeId, Head>>,
     recent: BTreeMap<QueueName, Recent>,
     /// Questions whose callers are gone: what they bring is given back.
@@ -207,6 +213,7 @@ impl Node {
         }
         self.broker.next += 1;
         let call = self.broker.next;
+        self.broker.listen(client, self.now.mono_us);
         if claim.confirms {
             // Who asks again on the same connection does not look at an earlier answer any more.
             self.leave_call(client, claim.claim);
@@ -243,6 +250,7 @@ impl Node {
                 probes: 0,
                 probed_empty: false,
                 vain: 0,
+                held_back_us: None,
                 // Nobody has told this node of all heads of these queues yet.
                 look_first,
                 unavailable: 0,
@@ -481,7 +489,7 @@ impl Node {
         let now_us = self.now.mono_us;
         let Some(call) = self.broker.calls.get_mut(&number) else { return };
         if matches!(call.phase, Phase::Told { .. }) {
-            return self.take_back(number);
+            return self.unconfirmed(number);
         }
         if now_us >= call.deadline_us {
             self.fail_claim(number);
@@ -559,17 +567,8 @@ impl Node {
     pub(in crate::protocol) fn on_available(&mut self, from: NodeId, queue: &QueueName, head: Option<Head>) {
         self.broker.learn_head(queue, from, head);
         // A node that does not hear this one is not asked: who was woken for it would park again, and that wakes again.
-        let Some(head) = head.filter(|_| self.is_reachable(from)) else { return };
-        let Some(parked) = self.broker.parked.get(queue) else { return };
-        let woken: Vec<u64> = parked.iter().copied().take(head.count as usize).collect();
-        for number in woken {
-            self.broker.unpark(number);
-            self.timers.cancel(Key::Park(number));
-            if let Some(call) = self.broker.calls.get_mut(&number) {
-                call.tried.clear();
-                call.vain += 1;
-            }
-            self.pursue(number);
+        if let Some(head) = head.filter(|_| self.is_reachable(from)) {
+            self.wake_parked(queue, head.count);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A client may be gone when its answer is on the way: killed, cut off, or waiting for something else. What was granted would be held
 //! by nobody until its lease is over. So a grant is its client's only once the client has said that the answer came; what was made for
 //! the call and is not confirmed in time is given back, which makes it void: it was no attempt. A client that has been told
-//! "too late" asks again.
+//! "too late" asks again. What is granted next goes to the calls of other clients first (`silent.rs`).
 //!
 //! A leader takes a grant back only if it was not renewed since. Whoever asks again elsewhere renews it, so what the first node gives
 //! back is not taken from the second. For the same reason a grant that was only found again is not given back here: another node may
@@ -126,7 +126,13 @@ impl Node {
     }
 
     /// Nobody has confirmed in time.
-    pub(super) fn take_back(&mut self, number: u64) {
+    pub(super) fn unconfirmed(&mut self, number: u64) {
+        let client = self.broker.calls[&number].client;
+        self.broker.note_mute(client);
+        self.take_back(number);
+    }
+
+    fn take_back(&mut self, number: u64) {
         let call = self.end_claim(number);
         self.give_back_all(&call);
     }
@@ -136,6 +142,7 @@ impl Node {
         let gone: Vec<u64> =
             self.broker.calls.iter().filter(|(_, call)| call.client == client).map(|(number, _)| *number).collect();
         gone.into_iter().for_each(|number| self.take_back(number));
+        self.broker.voices.remove(&client);
     }
 
     /// Gives back what was granted for a call that has ended without its client.
