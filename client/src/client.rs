@@ -374,7 +374,8 @@ impl Client {
         results
     }
 
-    /// Says that an attempt has failed: the task is claimable again after a while, or never.
+    /// Says that an attempt has failed: the task is claimable again after a while, or never. Refused where the claim is over; a repeat of
+    /// the call that ended it is answered as the first.
     pub async fn fail(&self, options: FailOptions) -> Result<(), Error> {
         let FailOptions { id, token, reason, retry_in, invalid } = options;
         let (retry_in_ms, retry_open) = (retry_in.map_or(0, millis), retry_in.is_none());
@@ -385,7 +386,7 @@ impl Client {
         }
     }
 
-    /// Gives a claim back; the task can be claimed again at once.
+    /// Gives a claim back; the task can be claimed again at once. Refused where the claim is over, as [`Client::fail`] is.
     pub async fn release(&self, id: TaskId, token: Token) -> Result<(), Error> {
         match self.request(Request::Release { id, token }).await? {
             Response::Done => Ok(()),
