@@ -7,7 +7,7 @@ use norn_tests::wait::{PATIENCE, found, until};
 use norn_tests::{Cli, Cluster, ClusterOptions};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Far longer than a test takes: what is held under it is lost to the test.
 const LEASE: &str = "1h";
@@ -62,6 +62,71 @@ fn a_lease_behind_a_long_wait_is_whole() {
     let (start_ms, ends_ms) = (view["claims"][0]["start_ms"].as_u64(), claimed["lease_expires_ms"].as_u64());
     let left_ms = ends_ms.expect("a time").saturating_sub(start_ms.expect("a time"));
     assert!(left_ms >= 1_990, "{claimed} of {view}");
+}
+
+/// Goal: what is not due yet comes to nobody, and to the worker that waits for it once it is due, though the node is killed or stands
+/// still at that time.
+#[test]
+fn a_delayed_task_comes_to_a_parked_worker_when_it_is_due_whatever_becomes_of_the_node() {
+    let (mut cluster, cli) = alone();
+    let until_due = |due_ms: u64| {
+        let is_due =
+            || SystemTime::now().duration_since(UNIX_EPOCH).is_ok_and(|now| now.as_millis() > u128::from(due_ms));
+        until("it is due", is_due);
+    };
+    let meanwhile: [fn(&mut Cluster, &dyn Fn()); 3] = [
+        |_, _| {},
+        |cluster, _| {
+            cluster.kill(0);
+            cluster.restart(0);
+            cluster.wait_ready(0);
+        },
+        |cluster, until_due| {
+            cluster.pause(0);
+            until_due();
+            cluster.resume(0);
+        },
+    ];
+    for (round, meanwhile) in meanwhile.into_iter().enumerate() {
+        let begun = wait_for_work(&cli, LEASE);
+        let id = cli.json(&["enqueue", "mail", "x", "--delay", "3s"]).done().object()["id"].clone();
+        let id = id.as_str().expect("an id");
+        let due_ms = cli.json(&["get", id]).done().object()["not_before_ms"].as_u64().expect("a time");
+        meanwhile(&mut cluster, &|| until_due(due_ms));
+        let claimed = begun.end().done().object();
+        assert_eq!((&claimed["id"], &claimed["attempt"]), (&id.into(), &1.into()), "{round}: {claimed}");
+        let view = cli.json(&["get", id]).done().object();
+        assert!(view["claims"][0]["start_ms"].as_u64() >= Some(due_ms), "{round}: {view}");
+        cli.json(&["complete", id, claimed["token"].as_str().expect("a token")]).done();
+    }
+}
+
+/// Goal: a queue that is closed for now is no outage, however much stands in it, and does not keep work of others back.
+#[test]
+fn a_paused_queue_with_many_tasks_is_empty_and_hides_no_other() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli().patient();
+    // More than followers name to their leaders at once.
+    let lines: String = (0..5_000).map(|number| format!("{number}\n")).collect();
+    cli.run_with(&["--json", "enqueue", "closed", "--lines", "-"], lines.as_bytes()).done();
+    cli.json(&["queue", "set", "closed", "paused", "yes"]).done();
+    cluster.wait_heard_changes();
+    let nothing = |queues: &str| {
+        let answer = cli.claim(&[queues]);
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(4), ""), "{queues}: {answer:?}");
+    };
+    nothing("closed");
+    nothing("closed,mail");
+    let id = cli.json(&["enqueue", "mail", "x"]).done().object()["id"].clone();
+    for queues in ["closed,mail", "mail,closed"] {
+        let claimed = cli.claim(&[queues, "--max", "5"]).done().object();
+        assert_eq!((&claimed["id"], &claimed["queue"]), (&id, &"mail".into()), "{queues}: {claimed}");
+        let [id, token] = ["id", "token"].map(|name| claimed[name].as_str().expect("a text"));
+        cli.json(&["release", id, token]).done();
+    }
+    cli.json(&["queue", "set", "closed", "paused", "no"]).done();
+    cluster.wait_heard_changes();
+    assert_eq!(cli.claim(&["closed", "--max", "5"]).done().lines().len(), 5);
 }
 
 /// Goal: whoever has another clock than the program still knows how long a claim is held.
