@@ -179,6 +179,22 @@ pub(super) async fn what_is_cancelled_is_over_for_its_holder_too<H: Host>(scene:
     assert_eq!(scene.over(0, held, claim.token).await, ErrorCode::Ended);
 }
 
+// what its holder has done counts where the queue's mode is `any`, and what it was cancelled for is shown
+pub(super) async fn what_was_cancelled_while_it_ran_and_is_done_shows_both<H: Host>(scene: Scene<H>) {
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let claim = scene.take(0, "mail").await;
+    scene.cancel(1, id).await;
+    let view = scene.get(2, id).await;
+    assert_eq!((view.state, view.was_overruled()), (State::Cancelled, false));
+    scene.complete(0, &claim, "sent").await;
+    for client in 0..super::CLIENTS {
+        let view = scene.get(client, id).await;
+        assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
+        assert_eq!((view.reason.as_deref(), view.was_overruled()), (Some("not needed"), true), "{view:?}");
+    }
+    scene.nothing("mail").await;
+}
+
 pub(super) async fn who_waits_is_told_of_the_end<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let (timeout, started) = (Duration::from_secs(200), scene.now());
