@@ -192,8 +192,8 @@ fn open_files(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count()
 }
 
-/// Goal: a storm of connections takes neither the files of a node nor its service. Method: far more connections at once than it takes, where
-/// it may open hardly any more files.
+/// Goal: a storm of connections takes neither the files of a node nor its service. Method: far more connections at once than it takes,
+/// where it may open hardly any more files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_connections_passes_and_leaves_the_node_as_it_was() {
     const STORM: usize = 300;
@@ -225,7 +225,7 @@ async fn a_storm_of_connections_passes_and_leaves_the_node_as_it_was() {
         eventually("those that are too many are closed", PATIENCE, shed).await;
         enqueue().await.expect("a client that is there is served on");
         drop((answered, endpoint));
-        // Whoever comes then is served once the node knows that they are gone.
+        // A client that comes then is served once the node knows that they are gone.
         serves(&cluster.cli());
     }
     let log = cluster.log(0);

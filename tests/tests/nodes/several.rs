@@ -4,7 +4,7 @@ use norn_tests::wait::until;
 use norn_tests::{Cli, Cluster};
 use std::collections::BTreeSet;
 
-/// Waits until so many tasks of the queue are in a state.
+/// Waits until this number of tasks of the queue is in a state.
 fn are(cli: &Cli, count: usize, state: &str) {
     let counted = || cli.json(&["count", "mail", "--state", state]).done().object()["count"] == count;
     until(&format!("{count} are {state}"), counted);

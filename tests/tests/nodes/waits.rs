@@ -64,8 +64,8 @@ fn a_lease_behind_a_long_wait_is_whole() {
     assert!(left_ms >= 1_990, "{claimed} of {view}");
 }
 
-/// Goal: what is not due yet comes to nobody, and to the worker that waits for it once it is due, though the node is killed or stands
-/// still at that time.
+/// Goal: a delayed task comes to the worker that waits for it when it is due and not before, though the node is killed or stands still
+/// meanwhile.
 #[test]
 fn a_delayed_task_comes_to_a_parked_worker_when_it_is_due_whatever_becomes_of_the_node() {
     let (mut cluster, cli) = alone();
