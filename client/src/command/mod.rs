@@ -65,7 +65,7 @@ pub use operate::{
 pub use output::Output;
 pub use parse::{DataArguments, DurabilityArguments, duration_ms};
 pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
-pub use recent::Recent;
+pub use recent::{Meant, Recent};
 pub use redrive::RedriveArguments;
 pub use runner::{Place, Runner};
 pub use schedule::{ScheduleArguments, ScheduleSetArguments, ScheduleVerb};
