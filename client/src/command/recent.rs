@@ -1,6 +1,6 @@
 //! Ids and queues that were seen lately: a person means an id by a few of its characters.
 
-use crate::wire::{QueueName, TaskId};
+use crate::wire::{QueueName, TaskId, TaskView};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Fewest characters that stand for an id.
@@ -125,6 +125,15 @@ impl Recent {
         }
         self.ids.push_back(id);
         self.new = (self.new + 1).min(IDS_MAX);
+    }
+
+    /// Remembers a task with all others that its description names; the task is the latest of them.
+    pub fn see_task(&mut self, task: &TaskView) {
+        let group = task.spec.grouping.as_ref().and_then(|grouping| grouping.member).map(|member| member.group);
+        let others = task.spec.after.iter().chain(&group).chain(&task.children).chain(&task.redriven);
+        others.for_each(|other| self.see(*other));
+        self.see(task.id);
+        self.see_queue(&task.spec.queue);
     }
 
     /// The ids that were seen since this was asked last, latest last.

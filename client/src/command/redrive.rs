@@ -170,7 +170,7 @@ impl RedriveArguments {
             }
             if let Some(id) = strange {
                 let message = format!("task {id} in {queue} is no letter; take such tasks out first");
-                return Err(Failure::invalid(message));
+                return Err(Error::invalid(message).about(id).into());
             }
         }
         Ok(redriven)
@@ -204,6 +204,7 @@ impl RedriveArguments {
             return Err(unexpected("complete"));
         };
         let acked = only("complete", results)?;
+        runner.recent().see(acked.id);
         show_acked(&mut runner.output, &format!("sent back to {queue}, and done is letter"), &acked)
     }
 }
@@ -230,6 +231,7 @@ async fn show_copy<T: Transport>(
     (id, copy): (TaskId, TaskId),
     to: Option<&QueueName>,
 ) -> Result<(), Failure> {
+    runner.recent().see(copy);
     let task = match tasks::get(runner, copy, None).await {
         Err(Failure::Call(error)) if error.code == ErrorCode::NotFound => None,
         found => Some(found?),

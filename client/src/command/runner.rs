@@ -95,6 +95,7 @@ impl<T: Transport> Runner<T> {
             Ok(exit) => exit,
             Err(Failure::Output(error)) => self.lose(error),
             Err(failure) => {
+                failure.error().and_then(|error| error.id).into_iter().for_each(|id| self.recent().see(id));
                 let exit = failure.exit();
                 exit.max(self.written(|output| output.failure(&failure)))
             }
@@ -255,7 +256,7 @@ impl<T: Transport> Runner<T> {
         }
         let mut candidates = self.known(&part);
         candidates.extend(self.find(part.prefix).await?);
-        let id = the_one(text, &candidates)?.ok_or_else(|| unknown(text))?;
+        let id = self.the_one(text, &candidates)?.ok_or_else(|| unknown(text))?;
         self.recent().see(id);
         if !self.output.json() {
             self.output.note(&format!("{} is {id}", super::text::clean(text)))?;
@@ -265,11 +266,25 @@ impl<T: Transport> Runner<T> {
 
     async fn resolve_part(&self, text: &str) -> Result<TaskId, Failure> {
         let part = Part::new(text).map_err(Failure::invalid)?;
-        if let Some(id) = the_one(text, &self.known(&part))? {
+        if let Some(id) = self.the_one(text, &self.known(&part))? {
             return Ok(id);
         }
         let found = self.find(part.prefix).await?.into_iter().collect();
-        the_one(text, &found)?.ok_or_else(|| unknown(text))
+        self.the_one(text, &found)?.ok_or_else(|| unknown(text))
+    }
+
+    /// The only candidate, if there is any. A refusal names some of several, which are shown by that.
+    fn the_one(&self, text: &str, candidates: &BTreeSet<TaskId>) -> Result<Option<TaskId>, Failure> {
+        if candidates.len() < 2 {
+            return Ok(candidates.first().copied());
+        }
+        let named = || candidates.iter().take(CANDIDATES_MAX);
+        named().for_each(|id| self.recent().see(*id));
+        let names: Vec<String> = named().map(TaskId::to_string).collect();
+        Err(Failure::invalid(format!(
+            "{text:?} is ambiguous: it is in {}, and perhaps more; give more characters, or those in which they differ",
+            names.join(", ")
+        )))
     }
 
     /// Ids with these characters that this command, the session or earlier commands have shown.
@@ -330,18 +345,6 @@ fn answered(result: Result<Response, Error>) -> Result<Response, Failure> {
         Response::Error(error) => Err(Failure::Call(error)),
         response => Ok(response),
     }
-}
-
-/// The only candidate, if there is any.
-fn the_one(text: &str, candidates: &BTreeSet<TaskId>) -> Result<Option<TaskId>, Failure> {
-    if candidates.len() < 2 {
-        return Ok(candidates.first().copied());
-    }
-    let named: Vec<String> = candidates.iter().take(CANDIDATES_MAX).map(TaskId::to_string).collect();
-    Err(Failure::invalid(format!(
-        "{text:?} is ambiguous: it is in {}, and perhaps more; give more characters, or those in which they differ",
-        named.join(", ")
-    )))
 }
 
 fn unknown(text: &str) -> Failure {

@@ -298,6 +298,7 @@ pub(super) async fn queues<T: Transport>(runner: &mut Runner<T>) -> Result<Exit,
 }
 
 fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(), Failure> {
+    runner.recent().see_task(task);
     if runner.output.json() {
         return runner.output.object(&json::task(task));
     }

@@ -110,13 +110,16 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, mut state: WatchState, mut 
     loop {
         while let Some(news) = state.take_news() {
             show(&mut runner.output, &news)?;
-            if let WatchNews::Event(event) = &news
-                && end.count(event)
-            {
-                return Ok(());
+            if let WatchNews::Event(event) = &news {
+                runner.recent().see(event.id);
+                if end.count(event) {
+                    return Ok(());
+                }
             }
         }
         runner.output.flush()?;
+        // A person who looks on may use another terminal.
+        runner.remember_shown();
         if end.is_come() {
             return Ok(());
         }

@@ -40,6 +40,7 @@ impl WhyArguments {
         let why = survey(runner, id).await?;
         let now_ms = (runner.clock)();
         let lines: Vec<WhyLine> = why.ids().map(|id| line(&why, id, now_ms)).collect();
+        why.ids().for_each(|id| runner.recent().see(id));
         let output = &mut runner.output;
         if output.json() {
             for line in &lines {

@@ -181,7 +181,8 @@ async fn ids_that_are_shown_here_are_known_elsewhere() {
     let directory = tempfile::tempdir().unwrap();
     let shown = || ShownIds::new(directory.path().to_owned());
     shown().add(&[id(9)]).unwrap();
-    let fake = Fake::new([page(1..3, false), task(State::Ready), page(3..5, false)]);
+    let nine = Ok(Response::Task(Box::new(bare_task(9, State::Ready))));
+    let fake = Fake::new([page(1..3, false), nine, page(3..5, false)]);
     let script = format!("list\nget {}\nlist --json\n", &id(9).to_string()[15..20]);
     let input = Input::pipe(std::io::Cursor::new(script.into_bytes()));
     let output = Output::new(Written::default(), Written::default(), false).with_arrays();

@@ -35,8 +35,8 @@ pub enum Command {
         /// Shows what each record says, as text unless with --json: ids, tokens, times, queues; of payloads and results the length.
         #[arg(long)]
         full: bool,
-        /// Shows only what is said about this task, as with --full.
-        #[arg(long, value_name = "ID")]
+        /// Shows only what is said about this task, as with --full. The id is whole: no cluster is asked what some characters mean.
+        #[arg(long, value_name = "ID", value_parser = whole_id)]
         task: Option<TaskId>,
     },
     /// Checks every record and tells what is damaged and what is lost. Ends with 0 only if the log is whole.
@@ -59,6 +59,12 @@ pub enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+fn whole_id(text: &str) -> Result<TaskId, String> {
+    text.parse().map_err(|error| {
+        format!("{error}; `log inspect` takes a whole id, as no cluster is asked what some characters mean")
+    })
 }
 
 /// Carries one of them out.
