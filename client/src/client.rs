@@ -22,18 +22,23 @@
 //! ```
 
 mod answers;
+pub(crate) mod calling;
+pub(crate) mod cancelling;
+pub(crate) mod choosing;
 mod cluster;
 mod config;
 mod groups;
+pub(crate) mod letters;
 mod listing;
 mod options;
 mod reading;
-mod redriving;
+pub(crate) mod redriving;
 mod schedules;
 mod sessions;
 #[cfg(test)]
 mod tests;
 mod transactions;
+pub(crate) mod walk;
 mod watching;
 pub(crate) mod why;
 
@@ -51,8 +56,10 @@ use answers::{acked, batches, expiry, finish, finish_bytes, millis, one, spread,
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use choosing::Chosen;
 pub use config::{ClientConfig, ConnectError};
 pub use groups::GroupMember;
+pub use letters::{LetterOptions, Letters, SentBack};
 pub use listing::{ListOptions, Listing};
 pub use options::{ClaimOptions, CompleteOptions, FailOptions};
 pub use redriving::{RedriveOptions, Redriving};
@@ -405,10 +412,7 @@ impl Client {
     /// Enqueues a task that has died again, in another queue than its own if one is given. What is acknowledged is the copy, under
     /// its own id: the one that there is already, if the task was redriven before or has a letter.
     pub async fn redrive(&self, id: TaskId, queue: Option<QueueName>, acks: Acks) -> Result<Acked, Error> {
-        match self.request(Request::Redrive { id, child: TaskId::MIN, queue, acks }).await? {
-            Response::AckedOne(acked) => Ok(acked),
-            _ => unexpected("redrive"),
-        }
+        redriving::redrive(self, id, queue, acks).await
     }
 }
 

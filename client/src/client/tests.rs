@@ -1,5 +1,7 @@
 //! Goal: the typed calls mean what they say. Method: calls against a node with scripted answers.
 
+mod many;
+
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};
 use crate::wire::error::ErrorCode;

@@ -9,6 +9,7 @@ use super::parse::{Data, bounded};
 use super::recent::{ID_CHARACTERS, Part, Prefix, Recent, TARGET_CHARACTERS_MIN};
 use super::shown::ShownIds;
 use super::{Call, Command, Transport};
+use crate::client::calling::{Caller, strange};
 use crate::wire::{Error, ErrorCode, Request, Response, TaskId};
 use std::collections::BTreeSet;
 use std::io;
@@ -140,8 +141,7 @@ impl<T: Transport> Runner<T> {
 
     /// Makes a call that a node answers at once.
     pub(super) async fn call(&self, call: Call) -> Result<Response, Failure> {
-        let effect = self.asks(&call);
-        self.settled(effect, self.transport.call(call, None).await)
+        Ok(self.make(call).await?)
     }
 
     /// What a call that is about to be made changes.
@@ -156,7 +156,7 @@ impl<T: Transport> Runner<T> {
     }
 
     /// The answer to a call, or its failure. What it acknowledges is kept.
-    fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Failure> {
+    fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Error> {
         effect.into_iter().for_each(|effect| self.effects().answered(effect));
         let response = answered(result)?;
         if let Some(effect) = effect {
@@ -184,7 +184,7 @@ impl<T: Transport> Runner<T> {
     pub(super) async fn waiting_request(&self, request: Request) -> Result<Response, Failure> {
         let call = Call::Request(request);
         let effect = self.asks(&call);
-        self.settled(effect, self.transport.call(call, Some(PATIENCE)).await)
+        Ok(self.settled(effect, self.transport.call(call, Some(PATIENCE)).await)?)
     }
 
     /// Ids and queues of this session.
@@ -316,6 +316,13 @@ impl<T: Transport> Runner<T> {
     }
 }
 
+impl<T: Transport> Caller for Runner<T> {
+    async fn make(&self, call: Call) -> Result<Response, Error> {
+        let effect = self.asks(&call);
+        self.settled(effect, self.transport.call(call, None).await)
+    }
+}
+
 /// Opens a file of data.
 pub(super) fn open(path: &Path) -> Result<Input, Failure> {
     Input::file(path).map_err(|error| unreadable(&path.display().to_string(), &error))
@@ -328,7 +335,7 @@ pub(super) fn unreadable(name: &str, error: &std::io::Error) -> Failure {
 
 /// A node answered something else than was asked.
 pub(super) fn unexpected(verb: &str) -> Failure {
-    Failure::invalid(format!("the node's answer to `{verb}` is not one to that; do both sides have the same version?"))
+    strange(verb).into()
 }
 
 /// The results of a call on one item have one element.
@@ -340,9 +347,9 @@ pub(super) fn only<V>(verb: &str, results: Vec<Result<V, Error>>) -> Result<V, F
     }
 }
 
-fn answered(result: Result<Response, Error>) -> Result<Response, Failure> {
+fn answered(result: Result<Response, Error>) -> Result<Response, Error> {
     match result? {
-        Response::Error(error) => Err(Failure::Call(error)),
+        Response::Error(error) => Err(error),
         response => Ok(response),
     }
 }

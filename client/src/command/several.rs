@@ -4,18 +4,14 @@
 //! says that number to confirm the change. What is enqueued meanwhile is not among them.
 
 use super::error::{Exit, Failure};
-use super::list::{LOOKED_MAX, ListArguments};
+use super::list::ListArguments;
 use super::output::Output;
-use super::{Runner, Transport, parse, tasks, text};
-use crate::wire::{Error, ErrorCode, Request, Response, State, TaskView};
+use super::{Runner, Transport, parse, text};
+use crate::client::choosing::{carry_out, each};
+use crate::client::walk::{LOOKED_MAX, Walk};
+use crate::wire::{Error, ErrorCode, Request, State, TaskView};
 use clap::Args;
-use futures_util::{StreamExt, stream};
 use serde::Serialize;
-
-/// How a change is refused where others have changed the task since it was chosen.
-const OVERTAKEN: [ErrorCode; 4] = [ErrorCode::NotFound, ErrorCode::Conflict, ErrorCode::Superseded, ErrorCode::Ended];
-/// Requests that are under way at once.
-const AT_ONCE: usize = 32;
 
 /// Which tasks of a queue. With an id, none of this means anything: `requires` alone does not refuse it, as a queue and an id exclude
 /// each other.
@@ -97,7 +93,7 @@ impl SeveralArguments {
                 format!("{are_chosen} chosen, and none {done}: repeat it with --confirm {chosen} if that is right");
             return Err(Error::new(ErrorCode::Conflict, message).into());
         }
-        let changed = carry_out(runner, requests, &change).await?;
+        let changed = carry_out(&*runner, requests, done, change.brings).await?;
         let line = match chosen - changed {
             0 => format!("{are_chosen} {done}"),
             left => format!("{changed} of {are_chosen} {done}; {left} had ended or changed hands meanwhile"),
@@ -127,52 +123,10 @@ impl SeveralArguments {
             ..ListArguments::default()
         };
         let take = |task: &TaskView| chosen.extend(request(task).filter(|_| states.contains(&task.state)));
-        if !list.each(runner, take).await? {
-            let message = format!(
-                "more than {LOOKED_MAX} tasks would have to be looked at: choose fewer with --older or --newer"
-            );
-            return Err(Failure::invalid(message));
-        }
+        let walk = Walk::new(list.options(runner).await?, (runner.clock)());
+        each(&*runner, walk, take).await?;
         Ok(chosen)
     }
-}
-
-/// How many of the requests had an effect. A failure that is not due to one task alone ends it, and says how many had before.
-async fn carry_out<T: Transport>(
-    runner: &Runner<T>,
-    requests: Vec<Request>,
-    change: &Change,
-) -> Result<usize, Failure> {
-    let (chosen, done, mut changed) = (requests.len(), change.done, 0);
-    let answers =
-        stream::iter(requests).map(|request| carry_out_one(runner, request, change)).buffer_unordered(AT_ONCE);
-    let mut answers = std::pin::pin!(answers);
-    while let Some(answer) = answers.next().await {
-        match answer {
-            Ok(true) => changed += 1,
-            Ok(false) => {}
-            Err(Failure::Call(error)) if OVERTAKEN.contains(&error.code) => {}
-            Err(Failure::Call(error)) => {
-                let message = format!("{changed} of {chosen} tasks {done} before this failure: {}", error.message);
-                return Err(Failure::Call(Error { message, ..error }));
-            }
-            Err(failure) => return Err(failure),
-        }
-    }
-    Ok(changed)
-}
-
-/// Whether a request had an effect. Where that cannot be read, the acknowledgement counts.
-async fn carry_out_one<T: Transport>(runner: &Runner<T>, request: Request, change: &Change) -> Result<bool, Failure> {
-    // The task may have ended since it was chosen.
-    if let Request::Cancel { id, .. } = request
-        && tasks::seen_ended(runner, id).await.is_some()
-    {
-        return Ok(false);
-    }
-    let Response::AckedOne(acked) = runner.request(request).await? else { return Ok(true) };
-    let Some(brings) = change.brings else { return Ok(true) };
-    Ok(tasks::seen_ended(runner, acked.id).await.is_none_or(|state| state == brings))
 }
 
 fn show(output: &mut Output, outcome: Outcome, line: &str) -> Result<Exit, Failure> {

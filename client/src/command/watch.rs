@@ -4,10 +4,11 @@ use super::error::{Exit, Failure};
 use super::output::Output;
 use super::runner::{Place, unexpected};
 use super::{Runner, Transport, json, parse, tasks, text};
+use crate::client::calling::has_ended;
 use crate::session::{WatchNews, WatchState};
 use crate::wire::limits::WATCH_KEPT_MS;
 use crate::wire::watch::{Subject, WatchEvent};
-use crate::wire::{Error, ErrorCode, Response, State, TaskId};
+use crate::wire::{Error, ErrorCode, Response, TaskId};
 use clap::Args;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -87,10 +88,6 @@ impl End {
         self.events_left = self.events_left.map(|left| left.saturating_sub(1));
         self.events_left == Some(0) || self.group == Some(event.id) && has_ended(event.state)
     }
-}
-
-fn has_ended(state: State) -> bool {
-    matches!(state, State::Done | State::Dead | State::Cancelled)
 }
 
 async fn watch<T: Transport>(runner: &mut Runner<T>, mut state: WatchState, mut end: End) -> Result<(), Failure> {
