@@ -400,15 +400,6 @@ impl Client {
         }
     }
 
-    /// Ends a task that nobody should run any more. A death or an earlier cancellation gives way to it, with its reason: where that is
-    /// to stay, look first.
-    pub async fn cancel(&self, id: TaskId, reason: impl Into<String>, acks: Acks) -> Result<Acked, Error> {
-        match self.request(Request::Cancel { id, reason: reason.into(), at_ms: 0, acks }).await? {
-            Response::AckedOne(acked) => Ok(acked),
-            _ => unexpected("cancel"),
-        }
-    }
-
     /// Enqueues a task that has died again, in another queue than its own if one is given. What is acknowledged is the copy, under
     /// its own id: the one that there is already, if the task was redriven before or has a letter.
     pub async fn redrive(&self, id: TaskId, queue: Option<QueueName>, acks: Acks) -> Result<Acked, Error> {

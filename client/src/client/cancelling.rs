@@ -2,6 +2,7 @@
 //!
 //! To a node, a cancellation stands over a death and over an earlier cancellation, whose reasons it replaces: so the client looks first.
 
+use super::Client;
 use super::answers::unexpected;
 use super::calling::{Caller, has_ended, read, request};
 use crate::wire::error::{Cause, Error, ErrorCode};
@@ -13,6 +14,42 @@ use std::time::Duration;
 
 /// How long a cancellation looks, before it and after it, whether the task has ended.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Client {
+    /// Ends a task as cancelled. Gives what acknowledges it; nothing where it was cancelled before, and keeps the reason that it has.
+    ///
+    /// A task that is done or dead is not cancelled: that is an error of code [`ErrorCode::Ended`], whose message names the state. Where
+    /// the state of the task cannot be read within a second for want of a majority, it is cancelled without a look, as a cancellation
+    /// with [`Acks::One`] is taken there.
+    ///
+    /// The look and the cancellation are two calls. A task that is completed between them stays done, and the error says so. One that
+    /// dies between them, or is cancelled by another program, is cancelled with this reason: a cancellation stands over both, and
+    /// the reason of the death is lost from the task, though not from its claims. Where that matters, let one program decide: a
+    /// [transaction](Client::transact) ends a task only as it was seen.
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client, id: norn_client::wire::TaskId) -> Result<(), norn_client::wire::Error> {
+    /// use norn_client::wire::{Acks, ErrorCode};
+    /// match client.cancel(id, "the order was withdrawn", Acks::Quorum).await {
+    ///     Ok(Some(acked)) => println!("cancelled on {} disks", acked.acks),
+    ///     Ok(None) => println!("it was cancelled before"),
+    ///     Err(error) if error.code == ErrorCode::Ended => println!("too late: {error}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn cancel(&self, id: TaskId, reason: impl Into<String>, acks: Acks) -> Result<Option<Acked>, Error> {
+        let cancellation = cancel(self, id, reason.into(), acks).await?;
+        match cancellation.kept() {
+            None => Ok(cancellation.sent),
+            Some(state) => {
+                let message = format!("not cancelled: {id} is {state}, and stays so");
+                Err(Error::new(ErrorCode::Ended, message).about(id))
+            }
+        }
+    }
+}
 
 /// What came of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq)]

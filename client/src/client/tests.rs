@@ -247,8 +247,9 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
         "complete",
         "fail",
         "release",
-        "cancel",
+        // A cancellation looks first, and is looked at again behind that like the task itself.
         "get",
+        "cancel",
         "wait",
         "queues",
         "nodes",

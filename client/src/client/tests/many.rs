@@ -151,6 +151,52 @@ async fn the_newest_come_first_whatever_their_density() {
     assert!(listed.into_iter().eq((0..2_500).rev()));
 }
 
+/// Goal: what has ended keeps its state and its reason, and nothing is sent to change it.
+#[tokio::test]
+async fn a_cancellation_leaves_what_has_ended() {
+    let states = [State::Ready, State::Dead, State::Done, State::Cancelled];
+    let mut tasks: Vec<TaskView> = (0..).zip(states).map(|(number, state)| task(5, number, state)).collect();
+    tasks[1].reason = Some("no such address".into());
+    tasks[3].reason = Some("first".into());
+    let [ready, dead, done, cancelled] = [0, 1, 2, 3].map(|place: usize| tasks[place].id);
+    let (client, kept, requests, _node) = keeps(tasks).await;
+    for (id, state) in [(dead, State::Dead), (done, State::Done)] {
+        let error = client.cancel(id, "late", Acks::Quorum).await.unwrap_err();
+        assert_eq!((error.code, error.id), (ErrorCode::Ended, Some(id)));
+        assert_eq!(error.message, format!("not cancelled: {id} is {state}, and stays so"));
+    }
+    assert_eq!(client.cancel(cancelled, "late", Acks::Quorum).await, Ok(None));
+    assert!(!requests.lock().unwrap().iter().any(|request| matches!(request, Request::Cancel { .. })));
+    assert_eq!(client.cancel(ready, "stop", Acks::Quorum).await.unwrap().unwrap().id, ready);
+    let kept = kept.lock().unwrap();
+    let reasons = [ready, dead, done, cancelled].map(|id| kept[&id].reason.clone());
+    assert_eq!(reasons, [Some("stop".into()), Some("no such address".into()), None, Some("first".into())]);
+}
+
+/// Goal: a task that is completed between the look and the cancellation is said to be done, and an acknowledgement alone is not
+/// believed.
+#[tokio::test]
+async fn a_cancellation_that_comes_too_late_says_so() {
+    let id = TaskId::new(5, 0, 0, 0);
+    let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (client, _, _node) = bench(move |request| {
+        Reply::Answer(match request {
+            Request::Get { .. } => {
+                let state = if done.load(Ordering::SeqCst) { State::Done } else { State::Claimed };
+                Response::Task(Box::new(TaskView { state, ..view(id) }))
+            }
+            Request::Cancel { .. } => {
+                done.store(true, Ordering::SeqCst);
+                Response::AckedOne(acked_item(id).unwrap())
+            }
+            other => panic!("{other:?}"),
+        })
+    })
+    .await;
+    let error = client.cancel(id, "stop", Acks::Quorum).await.unwrap_err();
+    assert_eq!((error.code, error.message), (ErrorCode::Ended, format!("not cancelled: {id} is done, and stays so")));
+}
+
 /// Goal: many are chosen without a change, and changed as they are then.
 #[tokio::test]
 async fn chosen_tasks_are_changed_together() {
