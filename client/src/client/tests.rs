@@ -350,6 +350,18 @@ fn a_file_of_settings_is_read_relative_to_itself() {
     assert_eq!(config, expected);
     std::fs::write(&path, format!("{text}name = \"x\"\nrequest_timeout_ms = 50\n")).unwrap();
     assert_eq!(ClientConfig::load(&path).unwrap().request_timeout, Duration::from_millis(50));
+    let load = |line: &str| {
+        std::fs::write(&path, format!("{text}{line}\n")).unwrap();
+        ClientConfig::load(&path)
+    };
+    for ms in [100, 2_500, 86_400_000] {
+        let config = load(&format!("unreached_timeout_ms = {ms}")).unwrap();
+        assert_eq!(config.unreached_timeout, Some(Duration::from_millis(ms)));
+    }
+    for ms in [0, 99, 86_400_001] {
+        let refusal = load(&format!("unreached_timeout_ms = {ms}")).unwrap_err().to_string();
+        assert!(refusal.contains("unreached_timeout_ms is 100 to 86400000"), "{refusal}");
+    }
     std::fs::write(&path, format!("{text}timeout = 1\n")).unwrap();
     assert!(ClientConfig::load(&path).unwrap_err().to_string().contains("timeout"));
 }
