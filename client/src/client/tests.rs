@@ -315,6 +315,16 @@ async fn what_is_wrong_with_a_configuration_is_told() {
     assert!(fails(|config| config.key.set_file_name("node.key")).await.contains("certificate and key"));
 }
 
+/// Goal: an operator learns which node has a certificate that has ended, and when it did.
+#[tokio::test]
+async fn a_node_whose_certificate_has_expired_is_named_with_the_date() {
+    let certificates = Certificates::with(|node| node.not_after = rcgen::date_time_ymd(2020, 3, 5));
+    let node = Node::start(&certificates, |request| panic!("{request:?}"));
+    let error = certificates.client(&[&node]).await.nodes().await.unwrap_err();
+    let expected = format!("{}: the node shows a certificate that has expired on 2020-03-05", node.address());
+    assert!(error.message.contains(&expected), "{error:?}");
+}
+
 /// A program with the dependency lines of the README is built with them, and reads the file that `norn dev` writes.
 #[test]
 fn dependency_lines_of_the_readme_name_features_that_suffice() {
