@@ -410,6 +410,17 @@ impl Client {
             _ => unexpected("redrive"),
         }
     }
+
+    /// Has a task that has ended forgotten, with its payload, its result and its log, as if its retention were over. It may be shown until
+    /// its leader has put a tombstone in its place. A task that has not ended is refused as [`ErrorCode::Invalid`]: cancel it first.
+    ///
+    /// [`ErrorCode::Invalid`]: crate::wire::ErrorCode::Invalid
+    pub async fn purge(&self, id: TaskId, acks: Acks) -> Result<Acked, Error> {
+        match self.request(Request::Purge { id, acks }).await? {
+            Response::AckedOne(acked) => Ok(acked),
+            _ => unexpected("purge"),
+        }
+    }
 }
 
 #[cfg(feature = "repl")]

@@ -205,7 +205,7 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
     let (client, requests, _node) = bench(move |request| {
         let one = || Response::AckedOne(acked_item(id).unwrap());
         Reply::Answer(match request {
-            Request::Update { .. } | Request::Cancel { .. } => one(),
+            Request::Update { .. } | Request::Cancel { .. } | Request::Purge { .. } => one(),
             Request::Complete { items, .. } => Response::Acked(items.iter().map(|item| acked_item(item.id)).collect()),
             Request::Fail { .. } | Request::Release { .. } => Response::Done,
             Request::Get { id, .. } | Request::Wait { id, .. } => Response::Task(Box::new(view(*id))),
@@ -228,6 +228,7 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
     client.fail(FailOptions::new(id, token()).reason("why").retry_in(Duration::from_secs(1))).await.unwrap();
     client.release(id, token()).await.unwrap();
     client.cancel(id, "why", Acks::Quorum).await.unwrap();
+    client.purge(id, Acks::Quorum).await.unwrap();
     assert_eq!(client.get(id).await.unwrap().id, id);
     assert_eq!(client.wait(id, Duration::from_secs(1)).await.unwrap().id, id);
     assert_eq!(client.queues().await.unwrap()[0].counts, [1; 6]);
@@ -246,6 +247,7 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
         "fail",
         "release",
         "cancel",
+        "purge",
         "get",
         "wait",
         "queues",

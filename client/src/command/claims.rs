@@ -336,7 +336,8 @@ impl ReleaseArguments {
                 let token = task.claims.iter().map(|claim| claim.token).max()?;
                 Some(Request::Release { id: task.id, token })
             };
-            let change = Change { states: &[State::Claimed], done: "released", brings: None };
+            let left = "had ended or changed hands meanwhile";
+            let change = Change { states: &[State::Claimed], done: "released", left, brings: None };
             return self.several.each(runner, change, request).await;
         };
         let token = parse::token(token)?;

@@ -29,6 +29,7 @@ mod members;
 mod operate;
 mod output;
 mod parse;
+mod purge;
 mod queue;
 mod recent;
 mod redrive;
@@ -64,6 +65,7 @@ pub use operate::{
 };
 pub use output::Output;
 pub use parse::{DataArguments, DurabilityArguments, duration_ms};
+pub use purge::PurgeArguments;
 pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
 pub use recent::Recent;
 pub use redrive::RedriveArguments;
@@ -178,6 +180,9 @@ pub enum Verb {
     /// Enqueues dead tasks again
     #[command(after_help = examples::REDRIVE)]
     Redrive(RedriveArguments),
+    /// Forgets tasks that have ended before their retention is over
+    #[command(after_help = examples::PURGE)]
+    Purge(PurgeArguments),
     /// Shows tasks with their claims and their logs
     #[command(after_help = examples::GET)]
     Get(GetArguments),
@@ -282,6 +287,7 @@ impl Verb {
             Verb::Cancel(arguments) => arguments.run(runner).await,
             Verb::Transact(arguments) => arguments.run(runner).await,
             Verb::Redrive(arguments) => arguments.run(runner).await,
+            Verb::Purge(arguments) => arguments.run(runner).await,
             Verb::Get(arguments) => arguments.run(runner).await,
             Verb::Log(arguments) => arguments.run(runner).await,
             Verb::Wait(arguments) => arguments.run(runner).await,

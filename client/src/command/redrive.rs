@@ -209,7 +209,7 @@ impl RedriveArguments {
 }
 
 /// One of several.
-fn show_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
+pub(super) fn show_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
     if output.json() { output.row(&json::acked(acked)) } else { print_acked(output, done, acked) }
 }
 

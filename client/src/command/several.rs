@@ -21,15 +21,16 @@ const AT_ONCE: usize = 32;
 /// each other.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SeveralArguments {
-    /// Those of this queue that have not ended and are as the options say; 100000 at most
+    /// Those of this queue to which it can be done and that are as the options say; 100000 at most
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// Of the queue, only those waiting, ready or claimed; `release` takes claimed
+    /// Of the queue, only those in this state, or in one of several; `cancel` takes waiting, ready and claimed, `release` claimed,
+    /// `purge` done, dead and cancelled
     #[arg(
-        long, value_name = "STATE", value_parser = parse::state(),
+        long = "state", value_name = "STATE", value_parser = parse::state(),
         hide_possible_values = true, requires = "queue", conflicts_with = "id"
     )]
-    pub state: Option<State>,
+    pub states: Vec<State>,
     /// Of the queue, only those with this key
     #[arg(long, value_name = "KEY", requires = "queue", conflicts_with = "id")]
     pub key: Option<String>,
@@ -72,6 +73,8 @@ pub(super) struct Change {
     pub states: &'static [State],
     /// What is told of such a task then: `cancelled`.
     pub done: &'static str,
+    /// What is told of those to which it could not be done any more.
+    pub left: &'static str,
     /// The state that only this change brings about, where a node acknowledges it whatever the task is.
     pub brings: Option<State>,
 }
@@ -100,7 +103,7 @@ impl SeveralArguments {
         let changed = carry_out(runner, requests, &change).await?;
         let line = match chosen - changed {
             0 => format!("{are_chosen} {done}"),
-            left => format!("{changed} of {are_chosen} {done}; {left} had ended or changed hands meanwhile"),
+            left => format!("{changed} of {are_chosen} {done}; {left} {}", change.left),
         };
         show(&mut runner.output, Outcome { chosen, changed }, &line)
     }
@@ -111,14 +114,15 @@ impl SeveralArguments {
         states: &[State],
         request: impl Fn(&TaskView) -> Option<Request>,
     ) -> Result<Vec<Request>, Failure> {
-        if self.state.is_some_and(|state| !states.contains(&state)) {
+        if self.states.iter().any(|state| !states.contains(state)) {
             let names: Vec<String> = states.iter().map(State::to_string).collect();
             return Err(Failure::Usage(format!("--state is one of: {}", names.join(", "))));
         }
+        let states = if self.states.is_empty() { states } else { &self.states };
         let mut chosen = Vec::new();
         let list = ListArguments {
             queue: self.queue.clone(),
-            state: self.state.or(if let [only] = states { Some(*only) } else { None }),
+            state: if let [only] = states { Some(*only) } else { None },
             key: self.key.clone(),
             headers: self.headers.clone(),
             failed_with: self.failed_with.clone(),

@@ -177,7 +177,8 @@ impl CancelArguments {
             let request =
                 |task: &TaskView| Some(Request::Cancel { id: task.id, reason: self.reason.clone(), at_ms: 0, acks });
             let states = &[State::Waiting, State::Ready, State::Claimed];
-            let change = Change { states, done: "cancelled", brings: Some(State::Cancelled) };
+            let left = "had ended or changed hands meanwhile";
+            let change = Change { states, done: "cancelled", left, brings: Some(State::Cancelled) };
             return self.several.each(runner, change, request).await;
         };
         let id = runner.resolve_target(id).await?;

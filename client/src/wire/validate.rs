@@ -85,6 +85,7 @@ impl Request {
             | Request::Count { .. }
             | Request::Queues
             | Request::Release { .. }
+            | Request::Purge { .. }
             | Request::Nodes
             | Request::Ring
             | Request::Partitions

@@ -1,6 +1,6 @@
 //! Clients' requests: checked against the limits, then handed to whoever answers them.
 
-use super::available::{Asker, Selection, Shape, Until};
+use super::available::{Asker, Purger, Selection, Shape, Until};
 use super::consistent::rescue::Rescue;
 use super::event::{ClientId, Principal};
 use super::membership::is_sound;
@@ -79,7 +79,7 @@ impl Node {
     }
 
     /// What an older program reads as something else is not told to it, nor stored where it may come to it.
-    fn admit_feature(&self, request: &Request) -> Result<(), Error> {
+    pub(super) fn admit_feature(&self, request: &Request) -> Result<(), Error> {
         if request.version() <= Versions::SPOKEN.oldest {
             return Ok(());
         }
@@ -156,6 +156,7 @@ impl Node {
             Request::Redrive { id, child, queue, acks } => {
                 self.redrive(id, Asker::Client { client, number, child, queue, acks });
             }
+            Request::Purge { id, acks } => self.purge(id, Purger { client, number, acks }),
             Request::Nodes => self.outbox.reply(client, number, Response::Nodes(self.node_views())),
             Request::Ring => self.outbox.reply(client, number, Response::Partitions(self.ring_views())),
             Request::Partitions => {

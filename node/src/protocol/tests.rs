@@ -49,6 +49,7 @@ mod loans;
 mod loss;
 mod outcomes;
 mod policies;
+mod purging;
 mod reads;
 mod recall;
 mod rescue;

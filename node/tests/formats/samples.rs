@@ -68,6 +68,7 @@ fn facts() -> Task {
         seal: None,
         handed: Vec::new(),
         group: None,
+        purged: false,
     })
 }
 

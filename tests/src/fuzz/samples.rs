@@ -73,7 +73,8 @@ fn keyed(number: u32) -> Spec {
 }
 
 fn items() -> Arc<Vec<(TaskId, Task)>> {
-    Arc::new((0..3).map(|number| (id(number), Task::from_spec(Arc::new(spec())))).collect())
+    let tasks = (0..3).map(|number| (id(number), Task::from_spec(Arc::new(spec()))));
+    Arc::new(tasks.chain([(id(3), Task::from_purge())]).collect())
 }
 
 fn genesis() -> Genesis {
@@ -354,6 +355,7 @@ fn requests() -> Vec<Request> {
             retry_open: false,
         },
         Request::Redrive { id: id(0), child: id(1), queue: Some(queue()), acks: Acks::Quorum },
+        Request::Purge { id: id(0), acks: Acks::All },
         Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) },
         Request::Transact(Box::new(transaction())),
         Request::Status,

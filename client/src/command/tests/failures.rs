@@ -384,6 +384,7 @@ async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
             format!("acknowledged the cancellation of {one}"),
         ),
         (format!("redrive {one}"), vec![read(State::Dead), Ok(single())], format!("redriven as {one}")),
+        (format!("purge {one}"), vec![Ok(single())], format!("purged {one}")),
     ];
     for (line, answers, effect) in cases {
         let effect = format!("; it took effect all the same: {effect}\n");

@@ -56,6 +56,7 @@ async fn every_verb_takes_six_characters_of_an_id_that_was_shown() {
         "release ID 7.42",
         "cancel ID",
         "redrive ID",
+        "purge ID",
         "session renew ID 7.42",
         "session end ID 7.42",
         "claim mail --session ID",

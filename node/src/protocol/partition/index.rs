@@ -13,8 +13,11 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Order of claiming: higher priority first, then the older id.
 pub type Rank = (Reverse<i32>, TaskId);
 
-/// In which queue a task has ended, if that is known, and when.
+/// In which queue a task has ended, if that is known, and when; or [`PURGED_MS`].
 pub type Ended<'a> = (Option<&'a QueueName>, u64);
+
+/// Stands for when a task has ended whose retention is over, however long it is.
+pub const PURGED_MS: u64 = 0;
 
 /// Where a task stands for the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
