@@ -82,6 +82,7 @@ impl Outbox {
                 Some(Feature::Transactions) => Some("transactions_unspoken"),
                 Some(Feature::Rescue) => Some("rescue_unspoken"),
                 Some(Feature::Outcomes) => Some("outcomes_unspoken"),
+                Some(Feature::Purges) => Some("purges_unspoken"),
                 _ => None,
             };
             if let Some(name) = unspoken {
