@@ -26,6 +26,7 @@ mod merging;
 mod nothing;
 mod order;
 mod policies;
+mod purged;
 mod rank;
 mod reached;
 mod room;
@@ -83,6 +84,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<children::Children>::default(),
         Box::<letters::Letters>::default(),
         Box::<forgotten::Forgotten>::default(),
+        Box::<purged::Purged>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),
         Box::<watching::Watching>::default(),

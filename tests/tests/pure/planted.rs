@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 93] = [
+const CAUGHT_FROM: [(Mutant, u64); 95] = [
     (Mutant::VoteNotDurable, 1032),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -102,6 +102,8 @@ const CAUGHT_FROM: [(Mutant, u64); 93] = [
     (Mutant::PausedGrants, 9),
     (Mutant::WaitIgnored, 2),
     (Mutant::HeadsUntold, 2),
+    (Mutant::PurgesEarly, 2),
+    (Mutant::PurgesOpen, 2),
 ];
 /// Seeds tried for each at most: a change of what a run draws moves the seeds a little, and that alone is no failure.
 const SEEDS_EACH: u64 = 60;
