@@ -179,6 +179,27 @@ pub(super) async fn what_is_cancelled_is_over_for_its_holder_too<H: Host>(scene:
     assert_eq!(scene.over(0, held, claim.token).await, ErrorCode::Ended);
 }
 
+// S27: an open task stays with all that it is, and one that has ended is gone, however often that is asked for
+pub(super) async fn what_is_purged_is_gone_and_what_is_open_stays<H: Host>(scene: Scene<H>) {
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let purge = Request::Purge { id, acks: Acks::Quorum };
+    assert_eq!(scene.refused(1, purge.clone()).await, ErrorCode::Invalid);
+    let claim = scene.take(0, "mail").await;
+    assert_eq!(scene.refused(2, purge.clone()).await, ErrorCode::Invalid);
+    scene.complete(0, &claim, "sent").await;
+    let other = scene.enqueue(1, Draft::new(scene.queue("mail"), "kept")).await;
+    let view = scene.get(1, id).await;
+    assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
+    for client in 0..3 {
+        scene.done(client, purge.clone()).await;
+    }
+    scene.gone(id).await;
+    scene.done(1, purge).await;
+    assert_eq!(scene.take(2, "mail").await.id, other);
+    scene.nothing("mail").await;
+    assert_eq!(scene.list("mail", None).await.iter().map(|view| view.id).collect::<Vec<_>>(), [other]);
+}
+
 pub(super) async fn who_waits_is_told_of_the_end<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let (timeout, started) = (Duration::from_secs(200), scene.now());

@@ -335,6 +335,19 @@ impl<H: Host> Scene<H> {
         }
     }
 
+    /// Waits until no majority knows a task any more.
+    pub async fn gone(&self, id: TaskId) {
+        let end = self.now() + self.host.patience();
+        loop {
+            match self.request(0, Request::Get { id, minimum: None, minimum_sequence: None }).await {
+                Err(error) if error.code == ErrorCode::NotFound => return,
+                result => drop(self.must("get", result)),
+            }
+            assert!(self.now() < end, "{}: task {id} is still there", self.name);
+            self.pass(INTERVAL).await;
+        }
+    }
+
     /// How many tasks a queue has.
     pub async fn count(&self, queue: &str, state: Option<State>) -> u64 {
         match self.done(0, Request::Count { queue: Some(self.queue(queue)), state }).await {

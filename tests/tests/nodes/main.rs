@@ -23,6 +23,7 @@ mod network;
 mod outcomes;
 mod program;
 mod prompt;
+mod purging;
 mod reach;
 mod recover;
 mod render;
