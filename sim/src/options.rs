@@ -253,6 +253,8 @@ options! {
     children_percent: u64,
     /// Queues with a dead-letter queue, in a hundred, and tasks that are redriven once they are called invalid.
     letters_percent: u64,
+    /// Tasks that their worker has purged once they are completed, in a hundred; and before, which is to be refused.
+    purge_percent: u64,
     /// Tasks with a key, in a hundred.
     key_percent: u64,
     /// Of single tasks with keys, those that are to be the only ones, in a hundred.
@@ -507,6 +509,7 @@ impl Options {
             old_percent: 0,
             children_percent: 0,
             letters_percent: 0,
+            purge_percent: 0,
             key_percent: 0,
             unique_percent: 0,
             group_percent: 0,

@@ -526,6 +526,9 @@ impl World {
                 self.transacted(&result);
                 self.go_on_banking(client);
             }
+            (Call::Request(Request::Purge { .. }), Purpose::Plain) => {
+                self.count(if result.is_ok() { "sometimes: purged" } else { "sometimes: purge refused" });
+            }
             (Call::Request(_) | Call::Complete { .. }, Purpose::Plain) => {}
         }
     }

@@ -37,6 +37,7 @@ const REQUESTS: &[&str] = &[
     "release",
     "fail",
     "redrive",
+    "purge",
     "nodes",
     "ring",
     "partitions",

@@ -30,6 +30,7 @@ mod nodes_beside;
 mod operate;
 mod output;
 mod parse;
+mod purge;
 mod queue;
 mod recent;
 mod redrive;
@@ -65,8 +66,9 @@ pub use operate::{
 };
 pub use output::Output;
 pub use parse::{DataArguments, DurabilityArguments, duration_ms};
+pub use purge::PurgeArguments;
 pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
-pub use recent::Recent;
+pub use recent::{Meant, Recent};
 pub use redrive::RedriveArguments;
 pub use runner::{Place, Runner};
 pub use schedule::{ScheduleArguments, ScheduleSetArguments, ScheduleVerb};
@@ -179,6 +181,9 @@ pub enum Verb {
     /// Enqueues dead tasks again
     #[command(after_help = examples::REDRIVE)]
     Redrive(RedriveArguments),
+    /// Forgets tasks that have ended before their retention is over
+    #[command(after_help = examples::PURGE)]
+    Purge(PurgeArguments),
     /// Shows tasks with their claims and their logs
     #[command(after_help = examples::GET)]
     Get(GetArguments),
@@ -283,6 +288,7 @@ impl Verb {
             Verb::Cancel(arguments) => arguments.run(runner).await,
             Verb::Transact(arguments) => arguments.run(runner).await,
             Verb::Redrive(arguments) => arguments.run(runner).await,
+            Verb::Purge(arguments) => arguments.run(runner).await,
             Verb::Get(arguments) => arguments.run(runner).await,
             Verb::Log(arguments) => arguments.run(runner).await,
             Verb::Wait(arguments) => arguments.run(runner).await,

@@ -52,6 +52,7 @@ use consistent::heads::Heads;
 use consistent::permits::Permits;
 use consistent::quotas::Quotas;
 use consistent::sessions::Sessions;
+use consistent::spent::Spent;
 use consistent::transactions::Transactions;
 use consistent::uniques::Uniques;
 pub use effect::{Effect, Observation, Ticket};
@@ -137,6 +138,7 @@ pub struct Node {
     transactions: Transactions,
     demand: Demand,
     permits: Permits,
+    spent: Spent,
     quotas: Quotas,
     heads: Heads,
     bodies: Bodies,
@@ -195,6 +197,7 @@ impl Node {
             transactions: Transactions::default(),
             demand: Demand::default(),
             permits: Permits::default(),
+            spent: Spent::default(),
             quotas: Quotas::default(),
             heads: Heads::default(),
             bodies: Bodies::default(),

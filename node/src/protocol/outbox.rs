@@ -88,6 +88,7 @@ impl Outbox {
                         | Feature::Transactions
                         | Feature::Rescue
                         | Feature::Outcomes
+                        | Feature::Purges
                 )
             );
             if is_said_later {

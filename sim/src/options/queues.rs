@@ -102,5 +102,9 @@ impl Options {
         if copy.chance(1, 6) {
             self.hold_mean_ms = copy.between(500, 5_000);
         }
+        copy = copy.child();
+        if copy.chance(1, 4) {
+            self.purge_percent = copy.between(10, 80);
+        }
     }
 }

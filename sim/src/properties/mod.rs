@@ -27,6 +27,7 @@ mod merging;
 mod nothing;
 mod order;
 mod policies;
+mod purged;
 mod rank;
 mod reached;
 mod room;
@@ -85,6 +86,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<children::Children>::default(),
         Box::<letters::Letters>::default(),
         Box::<forgotten::Forgotten>::default(),
+        Box::<purged::Purged>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),
         Box::<watching::Watching>::default(),
@@ -161,7 +163,7 @@ pub mod check {
             grouping: None,
             group: None,
         };
-        Response::Claimed { tasks: vec![task], unavailable: 0 }
+        Response::Claimed { tasks: vec![task], unavailable: 0, left: 0 }
     }
 
     pub fn claim() -> Request {

@@ -143,7 +143,9 @@ mod tests {
         let mut bench = granted_to(true);
         bench.see(Happening::Sent { request: &Request::Confirm { claim: CLAIM } }).unwrap();
         bench
-            .see(Happening::Sent { request: &Request::Leave { claim: CLAIM, elsewhere: true, keeps: Vec::new() } })
+            .see(Happening::Sent {
+                request: &Request::Leave { claim: CLAIM, elsewhere: true, over: true, keeps: Vec::new() },
+            })
             .unwrap();
         assert!(expires(&mut bench, BACK_US + 1).is_err());
     }

@@ -7,6 +7,7 @@ use norn_tests::ports::free_port;
 use norn_tests::wait::{self, found};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::net::{SocketAddr, ToSocketAddrs};
 
 /// Where each node is that is a member, as the leader of the root says.
 fn listed(cluster: &Cluster) -> Option<BTreeSet<(String, String)>> {
@@ -51,6 +52,13 @@ async fn count(cluster: &Cluster) -> usize {
 /// The name may have an address of IPv6 first, where none of them listens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_of_one_family_are_reached_by_a_name_of_both() {
+    let named: Vec<SocketAddr> = ("localhost", 0).to_socket_addrs().expect("each machine knows that name").collect();
+    if !named.iter().any(SocketAddr::is_ipv6) {
+        eprintln!(
+            "SKIPPED: localhost is {named:?} alone on this machine, so no node is behind a name of both families"
+        );
+        return;
+    }
     let mut cluster = Cluster::prepare(3, Vec::new());
     for index in 0..3 {
         let name = cluster.address(index).replace("127.0.0.1", "localhost");

@@ -1,8 +1,10 @@
 //! Tables fit their screen, and lists turn pages.
 
 use super::*;
+use crate::wire::group::{GroupView, MemberOf};
 use crate::wire::membership::{ClusterView, QueuePolicy, Roster, Settings};
 use crate::wire::response::{ClaimEnd, ClaimOutcome};
+use crate::wire::schedule::{CatchUp, Fired, Schedule, ScheduleView, When};
 
 fn screen(columns: u16, line: &str) -> (Output, Written, Written) {
     let (results, notes) = (Written::default(), Written::default());
@@ -104,6 +106,54 @@ async fn tables_fit_screens_of_60_80_and_120_columns() {
     let narrow = run_in(60, "nodes", [Ok(Response::Nodes(nodes()))]).await.printed;
     assert!(narrow.contains("no room for NODE") && !narrow.contains(&NodeId(1).to_string()), "{narrow}");
     assert!(run("nodes", [Ok(Response::Nodes(nodes()))]).await.printed.contains(&NodeId(1).to_string()));
+}
+
+fn schedules() -> Vec<ScheduleView> {
+    let whens = [
+        When::Cron { expression: "0 30 2,14 * * MON-FRI".into(), zone: "America/Argentina/Buenos_Aires".into() },
+        When::At(NOW_MS + 7),
+    ];
+    let view = |(number, when): (u32, When)| ScheduleView {
+        name: format!("newsletters-of-the-customers-{number}"),
+        schedule: Arc::new(Schedule {
+            when,
+            queue: queue("customers/newsletters"),
+            payload: b"all".to_vec(),
+            priority: 0,
+            attempts_max: 0,
+            catch_up: CatchUp::Last,
+        }),
+        number,
+        paused: number == 2,
+        since_ms: 5,
+        through_ms: 6,
+        next_ms: vec![NOW_MS + 3_600_000],
+        pending: 0,
+        fired: 1_234_567,
+        missed: 12,
+        unsure: 1,
+        last: Some(Fired { tick_ms: NOW_MS, id: id(7) }),
+    };
+    (1..).zip(whens).map(view).collect()
+}
+
+#[tokio::test]
+async fn members_and_schedules_fit_screens_of_60_80_and_120_columns() {
+    let member = |number| {
+        let result = Some(b"a result that goes on and on, for many more words than have room".to_vec().into());
+        Ok(Response::Task(Box::new(TaskView { result, ..bare_task(number, State::Done) })))
+    };
+    for columns in [60, 80, 120] {
+        let group = Some(GroupView { total: Some(2), ended: 0, failed: 0 });
+        let join = Ok(Response::Task(Box::new(TaskView { group, ..bare_task(1, State::Waiting) })));
+        let listed = run_in(columns, &format!("members {}", id(1)), [join, member(2), member(3)]).await.printed;
+        assert_fits(&listed, columns);
+        let ids = [1, 2].map(|number| MemberOf { group: id(1), number }.id().to_string());
+        assert!(ids.iter().all(|id| listed.contains(id)) && listed.contains("done"), "{listed}");
+        let listed = run_in(columns, "schedule list", [Ok(Response::Schedules(schedules()))]).await.printed;
+        assert_fits(&listed, columns);
+        assert!(listed.contains("paused") && listed.contains("NEXT"), "{listed}");
+    }
 }
 
 /// Goal: a list of dead tasks shows why each died in one row, and `get` why each claim ended, on screens of any width.
