@@ -22,18 +22,23 @@
 //! ```
 
 mod answers;
+pub(crate) mod calling;
+pub(crate) mod cancelling;
+pub(crate) mod choosing;
 mod cluster;
 mod config;
 mod groups;
+pub(crate) mod letters;
 mod listing;
 mod options;
 mod reading;
-mod redriving;
+pub(crate) mod redriving;
 mod schedules;
 mod sessions;
 #[cfg(test)]
 mod tests;
 mod transactions;
+pub(crate) mod walk;
 mod watching;
 pub(crate) mod why;
 
@@ -51,8 +56,10 @@ use answers::{acked, batches, expiry, finish, finish_bytes, millis, one, spread,
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use choosing::Chosen;
 pub use config::{ClientConfig, ConnectError};
 pub use groups::GroupMember;
+pub use letters::{LetterOptions, Letters, SentBack};
 pub use listing::{ListOptions, Listing};
 pub use options::{ClaimOptions, CompleteOptions, FailOptions};
 pub use redriving::{RedriveOptions, Redriving};
@@ -282,7 +289,7 @@ impl Client {
     async fn claim_once(&self, options: &ClaimOptions, wait: Duration) -> Result<Claims, Error> {
         let answer = self.answer(Call::Request(Request::Claim(options.claim(wait))), options.timeout).await;
         match answer.result? {
-            Response::Claimed { tasks, unavailable } => {
+            Response::Claimed { tasks, unavailable, .. } => {
                 let claimed = |granted: Granted| {
                     let expires = expiry(answer.lease_from, granted.lease_ms);
                     Claimed { granted, expires }
@@ -374,7 +381,8 @@ impl Client {
         results
     }
 
-    /// Says that an attempt has failed: the task is claimable again after a while, or never.
+    /// Says that an attempt has failed: the task is claimable again after a while, or never. Refused where the claim is over; a repeat of
+    /// the call that ended it is answered as the first.
     pub async fn fail(&self, options: FailOptions) -> Result<(), Error> {
         let FailOptions { id, token, reason, retry_in, invalid } = options;
         let (retry_in_ms, retry_open) = (retry_in.map_or(0, millis), retry_in.is_none());
@@ -385,7 +393,7 @@ impl Client {
         }
     }
 
-    /// Gives a claim back; the task can be claimed again at once.
+    /// Gives a claim back; the task can be claimed again at once. Refused where the claim is over, as [`Client::fail`] is.
     pub async fn release(&self, id: TaskId, token: Token) -> Result<(), Error> {
         match self.request(Request::Release { id, token }).await? {
             Response::Done => Ok(()),
@@ -393,21 +401,20 @@ impl Client {
         }
     }
 
-    /// Ends a task that nobody should run any more. A death or an earlier cancellation gives way to it, with its reason: where that is
-    /// to stay, look first.
-    pub async fn cancel(&self, id: TaskId, reason: impl Into<String>, acks: Acks) -> Result<Acked, Error> {
-        match self.request(Request::Cancel { id, reason: reason.into(), at_ms: 0, acks }).await? {
-            Response::AckedOne(acked) => Ok(acked),
-            _ => unexpected("cancel"),
-        }
-    }
-
     /// Enqueues a task that has died again, in another queue than its own if one is given. What is acknowledged is the copy, under
     /// its own id: the one that there is already, if the task was redriven before or has a letter.
     pub async fn redrive(&self, id: TaskId, queue: Option<QueueName>, acks: Acks) -> Result<Acked, Error> {
-        match self.request(Request::Redrive { id, child: TaskId::MIN, queue, acks }).await? {
+        redriving::redrive(self, id, queue, acks).await
+    }
+
+    /// Has a task that has ended forgotten, with its payload, its result and its log, as if its retention were over. It may be shown until
+    /// its leader has put a tombstone in its place. A task that has not ended is refused as [`ErrorCode::Invalid`]: cancel it first.
+    ///
+    /// [`ErrorCode::Invalid`]: crate::wire::ErrorCode::Invalid
+    pub async fn purge(&self, id: TaskId, acks: Acks) -> Result<Acked, Error> {
+        match self.request(Request::Purge { id, acks }).await? {
             Response::AckedOne(acked) => Ok(acked),
-            _ => unexpected("redrive"),
+            _ => unexpected("purge"),
         }
     }
 }

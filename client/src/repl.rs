@@ -86,7 +86,8 @@ pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Res
     runner.shown.clone_from(&options.shown);
     if interactive {
         let (name, greeting) = greet(&runner).await;
-        runner.input = prompt::input(options.history.clone(), runner.recent.clone(), runner.output.color(), name);
+        let known = prompt::Known { recent: runner.recent.clone(), shown: options.shown.clone() };
+        runner.input = prompt::input(options.history.clone(), known, runner.output.color(), name);
         if !options.json {
             let mut lines = std::iter::once(&greeting).chain(&options.banner);
             let said = lines.try_for_each(|line| runner.output.line(line)).and_then(|()| runner.output.flush());

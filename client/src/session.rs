@@ -27,7 +27,9 @@
 //! server's wall clock in milliseconds.
 
 mod call;
+mod check;
 mod confirm;
+mod leaving;
 mod links;
 mod mint;
 mod pulse;
@@ -45,7 +47,8 @@ use crate::wire::request::Request;
 use crate::wire::response::{Response, Welcome};
 use crate::wire::version::Versions;
 use call::{Pending, Stage, Verdict};
-use confirm::{Asks, Leaving};
+use confirm::Asks;
+use leaving::Leaving;
 use links::{Failure, Link, Links, Refusal};
 use mint::{Mint, Needs, Random};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +92,7 @@ pub struct Session {
     attempts: BTreeMap<u64, Attempt>,
     in_flight: usize,
     number_last: u64,
-    /// Claims that are over and may have been granted something by nodes that cannot be told.
+    /// Claims that are over and may hold what their callers do not have.
     leaving: Leaving,
     /// Some node has welcomed this session.
     was_welcomed: bool,
@@ -145,11 +148,12 @@ impl Session {
         }
         self.expire_links();
         self.expire_calls();
+        self.expire_leaves();
         self.feel_pulses();
         self.end_hopeless();
         self.expire_lost();
         self.pump();
-        self.take_late_leave();
+        self.say_leaves();
         // Who asks for no work and is served does not need another node.
         let lacks = self.lacks();
         if self.seekers > 0 || lacks {
@@ -165,10 +169,10 @@ impl Session {
     pub fn next_wake(&self) -> Option<u64> {
         let call = self.timers.first().map(|(at_us, _)| *at_us);
         let [early, others @ ..] = &self.queues;
-        let queued = others.iter().any(|queue| !queue.is_empty());
+        let queued = others.iter().any(|queue| !queue.is_empty()) || self.leaving.is_due(self.now_us);
         let link = self.links.next_wake(queued, !early.is_empty(), self.seekers > 0, self.lacks());
         let lost = self.lost_until_us();
-        call.into_iter().chain(link).chain(lost).min()
+        call.into_iter().chain(link).chain(lost).chain(self.leaving.next_wake(self.now_us)).min()
     }
 
     /// The server's wall clock, as far as this session can tell; it never goes back. `None` before a node has
@@ -250,7 +254,9 @@ impl Session {
         if state.asking.number == Some(number) {
             return self.asked_for_ids(endpoint, response);
         }
-        if self.attempts.get(&number).is_none_or(|attempt| attempt.endpoint != endpoint) {
+        if self.leave_answered(endpoint, number, &response)
+            || self.attempts.get(&number).is_none_or(|attempt| attempt.endpoint != endpoint)
+        {
             return;
         }
         let attempt = self.attempts.remove(&number).expect("seen above");
@@ -389,6 +395,7 @@ impl Session {
     fn close(&mut self, endpoint: usize, failure: Failure) {
         self.links.closed(endpoint);
         self.fail_link(endpoint, failure);
+        self.leaves_lost(endpoint);
         let lost: Vec<u64> = self
             .attempts
             .iter()
@@ -480,7 +487,7 @@ impl Session {
     /// Sends what can be sent, and sees to a connection if there is need of one.
     fn pump(&mut self) {
         let [early, others @ ..] = &self.queues;
-        let queued = others.iter().any(|queue| !queue.is_empty());
+        let queued = others.iter().any(|queue| !queue.is_empty()) || self.leaving.is_due(self.now_us);
         if !queued && early.is_empty() {
             return;
         }
@@ -621,48 +628,6 @@ impl Session {
     }
 }
 
-impl Session {
-    /// Checks what must always hold, and says what does not.
-    pub fn check(&self) -> Result<(), String> {
-        let mut in_flight = 0;
-        let mut queued = 0;
-        for (id, call) in &self.calls {
-            call.check().map_err(|wrong| format!("{id:?}: {wrong}"))?;
-            ensure(self.timers.contains(&(call.wake_us, *id)), || format!("{id:?} has no timer"))?;
-            let listed = self.queues[call.needs as usize].get(&call.order) == Some(id);
-            ensure(listed == matches!(call.stage, Stage::Queued), || format!("{id:?} and its queue disagree"))?;
-            queued += usize::from(listed);
-            if let Stage::Sent { number, endpoint, .. } = call.stage {
-                in_flight += 1;
-                let attempt = self.attempts.get(&number);
-                let known = attempt.is_some_and(|attempt| attempt.call == *id && attempt.endpoint == endpoint);
-                ensure(known, || format!("{id:?} was sent, but its attempt {number} is gone"))?;
-            }
-            let open = call.numbers.iter().all(|number| self.attempts.get(number).is_some_and(|at| at.call == *id));
-            ensure(open, || format!("{id:?} lists attempts that are not its own"))?;
-        }
-        let listed: usize = self.calls.values().map(|call| call.numbers.len()).sum();
-        let bytes: usize = self.calls.values().map(|call| call.bytes).sum();
-        ensure(listed == self.attempts.len(), || "an attempt has no call".into())?;
-        ensure(bytes == self.calls_bytes, || "bytes of the calls are miscounted".into())?;
-        let seekers = self.calls.values().filter(|call| call.seeks()).count();
-        ensure(seekers == self.seekers, || format!("{seekers} seek another node, counted {}", self.seekers))?;
-        ensure(self.timers.len() == self.calls.len(), || "a timer has no call".into())?;
-        let listed: usize = self.queues.iter().map(BTreeMap::len).sum();
-        ensure(listed == queued, || "a queue lists calls twice".into())?;
-        ensure(in_flight == self.in_flight, || format!("{in_flight} in flight, counted {}", self.in_flight))?;
-        let felt: usize = (0..self.links.len()).map(|endpoint| self.links.get(endpoint).pulse.calls).sum();
-        ensure(in_flight == felt, || format!("{in_flight} in flight, {felt} by endpoint"))?;
-        ensure(in_flight <= self.config.in_flight_max, || format!("{in_flight} in flight are too many"))?;
-        ensure(self.calls.len() <= self.config.calls_max, || "too many calls".into())?;
-        for (number, attempt) in &self.attempts {
-            let open = self.links.get(attempt.endpoint).is_open();
-            ensure(open, || format!("attempt {number} is on a connection that is not open"))?;
-        }
-        self.links.check()
-    }
-}
-
 /// Whether a welcome can be a node's.
 fn is_sound(welcome: &Welcome) -> bool {
     welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END
@@ -671,7 +636,7 @@ fn is_sound(welcome: &Welcome) -> bool {
 /// Whether a node found no work and could not look everywhere: another one may see more. `None` if it did not look.
 fn blindness(response: &Response) -> Option<bool> {
     match response {
-        Response::Claimed { tasks, unavailable } => Some(tasks.is_empty() && *unavailable > 0),
+        Response::Claimed { tasks, unavailable, .. } => Some(tasks.is_empty() && *unavailable > 0),
         _ => None,
     }
 }

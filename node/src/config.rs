@@ -285,6 +285,10 @@ pub enum Mutant {
     WaitIgnored,
     /// Leaders tell nobody that their heads have changed.
     HeadsUntold,
+    /// A task that is purged is forgotten at once, at each replica for itself.
+    PurgesEarly,
+    /// A task is purged whether it has ended or not.
+    PurgesOpen,
     /// A node that lends no ids refuses the session, and with it all that needs none.
     HelloShutsOut,
     /// Ids go back with the clock that was ahead when earlier ones were lent.

@@ -61,6 +61,8 @@ pub struct Terms {
     pub fencing: bool,
     /// Tasks are archived before they are buried.
     pub archives: bool,
+    /// No retention is over before the run is, unless time leaps or somebody sets another one.
+    pub retains: bool,
     /// No wall clock jumps.
     pub steady: bool,
     /// Wall clocks may be hours off.
@@ -154,6 +156,8 @@ pub enum Fact {
     Cancel,
     /// How many members the group has that it comes behind.
     Total(u32),
+    /// That nothing of it is to be kept.
+    Purge,
     /// That it ended, and that nothing else of it is kept.
     Tomb,
 }
@@ -166,6 +170,7 @@ pub fn facts_of(task: &Task) -> Vec<Fact> {
         facts.extend(later.completions.iter().map(|(token, _)| Fact::Completion(*token)));
         facts.extend(later.cancel.iter().map(|_| Fact::Cancel));
         facts.extend(later.group.iter().filter_map(|group| group.total).map(Fact::Total));
+        facts.extend(later.purged.then_some(Fact::Purge));
     }
     facts.extend(task.tomb.iter().map(|_| Fact::Tomb));
     facts
@@ -184,6 +189,7 @@ pub fn writes_of(request: &Request) -> Vec<(TaskId, Fact)> {
         Request::CloseGroup { id, total, .. } => vec![(*id, Fact::Total(*total))],
         Request::Transact(transaction) => writes_of_transaction(transaction),
         Request::Redrive { id, child, .. } => vec![(*id, Fact::Completion(Token::of_copy(*child)))],
+        Request::Purge { id, .. } => vec![(*id, Fact::Purge)],
         _ => Vec::new(),
     }
 }
@@ -517,6 +523,7 @@ pub fn acks_wanted(request: &Request) -> Option<Acks> {
         | Request::Update { acks, .. }
         | Request::Complete { acks, .. }
         | Request::Cancel { acks, .. }
+        | Request::Purge { acks, .. }
         | Request::CloseGroup { acks, .. } => Some(*acks),
         _ => None,
     }

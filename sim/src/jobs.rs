@@ -82,6 +82,7 @@ impl World {
         state.jobs.insert(number, job);
         self.believe(client, number);
         self.next_step(client, number);
+        self.purge(client, task.id);
     }
 
     fn draw_plan(&mut self, lease_ms: u64) -> VecDeque<(u64, Step)> {
@@ -284,10 +285,22 @@ impl World {
             Ok(Response::Acked(items)) => items.iter().any(Result::is_err),
             Ok(_) => false,
         };
+        let done = matches!(call, Call::Complete { .. } | Call::Request(Request::Complete { .. }));
+        if let Some(id) = self.clients[client].jobs.get(&number).map(|job| job.id).filter(|_| done && !refused) {
+            self.purge(client, id);
+        }
         if ends || refused {
             self.end_job(client, number);
         } else {
             self.next_step(client, number);
+        }
+    }
+
+    /// Has a task purged, now and then. One that has not ended is to stay.
+    fn purge(&mut self, client: usize, id: TaskId) {
+        if !self.healed() && self.randoms.purges.chance(self.options.purge_percent, 100) {
+            let acks = self.draw_acks();
+            self.submit(client, Call::Request(Request::Purge { id, acks }), Purpose::Plain);
         }
     }
 

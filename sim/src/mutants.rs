@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 93] = [
+pub const ALL: [(&str, Mutant); 97] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -98,12 +98,17 @@ pub const ALL: [(&str, Mutant); 93] = [
     ("paused-grants", Mutant::PausedGrants),
     ("wait-ignored", Mutant::WaitIgnored),
     ("heads-untold", Mutant::HeadsUntold),
+    ("hello-shuts-out", Mutant::HelloShutsOut),
+    ("ids-go-back", Mutant::IdsGoBack),
+    ("purges-early", Mutant::PurgesEarly),
+    ("purges-open", Mutant::PurgesOpen),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
 pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
-    // Limits hold workers up, and groups and sessions are work of their own: bugs of other kinds are looked for without.
-    let unheld = Overrides { hold_mean_ms: Some(0), ..Overrides::default() };
+    // Limits hold workers up, what is purged is seen no more, and groups and sessions are work of their own: bugs of other kinds are
+    // looked for without.
+    let unheld = Overrides { hold_mean_ms: Some(0), purge_percent: Some(0), ..Overrides::default() };
     let plain = Overrides {
         group_percent: Some(0),
         session_percent: Some(0),
@@ -139,6 +144,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             pause_mean_ms: Some(3_000),
             ..plain
         },
+        Mutant::HelloShutsOut | Mutant::IdsGoBack => Overrides { wild_wall_clock: Some(true), ..plain },
         Mutant::MonotonicOnly => Overrides { wild_wall_clock: Some(false), wild_monotonic: Some(true), ..plain },
         Mutant::SameIdentity => Overrides {
             loss_mean_ms: Some(1_500),
@@ -468,6 +474,9 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             tasks: Some(300),
             ..plain
         },
+        Mutant::PurgesEarly | Mutant::PurgesOpen => {
+            Overrides { purge_percent: Some(60), old_percent: Some(0), ..plain }
+        }
         Mutant::PausedGrants | Mutant::WaitIgnored => Overrides {
             hold_mean_ms: Some(500),
             queues: Some(1),

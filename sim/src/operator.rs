@@ -9,6 +9,7 @@ use crate::world::{Event, World};
 use norn_client::wire::membership::{ClusterChange, Membership};
 use norn_client::wire::response::{Genesis, Identity, Member, Response};
 use norn_client::wire::{ClusterId, Request};
+use norn_node::config::Config;
 use std::collections::BTreeMap;
 
 /// Between looks at a node.
@@ -136,6 +137,7 @@ impl World {
         let terms = Terms {
             fencing: options.clock_fencing,
             archives: options.archives,
+            retains: options.retain_ms >= Config::default().retention.default_ms && !options.wild_wall_clock,
             steady: options.jump_mean_ms + options.strobe_mean_ms + options.bad_jump_percent == 0
                 && !options.wild_wall_clock,
             wild: options.wild_wall_clock,

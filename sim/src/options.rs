@@ -155,6 +155,8 @@ options! {
     wait_percent: u64,
     /// Claims that their callers give up early, in a hundred.
     leave_percent: u64,
+    /// After this time without an answer nodes ask again.
+    resend_ms: u64,
     /// Mean time between clocks that jump back and forth for a while, faster than others can measure; 0 is never.
     strobe_mean_ms: u64,
     /// Enqueued tasks that are cancelled, in a hundred.
@@ -251,6 +253,8 @@ options! {
     children_percent: u64,
     /// Queues with a dead-letter queue, in a hundred, and tasks that are redriven once they are called invalid.
     letters_percent: u64,
+    /// Tasks that their worker has purged once they are completed, in a hundred; and before, which is to be refused.
+    purge_percent: u64,
     /// Tasks with a key, in a hundred.
     key_percent: u64,
     /// Of single tasks with keys, those that are to be the only ones, in a hundred.
@@ -458,6 +462,7 @@ impl Options {
             misbehave_percent: random.between(0, 80),
             wait_percent: random.between(0, 100),
             leave_percent: 0,
+            resend_ms: Config::default().resend_ms,
             cancel_percent: random.between(0, 20),
             batch_percent: random.between(0, 40),
             delay_percent: random.between(0, 40),
@@ -504,6 +509,7 @@ impl Options {
             old_percent: 0,
             children_percent: 0,
             letters_percent: 0,
+            purge_percent: 0,
             key_percent: 0,
             unique_percent: 0,
             group_percent: 0,

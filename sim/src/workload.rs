@@ -354,7 +354,8 @@ impl World {
         let call = Call::Request(Request::Claim(claim));
         let call = self.submit_for(client, call, Purpose::Plain, CLAIM_US + wait_us);
         if self.randoms.leaves.chance(self.options.leave_percent, 100) {
-            let after_us = self.randoms.leaves.between(0, wait_us + LEFT_WITHIN_US);
+            let answered_us = LEFT_WITHIN_US.max(6 * self.options.delay_us_max);
+            let after_us = self.randoms.leaves.between(0, wait_us + answered_us);
             self.act_in(client, after_us, Act::Leave(call));
         }
     }
@@ -524,6 +525,9 @@ impl World {
             (_, Purpose::Banking) => {
                 self.transacted(&result);
                 self.go_on_banking(client);
+            }
+            (Call::Request(Request::Purge { .. }), Purpose::Plain) => {
+                self.count(if result.is_ok() { "sometimes: purged" } else { "sometimes: purge refused" });
             }
             (Call::Request(_) | Call::Complete { .. }, Purpose::Plain) => {}
         }

@@ -265,6 +265,8 @@ pub struct Randoms {
     pub modes: Random,
     /// Which queues have dead-letter queues, and what is redriven.
     pub letters: Random,
+    /// Which tasks are purged.
+    pub purges: Random,
     /// Tokens that nobody was given.
     pub forged: Random,
     /// Which tasks have which keys.
@@ -419,6 +421,7 @@ impl World {
             watches: descendant(&random, 21),
             holds: descendant(&random, 23),
             leaves: descendant(&random, 24),
+            purges: descendant(&random, 25),
             claims: descendant(&random, 19),
             letters: descendant(&random, 10),
             forged: descendant(&random, 22),

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 /// The largest datagram there can be.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
@@ -108,6 +109,8 @@ struct Paths {
     nodes: BTreeMap<SocketAddr, usize>,
     rules: BTreeMap<(Party, Party), Rule>,
     counts: BTreeMap<(Party, Party), Counts>,
+    /// How often clients were given other ports.
+    rebinds: u64,
 }
 
 /// Where a datagram goes on to.
@@ -115,6 +118,14 @@ struct Paths {
 struct Exit {
     socket: Arc<UdpSocket>,
     address: SocketAddr,
+}
+
+/// The way of one sender through a proxy.
+struct Way {
+    exit: Exit,
+    /// Whether it is a client's, and since which time that clients were given other ports.
+    rebinds: Option<u64>,
+    answers: AbortHandle,
 }
 
 impl Network {
@@ -166,6 +177,12 @@ impl Network {
     /// Says what becomes of what one party sends to another.
     pub fn set(&self, from: Party, to: Party, rule: Rule) {
         self.shared.paths().rules.insert((from, to), rule);
+    }
+
+    /// Gives all clients other ports with what they send next, as a router does that has forgotten them. What is sent to the old ones
+    /// is lost.
+    pub fn rebind_clients(&self) {
+        self.shared.paths().rebinds += 1;
     }
 
     /// Lets everything pass.
@@ -265,15 +282,20 @@ impl Shared {
 async fn serve(shared: Arc<Shared>, front: Front) {
     let Front { socket, node, address } = front;
     let socket = Arc::new(UdpSocket::from_std(socket).expect("a socket that does not block"));
-    let mut exits: BTreeMap<SocketAddr, Exit> = BTreeMap::new();
+    let mut ways: BTreeMap<SocketAddr, Way> = BTreeMap::new();
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
         let Ok((length, sender)) = socket.recv_from(&mut buffer).await else { continue };
         let from = shared.party(sender);
-        let exit = match exits.get(&sender) {
-            Some(exit) => exit.clone(),
+        let rebinds = (from == Party::Client).then(|| shared.paths().rebinds);
+        if let Some(old) = ways.get(&sender).filter(|way| way.rebinds != rebinds) {
+            old.answers.abort();
+            ways.remove(&sender);
+        }
+        let exit = match ways.get(&sender) {
+            Some(way) => way.exit.clone(),
             None => match open(&shared, &socket, node, address, sender).await {
-                Ok(exit) => exits.entry(sender).or_insert(exit).clone(),
+                Ok((exit, answers)) => ways.entry(sender).or_insert(Way { exit, rebinds, answers }).exit.clone(),
                 Err(error) => {
                     eprintln!("no socket for {sender}: {error}");
                     continue;
@@ -291,19 +313,19 @@ async fn open(
     node: usize,
     address: SocketAddr,
     sender: SocketAddr,
-) -> io::Result<Exit> {
+) -> io::Result<(Exit, AbortHandle)> {
     let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
-    let (shared, answers) = (Arc::clone(shared), Arc::clone(&socket));
+    let (shared, answering) = (Arc::clone(shared), Arc::clone(&socket));
     let back = Exit { socket: Arc::clone(front), address: sender };
-    tokio::spawn(async move {
+    let answers = tokio::spawn(async move {
         let to = shared.party(sender);
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
         loop {
-            let Ok((length, _)) = answers.recv_from(&mut buffer).await else { continue };
+            let Ok((length, _)) = answering.recv_from(&mut buffer).await else { continue };
             shared.carry(Party::Node(node), to, &buffer[..length], &back).await;
         }
     });
-    Ok(Exit { socket, address })
+    Ok((Exit { socket, address }, answers.abort_handle()))
 }
 
 #[cfg(test)]
@@ -368,6 +390,25 @@ mod tests {
         client.send_to(&[1], b_place).unwrap();
         assert_eq!(receive(&b).0, 1);
         assert_eq!(network.counts(|from, _| from == Party::Client).passed, 1);
+    }
+
+    #[test]
+    fn a_client_is_given_another_port_and_a_node_is_not() {
+        let (network, [a, b], [_, b_place]) = pair();
+        let client = socket();
+        let through = |sender: &Socket, byte: u8| {
+            sender.send_to(&[byte], b_place).unwrap();
+            let (received, through) = receive(&b);
+            assert_eq!(received, byte);
+            through
+        };
+        let before = (through(&a, 1), through(&client, 2));
+        network.rebind_clients();
+        let after = (through(&a, 3), through(&client, 4));
+        assert!(after.0 == before.0 && after.1 != before.1, "{before:?}, {after:?}");
+        let _ = b.send_to(&[5], before.1);
+        b.send_to(&[6], after.1).unwrap();
+        assert_eq!(receive(&client), (6, b_place), "what is sent to the old port is lost");
     }
 
     #[test]

@@ -124,6 +124,8 @@ plays! {
         endings::what_is_invalid_is_dead_and_is_redriven_once,
         endings::what_dies_leaves_a_letter,
         endings::what_is_cancelled_is_over_for_its_holder_too,
+        endings::what_was_cancelled_while_it_ran_and_is_done_shows_both,
+        endings::what_is_purged_is_gone_and_what_is_open_stays,
         endings::who_waits_is_told_of_the_end,
         endings::what_a_completion_brings_is_there_once,
         effects::work_that_is_found_done_is_just_completed,

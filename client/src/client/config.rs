@@ -1,8 +1,12 @@
 //! What a client needs to reach a cluster, and why that may not do.
 
 use crate::tls::TlsError;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Milliseconds that a file may name for which calls may find no node: below, a node is hardly heard in time.
+const UNREACHED_MS: RangeInclusive<u64> = 100..=86_400_000;
 
 /// What a client needs to reach a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +24,7 @@ pub struct ClientConfig {
     /// How long a call may take with all its retries, unless it says otherwise. 10 s by default.
     pub request_timeout: Duration,
     /// How long calls may find no node that can be connected to; absent: for all their time, as by default. It counts from the first
-    /// call that found none, for all that wait with it.
+    /// call that found none, for all that wait with it. Beyond it, a call that was not sent ends as `unavailable`.
     pub unreached_timeout: Option<Duration>,
 }
 
@@ -43,8 +47,8 @@ impl ClientConfig {
         }
     }
 
-    /// Reads `client.toml`: `addresses = [..]`, `ca`, `certificate`, `key`, and optionally `name` and
-    /// `request_timeout_ms`. Relative paths are relative to the file.
+    /// Reads `client.toml`: `addresses = [..]`, `ca`, `certificate`, `key`, and optionally `name`,
+    /// `request_timeout_ms` and `unreached_timeout_ms` (100 ms to a day). Relative paths are relative to the file.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), norn_client::client::ConnectError> {
@@ -64,10 +68,15 @@ impl ClientConfig {
             key: PathBuf,
             name: Option<String>,
             request_timeout_ms: Option<u64>,
+            unreached_timeout_ms: Option<u64>,
         }
         let wrong = |reason: String| ConnectError::File { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if file.unreached_timeout_ms.is_some_and(|ms| !UNREACHED_MS.contains(&ms)) {
+            let (least, most) = UNREACHED_MS.into_inner();
+            return Err(wrong(format!("unreached_timeout_ms is {least} to {most} milliseconds")));
+        }
         let folder = path.parent().unwrap_or(std::path::Path::new(""));
         // Joining an absolute path gives that path.
         let mut config = ClientConfig::new(
@@ -78,6 +87,7 @@ impl ClientConfig {
         );
         config.name = file.name.unwrap_or(config.name);
         config.request_timeout = file.request_timeout_ms.map_or(config.request_timeout, Duration::from_millis);
+        config.unreached_timeout = file.unreached_timeout_ms.map(Duration::from_millis);
         Ok(config)
     }
 }

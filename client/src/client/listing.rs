@@ -1,32 +1,75 @@
 //! Lists of any length in bounded memory.
 
-use super::{Client, unexpected};
+use super::Client;
+use super::walk::Walk;
 use crate::wire::error::Error;
 use crate::wire::ids::{QueueName, TaskId};
 use crate::wire::limits;
-use crate::wire::request::Request;
-use crate::wire::response::{Response, State, TaskView};
+use crate::wire::response::{State, TaskView};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What to list.
+///
+/// Nodes look at queue, state, ids and age. Key, headers and reasons are looked at in the client: all tasks that are otherwise wanted
+/// come over the network, so name a queue with them, and a state or an age where you can.
+///
+/// ```
+/// use norn_client::client::ListOptions;
+/// use norn_client::wire::{QueueName, State};
+/// use std::time::Duration;
+/// let mail = QueueName::new("mail").unwrap();
+/// let options = ListOptions::new().queue(mail).state(State::Dead).newer(Duration::from_secs(3_600)).reason("timeout");
+/// # assert_eq!(options.reason.as_deref(), Some("timeout"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListOptions {
     /// Only this queue.
     pub queue: Option<QueueName>,
     /// Only this state.
     pub state: Option<State>,
-    /// Only ids after this one.
+    /// Only what comes after this id, in the order of the list.
     pub after: Option<TaskId>,
     /// Only ids from this one...
     pub from: Option<TaskId>,
     /// ...to this one, both included.
     pub to: Option<TaskId>,
-    /// Tasks asked for at once, and so held in memory; 100 by default.
+    /// The newest first instead of the oldest.
+    pub newest: bool,
+    /// Only tasks whose ids were made longer ago than this, by this machine's clock when the list begins.
+    pub older: Option<Duration>,
+    /// Only tasks whose ids were made within this time, by this machine's clock when the list begins.
+    pub newer: Option<Duration>,
+    /// Only this key.
+    pub key: Option<String>,
+    /// Only tasks with all of these headers, as name and value.
+    pub headers: Vec<(String, String)>,
+    /// Only tasks with this text in the reason of their end.
+    pub reason: Option<String>,
+    /// Only tasks whose last attempt failed with this text in its reason. A claim that was given back is no attempt.
+    pub failed_with: Option<String>,
+    /// Tasks asked for at once, from 1 to [`limits::LIST_PAGE_MAX`]; 100 by default. As many are held in memory, but where the newest
+    /// come first: there it is all of a stretch of time, as a rule up to [`limits::LIST_PAGE_MAX`] tasks, and of one millisecond
+    /// with more than these up to 100,000.
     pub page: u32,
 }
 
 impl Default for ListOptions {
     fn default() -> Self {
-        ListOptions { queue: None, state: None, after: None, from: None, to: None, page: 100 }
+        ListOptions {
+            queue: None,
+            state: None,
+            after: None,
+            from: None,
+            to: None,
+            newest: false,
+            older: None,
+            newer: None,
+            key: None,
+            headers: Vec::new(),
+            reason: None,
+            failed_with: None,
+            page: 100,
+        }
     }
 }
 
@@ -50,10 +93,66 @@ impl ListOptions {
         self
     }
 
+    /// Only what comes after this id, in the order of the list.
+    #[must_use]
+    pub fn after(mut self, id: TaskId) -> Self {
+        self.after = Some(id);
+        self
+    }
+
     /// Only ids from the first to the second, both included.
     #[must_use]
     pub fn between(mut self, from: TaskId, to: TaskId) -> Self {
         (self.from, self.to) = (Some(from), Some(to));
+        self
+    }
+
+    /// The newest first.
+    #[must_use]
+    pub fn newest(mut self) -> Self {
+        self.newest = true;
+        self
+    }
+
+    /// Only tasks that are older than this.
+    #[must_use]
+    pub fn older(mut self, age: Duration) -> Self {
+        self.older = Some(age);
+        self
+    }
+
+    /// Only tasks that are no older than this.
+    #[must_use]
+    pub fn newer(mut self, age: Duration) -> Self {
+        self.newer = Some(age);
+        self
+    }
+
+    /// Only this key.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Only tasks with this header, and with those that were named before.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Only tasks with this text in the reason of their end.
+    #[must_use]
+    pub fn reason(mut self, text: impl Into<String>) -> Self {
+        self.reason = Some(text.into());
+        self
+    }
+
+    /// Only tasks whose last attempt failed with this text in its reason.
+    #[must_use]
+    pub fn failed_with(mut self, text: impl Into<String>) -> Self {
+        self.failed_with = Some(text.into());
         self
     }
 
@@ -65,22 +164,30 @@ impl ListOptions {
     }
 }
 
+/// The present time, in milliseconds since the Unix epoch.
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, super::answers::millis)
+}
+
 /// A list under way. Holds one page at most.
 #[derive(Debug)]
 pub struct Listing {
     client: Client,
-    options: ListOptions,
+    walk: Walk,
     page: std::vec::IntoIter<TaskView>,
-    ended: bool,
 }
 
 impl Listing {
     pub(super) fn new(client: Client, mut options: ListOptions) -> Self {
         options.page = options.page.clamp(1, limits::LIST_PAGE_MAX);
-        Listing { client, options, page: Vec::new().into_iter(), ended: false }
+        Listing { client, walk: Walk::new(options, now_ms()), page: Vec::new().into_iter() }
     }
 
-    /// The next task, or `None` after the last. After an error, asking again repeats the page.
+    /// The next task, or `None` after the last. After an error, asking again repeats the page. Where few tasks are wanted of many that
+    /// must be looked at, this may turn many pages: [`Listing::next_page`] comes back after each.
+    ///
+    /// A list of the newest ends with [`ErrorCode::Invalid`](crate::wire::ErrorCode::Invalid) where more than 100,000 tasks were
+    /// enqueued within one millisecond.
     pub async fn next(&mut self) -> Result<Option<TaskView>, Error> {
         loop {
             if let Some(task) = self.page.next() {
@@ -98,18 +205,9 @@ impl Listing {
         if self.page.len() > 0 {
             return Ok(Some(std::mem::take(&mut self.page).collect()));
         }
-        if self.ended {
-            return Ok(None);
-        }
-        let ListOptions { queue, state, after, from, to, page } = self.options.clone();
-        let Response::Page(page) =
-            self.client.request(Request::List { queue, state, after, from, to, limit: page }).await?
-        else {
-            return unexpected("list");
-        };
-        // A place that does not move would never come to an end.
-        self.ended = page.next.is_none() || page.next <= after;
-        self.options.after = page.next.or(after);
-        Ok(Some(page.tasks))
+        let page = self.walk.options.page;
+        let Some(mut tasks) = self.walk.next(&self.client, page).await? else { return Ok(None) };
+        tasks.retain(|task| self.walk.options.wants(task));
+        Ok(Some(tasks))
     }
 }

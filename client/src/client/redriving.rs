@@ -1,10 +1,13 @@
 //! Dead tasks of a queue once more.
 
-use super::{Client, ListOptions, Listing};
+use super::answers::unexpected;
+use super::calling::{Caller, request};
+use super::walk::Walk;
+use super::{Client, ListOptions};
 use crate::wire::error::Error;
 use crate::wire::ids::{QueueName, TaskId};
-use crate::wire::request::Acks;
-use crate::wire::response::{Acked, State, TaskView};
+use crate::wire::request::{Acks, Request};
+use crate::wire::response::{Acked, Response, State, TaskView};
 
 /// Which dead tasks to enqueue again, and where.
 ///
@@ -65,10 +68,7 @@ impl RedriveOptions {
 #[derive(Debug)]
 pub struct Redriving {
     client: Client,
-    options: RedriveOptions,
-    listing: Listing,
-    /// The one that was not acknowledged.
-    open: Option<TaskId>,
+    dead: Dead,
 }
 
 impl Client {
@@ -86,8 +86,7 @@ impl Client {
     /// # }
     /// ```
     pub fn redrive_queue(&self, options: RedriveOptions) -> Redriving {
-        let dead = ListOptions::new().queue(options.queue.clone()).state(State::Dead);
-        Redriving { client: self.clone(), listing: self.list(dead), options, open: None }
+        Redriving { client: self.clone(), dead: Dead::new(options, ListOptions::default().page) }
     }
 }
 
@@ -95,13 +94,53 @@ impl Redriving {
     /// Enqueues the next one again. Gives its id, and the copy as it is acknowledged; nothing after the last. After an error, asking
     /// again repeats it, and there is still one copy.
     pub async fn next(&mut self) -> Result<Option<(TaskId, Acked)>, Error> {
+        self.dead.next(&self.client).await
+    }
+}
+
+/// How far the dead tasks of a queue are enqueued again.
+#[derive(Debug)]
+pub(crate) struct Dead {
+    options: RedriveOptions,
+    walk: Walk,
+    page: std::vec::IntoIter<TaskView>,
+    /// The one that was not acknowledged.
+    open: Option<TaskId>,
+}
+
+impl Dead {
+    /// Looks at this many at once.
+    pub fn new(options: RedriveOptions, page: u32) -> Dead {
+        let dead = ListOptions::new().queue(options.queue.clone()).state(State::Dead).page(page);
+        Dead { options, walk: Walk::new(dead, 0), page: Vec::new().into_iter(), open: None }
+    }
+
+    /// Enqueues the next one again.
+    pub async fn next(&mut self, caller: &impl Caller) -> Result<Option<(TaskId, Acked)>, Error> {
         while self.open.is_none() {
-            let Some(task) = self.listing.next().await? else { return Ok(None) };
-            self.open = Some(task.id).filter(|_| self.options.wants(&task));
+            if let Some(task) = self.page.next() {
+                self.open = Some(task.id).filter(|_| self.options.wants(&task));
+                continue;
+            }
+            let Some(page) = self.walk.next(caller, self.walk.options.page).await? else { return Ok(None) };
+            self.page = page.into_iter();
         }
         let id = self.open.expect("one was found");
-        let acked = self.client.redrive(id, self.options.to.clone(), self.options.acks).await?;
+        let acked = redrive(caller, id, self.options.to.clone(), self.options.acks).await?;
         self.open = None;
         Ok(Some((id, acked)))
+    }
+}
+
+/// Enqueues a dead task again.
+pub(crate) async fn redrive(
+    caller: &impl Caller,
+    id: TaskId,
+    queue: Option<QueueName>,
+    acks: Acks,
+) -> Result<Acked, Error> {
+    match request(caller, Request::Redrive { id, child: TaskId::MIN, queue, acks }).await? {
+        Response::AckedOne(acked) => Ok(acked),
+        _ => unexpected("redrive"),
     }
 }

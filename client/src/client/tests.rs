@@ -1,5 +1,7 @@
 //! Goal: the typed calls mean what they say. Method: calls against a node with scripted answers.
 
+mod many;
+
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};
 use crate::wire::error::ErrorCode;
@@ -143,7 +145,7 @@ async fn leases_count_from_the_call_or_from_a_renewal_behind_a_long_wait() {
         move |request: &Request| match request {
             Request::Claim(claim) => {
                 let tasks = vec![granted(TaskId::MIN, claim.lease_ms)];
-                Reply::AnswerAfter(wait, Response::Claimed { tasks, unavailable: 0 })
+                Reply::AnswerAfter(wait, Response::Claimed { tasks, unavailable: 0, left: 0 })
             }
             Request::Renew { items, lease_ms } => {
                 assert_eq!((items.len(), *lease_ms), (1, None));
@@ -172,7 +174,7 @@ async fn leases_count_from_the_call_or_from_a_renewal_behind_a_long_wait() {
 #[tokio::test]
 async fn a_wait_that_a_node_ends_early_goes_on() {
     let (client, requests, _node) = bench(move |request| match request {
-        Request::Claim(_) => Reply::Answer(Response::Claimed { tasks: Vec::new(), unavailable: 0 }),
+        Request::Claim(_) => Reply::Answer(Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 }),
         other => panic!("{other:?}"),
     })
     .await;
@@ -205,7 +207,7 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
     let (client, requests, _node) = bench(move |request| {
         let one = || Response::AckedOne(acked_item(id).unwrap());
         Reply::Answer(match request {
-            Request::Update { .. } | Request::Cancel { .. } => one(),
+            Request::Update { .. } | Request::Cancel { .. } | Request::Purge { .. } => one(),
             Request::Complete { items, .. } => Response::Acked(items.iter().map(|item| acked_item(item.id)).collect()),
             Request::Fail { .. } | Request::Release { .. } => Response::Done,
             Request::Get { id, .. } | Request::Wait { id, .. } => Response::Task(Box::new(view(*id))),
@@ -228,6 +230,7 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
     client.fail(FailOptions::new(id, token()).reason("why").retry_in(Duration::from_secs(1))).await.unwrap();
     client.release(id, token()).await.unwrap();
     client.cancel(id, "why", Acks::Quorum).await.unwrap();
+    client.purge(id, Acks::Quorum).await.unwrap();
     assert_eq!(client.get(id).await.unwrap().id, id);
     assert_eq!(client.wait(id, Duration::from_secs(1)).await.unwrap().id, id);
     assert_eq!(client.queues().await.unwrap()[0].counts, [1; 6]);
@@ -245,8 +248,10 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
         "complete",
         "fail",
         "release",
-        "cancel",
+        // A cancellation looks first, and is looked at again behind that like the task itself.
         "get",
+        "cancel",
+        "purge",
         "wait",
         "queues",
         "nodes",
@@ -312,6 +317,16 @@ async fn what_is_wrong_with_a_configuration_is_told() {
     assert!(fails(|config| config.key.set_file_name("node.key")).await.contains("certificate and key"));
 }
 
+/// Goal: an operator learns which node has a certificate that has ended, and when it did.
+#[tokio::test]
+async fn a_node_whose_certificate_has_expired_is_named_with_the_date() {
+    let certificates = Certificates::with(|node| node.not_after = rcgen::date_time_ymd(2020, 3, 5));
+    let node = Node::start(&certificates, |request| panic!("{request:?}"));
+    let error = certificates.client(&[&node]).await.nodes().await.unwrap_err();
+    let expected = format!("{}: the node shows a certificate that has expired on 2020-03-05", node.address());
+    assert!(error.message.contains(&expected), "{error:?}");
+}
+
 /// A program with the dependency lines of the README is built with them, and reads the file that `norn dev` writes.
 #[test]
 fn dependency_lines_of_the_readme_name_features_that_suffice() {
@@ -347,6 +362,18 @@ fn a_file_of_settings_is_read_relative_to_itself() {
     assert_eq!(config, expected);
     std::fs::write(&path, format!("{text}name = \"x\"\nrequest_timeout_ms = 50\n")).unwrap();
     assert_eq!(ClientConfig::load(&path).unwrap().request_timeout, Duration::from_millis(50));
+    let load = |line: &str| {
+        std::fs::write(&path, format!("{text}{line}\n")).unwrap();
+        ClientConfig::load(&path)
+    };
+    for ms in [100, 2_500, 86_400_000] {
+        let config = load(&format!("unreached_timeout_ms = {ms}")).unwrap();
+        assert_eq!(config.unreached_timeout, Some(Duration::from_millis(ms)));
+    }
+    for ms in [0, 99, 86_400_001] {
+        let refusal = load(&format!("unreached_timeout_ms = {ms}")).unwrap_err().to_string();
+        assert!(refusal.contains("unreached_timeout_ms is 100 to 86400000"), "{refusal}");
+    }
     std::fs::write(&path, format!("{text}timeout = 1\n")).unwrap();
     assert!(ClientConfig::load(&path).unwrap_err().to_string().contains("timeout"));
 }

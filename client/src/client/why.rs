@@ -3,7 +3,8 @@
 //! A task names those that it still waits for, so asking for each of them in turn leads to those that wait for no other task,
 //! and past a circle, to those that wait for themselves. It only reads.
 
-use super::{Client, unexpected};
+use super::Client;
+use super::calling::{Caller, read, request};
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::ids::{QueueName, TaskId};
 use crate::wire::membership::QueuePolicy;
@@ -71,43 +72,47 @@ impl Client {
     /// # }
     /// ```
     pub async fn why(&self, id: TaskId) -> Result<Why, Error> {
-        let mut why = Why::of(id);
-        while let Some(next) = why.wanted() {
-            match self.request(Request::Get { id: next, minimum: None, minimum_sequence: None }).await {
-                Ok(Response::Task(task)) => why.found(next, Some(*task)),
-                Ok(_) => return unexpected("get"),
-                Err(error) if why.may_miss(next, error.code) => why.found(next, None),
-                Err(error) => return Err(error),
-            }
-        }
-        if why.wants_policies()
-            && let Ok(Response::Cluster(view)) = self.request(Request::Cluster).await
-        {
-            why.set_policies(view.roster.policies);
-        }
-        Ok(why)
+        survey(self, id).await
     }
+}
+
+/// Asks for a task, for those that it waits for, for those that these wait for, and so on.
+pub(crate) async fn survey(caller: &impl Caller, first: TaskId) -> Result<Why, Error> {
+    let mut why = Why::of(first);
+    while let Some(id) = why.wanted() {
+        match read(caller, id).await {
+            Ok(task) => why.found(id, Some(task)),
+            Err(error) if why.may_miss(id, error.code) => why.found(id, None),
+            Err(error) => return Err(error),
+        }
+    }
+    if why.wants_policies()
+        && let Ok(Response::Cluster(view)) = request(caller, Request::Cluster).await
+    {
+        why.set_policies(view.roster.policies);
+    }
+    Ok(why)
 }
 
 impl Why {
     /// Nothing is known yet.
-    pub(crate) fn of(first: TaskId) -> Why {
+    fn of(first: TaskId) -> Why {
         let (order, open, seen) = (vec![first], VecDeque::from([first]), BTreeSet::from([first]));
         Why { first, order, open, seen, tasks: BTreeMap::new(), policies: BTreeMap::new() }
     }
 
     /// The task to be asked for next.
-    pub(crate) fn wanted(&mut self) -> Option<TaskId> {
+    fn wanted(&mut self) -> Option<TaskId> {
         self.open.pop_front().filter(|_| self.tasks.len() < WHY_TASKS_MAX)
     }
 
     /// Whether an error says that there is no such task, which is an answer but for the first.
-    pub(crate) fn may_miss(&self, id: TaskId, code: ErrorCode) -> bool {
+    fn may_miss(&self, id: TaskId, code: ErrorCode) -> bool {
         id != self.first && code == ErrorCode::NotFound
     }
 
     /// What was wanted, if there is such a task.
-    pub(crate) fn found(&mut self, id: TaskId, task: Option<TaskView>) {
+    fn found(&mut self, id: TaskId, task: Option<TaskView>) {
         for other in task.iter().flat_map(|task| &task.waits_for) {
             if self.seen.insert(*other) {
                 self.order.push(*other);
@@ -118,11 +123,11 @@ impl Why {
     }
 
     /// Whether a task could be claimed: only then what is set for its queue matters, and only the leader of the root knows.
-    pub(crate) fn wants_policies(&self) -> bool {
+    fn wants_policies(&self) -> bool {
         self.tasks.values().flatten().any(|task| task.state == State::Ready)
     }
 
-    pub(crate) fn set_policies(&mut self, policies: BTreeMap<QueueName, QueuePolicy>) {
+    fn set_policies(&mut self, policies: BTreeMap<QueueName, QueuePolicy>) {
         self.policies = policies;
     }
 

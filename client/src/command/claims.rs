@@ -6,7 +6,9 @@ use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
 use super::several::{Change, SeveralArguments};
-use super::{Call, Finish, Runner, Transport, children, group, json, tasks, text};
+use super::{Call, Finish, Runner, Transport, children, group, json, text};
+use crate::client::cancelling::seen_ended;
+use crate::client::choosing::held_by;
 use crate::wire::limits::{
     CLAIM_TASKS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, WAIT_MS_MAX,
 };
@@ -82,7 +84,7 @@ impl ClaimArguments {
         let until_ms = (runner.clock)().saturating_add(self.wait);
         let (from_ms, tasks, unavailable) = loop {
             let (response, from_ms) = runner.request_lease(Request::Claim(claim.clone())).await?;
-            let Response::Claimed { tasks, unavailable } = response else {
+            let Response::Claimed { tasks, unavailable, .. } = response else {
                 return Err(unexpected("claim"));
             };
             // A node lets nobody wait for ever, and one that is stopping not even for so long.
@@ -302,7 +304,7 @@ impl FailArguments {
         // The answer does not say whether that was the last attempt.
         let ended = match runner.output.json() || invalid {
             true => None,
-            false => tasks::seen_ended(runner, id).await,
+            false => seen_ended(runner, id).await,
         };
         let remark = match (ended, self.retry_in) {
             _ if invalid => "it is dead".to_owned(),
@@ -332,11 +334,9 @@ pub struct ReleaseArguments {
 impl ReleaseArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let (Some(id), Some(token)) = (&self.id, &self.token) else {
-            let request = |task: &TaskView| {
-                let token = task.claims.iter().map(|claim| claim.token).max()?;
-                Some(Request::Release { id: task.id, token })
-            };
-            let change = Change { states: &[State::Claimed], done: "released", brings: None };
+            let request = |task: &TaskView| Some(Request::Release { id: task.id, token: held_by(task)? });
+            let left = "had ended or changed hands meanwhile";
+            let change = Change { states: &[State::Claimed], done: "released", left, brings: None };
             return self.several.each(runner, change, request).await;
         };
         let token = parse::token(token)?;

@@ -5,7 +5,7 @@ use super::operate::overview::{self, Peaks};
 use super::output::{Output, Style};
 use super::parse;
 use super::runner::{Place, unexpected};
-use super::{Runner, Transport, counters, json, text};
+use super::{Runner, Transport, counters, json, nodes_beside, text};
 use crate::wire::membership::MemberState;
 use crate::wire::response::{Agreement, Health, NodeView, PartitionView, Standing, Status};
 use crate::wire::{NodeId, Request, Response, State};
@@ -228,6 +228,23 @@ pub struct StatusArguments {
     #[arg(long, value_name = "DUR", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
         value_parser = parse::duration_ms)]
     pub watch: Option<u64>,
+}
+
+/// Shows the cluster in short, or what each member has counted.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct NodeStatusArguments {
+    /// How often
+    #[command(flatten)]
+    pub status: StatusArguments,
+    /// Shows the counters of all members, side by side, each as that member says them
+    #[arg(long, conflicts_with = "watch")]
+    pub nodes: bool,
+}
+
+impl NodeStatusArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        if self.nodes { nodes_beside::run(runner).await } else { self.status.run(runner, Shown::Node).await }
+    }
 }
 
 /// What a status is about.

@@ -48,6 +48,7 @@ impl Effect {
                 Request::Redrive { .. } => effect("redriven as", None),
                 Request::Update { .. } => effect("added to the log of", None),
                 Request::Cancel { .. } => effect("acknowledged the cancellation of", None),
+                Request::Purge { .. } => effect("purged", None),
                 Request::CloseGroup { .. } => effect("closed the group", None),
                 Request::Renew { items, .. } => effect("renewed", items.first().map(|(id, _)| *id)),
                 Request::Release { id, .. } => effect("given back", Some(*id)),

@@ -56,7 +56,7 @@ pub const CANCEL: &str = "Examples:
   norn cancel --queue mail --key customer-7 --dry-run
   norn cancel --queue mail --key customer-7 --confirm 12
 
-See also: get, release, redrive";
+See also: get, release, redrive, purge";
 
 pub const TRANSACT: &str = "The tasks lie together: they have one queue and key, or were enqueued with --near. A task is
 found by its id, as it was seen with its `version` (from `get`), or under its holder's `token`. Nothing is changed unless all are found so.
@@ -79,7 +79,14 @@ pub const REDRIVE: &str = "Examples:
   norn redrive --queue mail --reason timeout --limit 100    # what died in a queue
   norn redrive --letters mail-dead                          # letters, back to where they came from
 
-See also: list, get, queue set, enqueue";
+See also: list, get, purge, queue set, enqueue";
+
+pub const PURGE: &str = "Examples:
+  norn purge 000038g2m4d7kq9rjscg0080000w3n5t
+  norn purge --queue mail --state done --state cancelled --older 1h --dry-run
+  norn purge --queue mail --state done --state cancelled --older 1h --confirm 12
+
+See also: cancel, list, redrive, queue set";
 
 pub const GET: &str = "Examples:
   norn get 000038g2m4d7kq9rjscg0080000w3n5t
@@ -218,8 +225,9 @@ pub const PARTITIONS: &str = "Example:
 
 See also: ring, nodes, status";
 
-pub const STATUS: &str = "Example:
+pub const STATUS: &str = "Examples:
   norn status --watch
+  norn status --nodes    # what each node has counted, side by side
 
 See also: nodes, partitions, cluster status";
 

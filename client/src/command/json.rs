@@ -1,7 +1,7 @@
 //! What programs read: one JSON object per result. Fields keep their order and are always there, `null` where there is nothing to say.
 //! Few are left out instead, such as `after_ms` and `cause` of errors, and `uncounted` of a status that counts all.
 
-use crate::wire::error::Cause;
+use crate::wire::error::{Cause, Error};
 use crate::wire::group::{GroupView, Grouping, MemberOf};
 use crate::wire::membership::MemberState;
 use crate::wire::response::{
@@ -621,5 +621,29 @@ pub fn status(status: &Status) -> StatusLine<'_> {
         counts: Counts(&status.counts),
         uncounted: Some(status.uncounted).filter(|uncounted| *uncounted > 0),
         counters: Counters(&status.counters),
+    }
+}
+
+/// What one member has counted, or why it does not say so.
+#[derive(Serialize)]
+pub struct NodeCounters<'a> {
+    name: &'a str,
+    address: &'a str,
+    #[serde(serialize_with = "text")]
+    node: NodeId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counters: Option<Counters<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+/// Of one member's counters.
+pub fn node_counters<'a>(member: &'a NodeView, answer: &'a Result<Status, Error>) -> NodeCounters<'a> {
+    NodeCounters {
+        name: &member.name,
+        address: &member.address,
+        node: member.node,
+        counters: answer.as_ref().ok().map(|status| Counters(&status.counters)),
+        error: answer.as_ref().err().map(|error| error.message.as_str()),
     }
 }

@@ -1,19 +1,19 @@
 //! `list`: tasks by age, a page after the other, and filters.
 //!
-//! Queue, state and age are looked at by the nodes. Key, headers and reason are looked at here, in the pages that come, so no more
-//! than a bound of tasks is looked at and the answer says when it was reached.
+//! Where most tasks that come may not be wanted, no more than a bound of them is looked at, and the answer says when it was reached.
 
 use super::error::{Exit, Failure};
 use super::output::state_cell;
 use super::parse;
-use super::runner::unexpected;
 use super::table::Grid;
 use super::{Runner, Transport, json, text};
+use crate::client::ListOptions;
+use crate::client::walk::Walk;
 use crate::wire::limits::LIST_PAGE_MAX;
-use crate::wire::response::{ClaimOutcome, Page};
-use crate::wire::{QueueName, Request, Response, State, TaskId, TaskView};
+use crate::wire::{State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
+use std::time::Duration;
 
 /// Rows of a list for people who have not said how many they want.
 const LIMIT_DEFAULT: u64 = 100;
@@ -22,15 +22,6 @@ const PREVIEW_CHARACTERS: usize = 40;
 const REASON_CHARACTERS: u16 = 32;
 /// Rows of a table that are printed together.
 const ROWS_MAX: usize = 1_000;
-/// Most tasks that are looked at where most of them may not be wanted.
-pub(super) const LOOKED_MAX: u64 = 100_000;
-/// Most pages that are looked at then, and whenever the newest come first.
-const PAGES_MAX: u32 = 2_000;
-/// The newest are looked for in stretches of time, which are longer where there are few tasks and shorter where there are many.
-const STRETCH_MS: u64 = 1_000;
-const STRETCH_FACTOR: u64 = 8;
-/// With fewer tasks in a stretch, the next one is longer.
-const STRETCH_TASKS_MIN: usize = LIST_PAGE_MAX as usize / STRETCH_FACTOR as usize;
 
 /// Lists tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -72,7 +63,10 @@ pub struct ListArguments {
 
 impl ListArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        let mut walk = self.walk(runner).await?;
+        let options = self.options(runner).await?;
+        let mut shown = Shown { listed: 0, cursor: options.after, more: false };
+        let mut walk = Walk::new(options, (runner.clock)());
+        walk.bounded = self.newest || self.filters();
         let titles = ["ID", "QUEUE", "STATE", "#PRIORITY", "#CLAIMS", "ENQUEUED", "DATA", "REASON"];
         let titles = if self.shows_reasons() { &titles[..] } else { &titles[..titles.len() - 1] };
         let spare: &[&str] = match self.shows_reasons() {
@@ -80,71 +74,50 @@ impl ListArguments {
             false => &["PRIORITY", "CLAIMS", "ENQUEUED", "QUEUE"],
         };
         let mut table = runner.output.new_table(titles).spare(spare).wish("REASON", REASON_CHARACTERS).one_line();
-        let walked = self.go(runner, &mut walk, &mut table).await;
-        if !runner.output.json() && walk.listed > 0 {
+        let walked = self.go(runner, &mut walk, &mut shown, &mut table).await;
+        if !runner.output.json() && shown.listed > 0 {
             runner.output.table(&mut table)?;
         }
         walked?;
         runner.output.end_rows()?;
-        let (shown, cursor) =
-            (text::number(walk.listed, "task"), walk.cursor.map_or_else(String::new, |id| id.to_string()));
+        let cursor = shown.cursor.map_or_else(String::new, |id| id.to_string());
+        let listed = text::number(shown.listed, "task");
         if walk.is_spent() {
             let looked = text::number(walk.looked, "task");
-            runner.output.note(&format!("{shown} shown of {looked} that were looked at: --after {cursor} goes on"))?;
+            runner.output.note(&format!("{listed} shown of {looked} that were looked at: --after {cursor} goes on"))?;
         }
         if runner.output.json() || walk.is_spent() {
             return Ok(Exit::Done);
         }
-        if walk.more {
+        if shown.more {
             let more = format!("--after {cursor} goes on, --limit N shows more, --json all");
-            runner.output.line(&format!("{shown} shown, there may be more: {more}"))?;
-        } else if walk.listed == 0 {
+            runner.output.line(&format!("{listed} shown, there may be more: {more}"))?;
+        } else if shown.listed == 0 {
             runner.output.line("no tasks")?;
         }
         Ok(Exit::Done)
     }
 
-    /// Hands the tasks that are wanted to `take`, the oldest first. Gives whether these were all.
-    pub(super) async fn each<T: Transport>(
-        &self,
-        runner: &mut Runner<T>,
-        mut take: impl FnMut(&TaskView),
-    ) -> Result<bool, Failure> {
-        let mut walk = self.walk(runner).await?;
-        walk.bounded = true;
-        while let Some(tasks) = walk.on(runner, LIST_PAGE_MAX).await? {
-            tasks.iter().filter(|task| self.wants(task)).for_each(&mut take);
-        }
-        Ok(!walk.is_spent())
-    }
-
-    async fn walk<T: Transport>(&self, runner: &mut Runner<T>) -> Result<Walk, Failure> {
-        let ago = |ms: u64| first_of((runner.clock)().saturating_sub(ms));
-        let (mut from, mut to) = (self.newer.map(ago), self.older.map(ago).map(before));
-        let queue = parse::queue_if_any(self.queue.as_ref())?;
+    /// What it lists, as a program says it.
+    pub(super) async fn options<T: Transport>(&self, runner: &mut Runner<T>) -> Result<ListOptions, Failure> {
         let after = match &self.after {
             Some(text) => Some(runner.resolve(text).await?),
             None => None,
         };
-        if self.newest {
-            from = from.or(Some(TaskId::MIN));
-            let upper = to.unwrap_or(TaskId::MAX);
-            to = Some(after.map_or(upper, |after| before(after).min(upper)));
-        }
-        Ok(Walk {
-            queue,
+        Ok(ListOptions {
+            queue: parse::queue_if_any(self.queue.as_ref())?,
             state: self.state,
-            after: after.filter(|_| !self.newest),
-            from,
-            to,
-            stretch_ms: STRETCH_MS,
-            bounded: self.newest || self.filters(),
-            over: self.newest && from > to,
-            pages: 0,
-            looked: 0,
-            listed: 0,
-            cursor: after,
-            more: false,
+            after,
+            from: None,
+            to: None,
+            newest: self.newest,
+            older: self.older.map(Duration::from_millis),
+            newer: self.newer.map(Duration::from_millis),
+            key: self.key.clone(),
+            headers: self.headers.clone(),
+            reason: self.reason.clone(),
+            failed_with: self.failed_with.clone(),
+            page: LIST_PAGE_MAX,
         })
     }
 
@@ -158,18 +131,13 @@ impl ListArguments {
         matches!(self.state, Some(State::Dead | State::Cancelled)) || self.reason.is_some()
     }
 
-    fn wants(&self, task: &TaskView) -> bool {
-        let has = |header: &(String, String)| task.spec.headers.contains(header);
-        self.key.as_ref().is_none_or(|key| task.spec.key.as_ref() == Some(key))
-            && self.headers.iter().all(has)
-            && self.reason.as_ref().is_none_or(|text| task.reason.as_ref().is_some_and(|reason| reason.contains(text)))
-            && self
-                .failed_with
-                .as_ref()
-                .is_none_or(|text| last_failure(task).is_some_and(|reason| reason.contains(text)))
-    }
-
-    async fn go<T: Transport>(&self, runner: &mut Runner<T>, walk: &mut Walk, table: &mut Grid) -> Result<(), Failure> {
+    async fn go<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        walk: &mut Walk,
+        shown: &mut Shown,
+        table: &mut Grid,
+    ) -> Result<(), Failure> {
         let mut left = match (self.limit, runner.output.json()) {
             (Some(limit), _) => limit,
             (None, true) => u64::MAX,
@@ -177,25 +145,21 @@ impl ListArguments {
         };
         while left > 0 {
             let limit = if self.filters() { u64::from(LIST_PAGE_MAX) } else { left.min(u64::from(LIST_PAGE_MAX)) };
-            let tasks = match self.newest {
-                true => walk.back(runner).await?,
-                false => walk.on(runner, limit as u32).await?,
-            };
-            let Some(tasks) = tasks else { break };
+            let Some(tasks) = walk.next(&*runner, limit as u32).await? else { break };
             for task in tasks {
                 if left == 0 {
-                    walk.more = true;
+                    shown.more = true;
                     return Ok(());
                 }
-                walk.cursor = Some(task.id);
-                if self.wants(&task) {
-                    (left, walk.listed) = (left - 1, walk.listed + 1);
+                shown.cursor = Some(task.id);
+                if walk.options.wants(&task) {
+                    (left, shown.listed) = (left - 1, shown.listed + 1);
                     self.show(runner, table, &task)?;
                 }
             }
         }
         // Nothing was looked at where nothing is wanted.
-        walk.more = !walk.over && walk.cursor.is_some();
+        shown.more = !walk.over && shown.cursor.is_some();
         Ok(())
     }
 
@@ -223,117 +187,10 @@ impl ListArguments {
     }
 }
 
-/// The reason of the last attempt, if that failed. A claim that was given back was none.
-fn last_failure(task: &TaskView) -> Option<&str> {
-    let mut ends = task.claims.iter().rev().filter_map(|claim| claim.end.as_ref());
-    let last = ends.find(|end| end.outcome != ClaimOutcome::Released)?;
-    let failed = matches!(last.outcome, ClaimOutcome::Failed | ClaimOutcome::GivenUp);
-    last.reason.as_deref().filter(|_| failed)
-}
-
-/// How far a list has come.
-struct Walk {
-    queue: Option<QueueName>,
-    state: Option<State>,
-    /// From the oldest on, the last task of the latest page.
-    after: Option<TaskId>,
-    from: Option<TaskId>,
-    /// From the newest back, the newest task that may be next.
-    to: Option<TaskId>,
-    stretch_ms: u64,
-    /// It may have to look at far more than is wanted.
-    bounded: bool,
-    /// There are no more tasks.
-    over: bool,
-    pages: u32,
-    looked: u64,
+/// What a list has shown.
+struct Shown {
     listed: u64,
     /// The last task that was looked at and is not to come again.
     cursor: Option<TaskId>,
     more: bool,
-}
-
-impl Walk {
-    fn is_spent(&self) -> bool {
-        self.bounded && !self.over && (self.looked >= LOOKED_MAX || self.pages >= PAGES_MAX)
-    }
-
-    /// The next page from the oldest on; nothing at the end.
-    async fn on<T: Transport>(&mut self, runner: &Runner<T>, limit: u32) -> Result<Option<Vec<TaskView>>, Failure> {
-        if self.over || self.is_spent() {
-            return Ok(None);
-        }
-        let page = self.page(runner, self.after, self.from, limit).await?;
-        self.looked += page.tasks.len() as u64;
-        (self.after, self.over) = (page.next, page.next.is_none());
-        Ok(Some(page.tasks))
-    }
-
-    /// The next stretch of time from the newest back, which may be empty; nothing at the end.
-    async fn back<T: Transport>(&mut self, runner: &Runner<T>) -> Result<Option<Vec<TaskView>>, Failure> {
-        while !self.over && !self.is_spent() {
-            let (lower, upper) = (self.from.unwrap_or(TaskId::MIN), self.to.unwrap_or(TaskId::MAX));
-            let reach_ms = upper.time_ms().min((runner.clock)());
-            let from = first_of(reach_ms.saturating_sub(self.stretch_ms)).max(lower);
-            let mut page = self.page(runner, None, Some(from), LIST_PAGE_MAX).await?;
-            if page.next.is_some() && self.stretch_ms > 1 {
-                self.stretch_ms = (self.stretch_ms / STRETCH_FACTOR).max(1);
-                continue;
-            }
-            let mut tasks = page.tasks;
-            while page.next.is_some() {
-                self.looked += tasks.len() as u64;
-                if self.is_spent() {
-                    return Ok(None);
-                }
-                page = self.page(runner, page.next, Some(from), LIST_PAGE_MAX).await?;
-                tasks.append(&mut page.tasks);
-            }
-            if tasks.len() < STRETCH_TASKS_MIN {
-                self.stretch_ms = self.stretch_ms.saturating_mul(STRETCH_FACTOR);
-            }
-            self.looked += tasks.len() as u64;
-            (self.to, self.over) = (Some(before(from)), from <= lower);
-            tasks.sort_by_key(|task| std::cmp::Reverse(task.id));
-            return Ok(Some(tasks));
-        }
-        Ok(None)
-    }
-
-    async fn page<T: Transport>(
-        &mut self,
-        runner: &Runner<T>,
-        after: Option<TaskId>,
-        from: Option<TaskId>,
-        limit: u32,
-    ) -> Result<Page, Failure> {
-        self.pages += 1;
-        let request = Request::List { queue: self.queue.clone(), state: self.state, after, from, to: self.to, limit };
-        let Response::Page(page) = runner.request(request).await? else {
-            return Err(unexpected("list"));
-        };
-        // A page that leads nowhere would be asked for for ever.
-        if page.next.is_some() && page.next <= after {
-            return Err(unexpected("list"));
-        }
-        Ok(page)
-    }
-}
-
-/// The smallest id of a time.
-fn first_of(time_ms: u64) -> TaskId {
-    TaskId::new(time_ms, 0, 0, 0)
-}
-
-/// The id before this one; of the smallest, itself.
-fn before(id: TaskId) -> TaskId {
-    let mut bytes = id.to_bytes();
-    for byte in bytes.iter_mut().rev() {
-        let borrows = *byte == 0;
-        *byte = byte.wrapping_sub(1);
-        if !borrows {
-            return TaskId::from_bytes(bytes);
-        }
-    }
-    id
 }

@@ -53,6 +53,7 @@ impl MembersArguments {
             let reads = numbers.iter().map(|number| read(runner, MemberOf { group, number: *number }, ended)).collect();
             for (number, task) in numbers.iter().zip(together(reads).await) {
                 let (of, task) = (MemberOf { group, number: *number }, task?);
+                runner.recent().see(of.id());
                 match runner.output.json() {
                     true => runner.output.row(&json::member(of, task.as_ref()))?,
                     false => drop(table.add_row(cells(of, task.as_ref()))),

@@ -26,9 +26,11 @@ mod interrupt;
 mod json;
 mod list;
 mod members;
+mod nodes_beside;
 mod operate;
 mod output;
 mod parse;
+mod purge;
 mod queue;
 mod recent;
 mod redrive;
@@ -50,7 +52,7 @@ pub(crate) mod tests;
 
 pub use crate::session::{Call, Draft, Finish};
 pub use claims::{ClaimArguments, CompleteArguments, FailArguments, ReleaseArguments, RenewArguments, UpdateArguments};
-pub use cluster::StatusArguments;
+pub use cluster::{NodeStatusArguments, StatusArguments};
 pub use enqueue::EnqueueArguments;
 pub use error::{Exit, Failure};
 pub use group::GroupArguments;
@@ -64,8 +66,9 @@ pub use operate::{
 };
 pub use output::Output;
 pub use parse::{DataArguments, DurabilityArguments, duration_ms};
+pub use purge::PurgeArguments;
 pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
-pub use recent::Recent;
+pub use recent::{Meant, Recent};
 pub use redrive::RedriveArguments;
 pub use runner::{Place, Runner};
 pub use schedule::{ScheduleArguments, ScheduleSetArguments, ScheduleVerb};
@@ -178,6 +181,9 @@ pub enum Verb {
     /// Enqueues dead tasks again
     #[command(after_help = examples::REDRIVE)]
     Redrive(RedriveArguments),
+    /// Forgets tasks that have ended before their retention is over
+    #[command(after_help = examples::PURGE)]
+    Purge(PurgeArguments),
     /// Shows tasks with their claims and their logs
     #[command(after_help = examples::GET)]
     Get(GetArguments),
@@ -225,7 +231,7 @@ pub enum Verb {
     Partitions,
     /// Shows the cluster in short
     #[command(after_help = examples::STATUS)]
-    Status(StatusArguments),
+    Status(NodeStatusArguments),
     /// Shows the verbs, or one of them
     #[command(after_help = examples::HELP)]
     Help(HelpArguments),
@@ -282,6 +288,7 @@ impl Verb {
             Verb::Cancel(arguments) => arguments.run(runner).await,
             Verb::Transact(arguments) => arguments.run(runner).await,
             Verb::Redrive(arguments) => arguments.run(runner).await,
+            Verb::Purge(arguments) => arguments.run(runner).await,
             Verb::Get(arguments) => arguments.run(runner).await,
             Verb::Log(arguments) => arguments.run(runner).await,
             Verb::Wait(arguments) => arguments.run(runner).await,
@@ -297,7 +304,7 @@ impl Verb {
             Verb::Nodes => cluster::nodes(runner).await,
             Verb::Ring => cluster::ring(runner).await,
             Verb::Partitions => cluster::partitions(runner).await,
-            Verb::Status(arguments) => arguments.run(runner, cluster::Shown::Node).await,
+            Verb::Status(arguments) => arguments.run(runner).await,
             Verb::Help(arguments) => help::run(&arguments, runner),
         }
     }

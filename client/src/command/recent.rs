@@ -1,6 +1,6 @@
 //! Ids and queues that were seen lately: a person means an id by a few of its characters.
 
-use crate::wire::{QueueName, TaskId};
+use crate::wire::{QueueName, TaskId, TaskView};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Fewest characters that stand for an id.
@@ -32,13 +32,45 @@ impl Prefix {
         if text.len() < PREFIX_CHARACTERS_MIN {
             return Err(format!("{text:?} is too short for a task id; {PREFIX_CHARACTERS_MIN} characters or more"));
         }
-        let padded = |filler: &str| -> Result<TaskId, String> {
-            let missing = ID_CHARACTERS.saturating_sub(text.len());
-            format!("{text}{}", filler.repeat(missing)).parse().map_err(|error: crate::wire::ids::ParseError| error.0)
-        };
-        let prefix = Prefix { from: padded("0")?, to: padded("z")? };
+        let prefix = Prefix { from: padded(text, "0")?, to: padded(text, "z")? };
         debug_assert!(prefix.from <= prefix.to);
         Ok(prefix)
+    }
+}
+
+fn padded(text: &str, filler: &str) -> Result<TaskId, String> {
+    let missing = ID_CHARACTERS.saturating_sub(text.len());
+    format!("{text}{}", filler.repeat(missing)).parse().map_err(|error: crate::wire::ids::ParseError| error.0)
+}
+
+/// Ids that some typed characters may stand for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meant {
+    /// All that begin so.
+    Beginning(Vec<TaskId>),
+    /// None begins so: all that end so, or else all that have the characters anywhere.
+    Having(Vec<TaskId>),
+}
+
+impl Meant {
+    /// Picks from ids, whose order stays. Ids of one minute begin alike, so a person often types the end of one.
+    pub fn of(ids: &[TaskId], typed: &str) -> Meant {
+        let Some(text) = padded(typed, "0").ok().filter(|_| typed.is_ascii()) else {
+            return Meant::Having(Vec::new());
+        };
+        let text = &text.to_string()[..typed.len()];
+        let picked = |fits: &dyn Fn(&str) -> bool| -> Vec<TaskId> {
+            ids.iter().copied().filter(|id| fits(&id.to_string())).collect()
+        };
+        let beginning = picked(&|id| id.starts_with(text));
+        if !beginning.is_empty() {
+            return Meant::Beginning(beginning);
+        }
+        let ending = picked(&|id| id.ends_with(text));
+        if !ending.is_empty() || text.len() < PREFIX_CHARACTERS_MIN {
+            return Meant::Having(ending);
+        }
+        Meant::Having(picked(&|id| id.contains(text)))
     }
 }
 
@@ -93,6 +125,15 @@ impl Recent {
         }
         self.ids.push_back(id);
         self.new = (self.new + 1).min(IDS_MAX);
+    }
+
+    /// Remembers a task with all others that its description names; the task is the latest of them.
+    pub fn see_task(&mut self, task: &TaskView) {
+        let group = task.spec.grouping.as_ref().and_then(|grouping| grouping.member).map(|member| member.group);
+        let others = task.spec.after.iter().chain(&group).chain(&task.children).chain(&task.redriven);
+        others.for_each(|other| self.see(*other));
+        self.see(task.id);
+        self.see_queue(&task.spec.queue);
     }
 
     /// The ids that were seen since this was asked last, latest last.
@@ -151,6 +192,25 @@ mod tests {
         assert!(!Part::new("zzzz").unwrap().is_in(id));
         assert_eq!(Part::new("OILo"), Part::new("0110"));
         assert!(Part::new("abc").is_err() && Part::new("uuuu").is_err());
+    }
+
+    #[test]
+    fn typed_characters_stand_for_a_beginning_before_an_end_and_for_an_end_before_a_middle() {
+        let ids =
+            [(5, 0xab_cdef), (6, 0x12_3456)].map(|(counter, tag)| TaskId::new(1_700_000_000_000, counter, 7, tag));
+        let [one, two] = ids.map(|id| id.to_string());
+        let shared: &str = &one[..8];
+        assert_eq!(shared, &two[..8]);
+        assert_eq!(Meant::of(&ids, ""), Meant::Beginning(ids.to_vec()));
+        assert_eq!(Meant::of(&ids, &shared.to_uppercase()), Meant::Beginning(ids.to_vec()));
+        for length in 2..=6 {
+            assert_eq!(Meant::of(&ids, &one[32 - length..].to_uppercase()), Meant::Having(vec![ids[0]]), "{length}");
+            assert_eq!(Meant::of(&ids, &two[32 - length..]), Meant::Having(vec![ids[1]]), "{length}");
+        }
+        assert_eq!(Meant::of(&ids, &one[10..20]), Meant::Having(vec![ids[0]]), "in the middle");
+        for none in ["zzzz", "u", "é", "a b", &"0".repeat(33)] {
+            assert_eq!(Meant::of(&ids, none), Meant::Having(Vec::new()), "{none:?}");
+        }
     }
 
     #[test]

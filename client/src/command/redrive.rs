@@ -4,19 +4,15 @@ use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
 use super::output::Output;
 use super::parse::{self, DurabilityArguments};
-use super::runner::{only, unexpected};
-use super::{Call, Draft, Finish, Runner, Transport, json, tasks, text};
-use crate::wire::limits::{LEASE_MS_DEFAULT, LIST_PAGE_MAX};
-use crate::wire::response::Acked;
-use crate::wire::{
-    Claim, ClaimId, Completion, Error, ErrorCode, Granted, QueueName, Request, Response, Spec, State, TaskId, TaskView,
-    headers,
-};
+use super::{Runner, Transport, json, tasks, text};
+use crate::client::calling::has_ended;
+use crate::client::letters::Sending;
+use crate::client::redriving::{Dead, redrive};
+use crate::client::{LetterOptions, RedriveOptions, SentBack};
+use crate::wire::limits::LIST_PAGE_MAX;
+use crate::wire::{Acked, Error, ErrorCode, QueueName, TaskId, headers};
 use clap::Args;
 use serde::Serialize;
-
-/// Letters that are taken at once.
-const LETTERS: u32 = 32;
 
 /// Enqueues dead tasks again, each as a new task, at once and with all its attempts
 ///
@@ -52,164 +48,69 @@ impl RedriveArguments {
         let to = parse::queue_if_any(self.to.as_ref())?;
         let limit = self.limit.unwrap_or(u64::MAX);
         if let Some(letters) = parse::queue_if_any(self.letters.as_ref())? {
-            let redriven = self.letters(runner, &letters, to.as_ref(), limit).await?;
+            let redriven = self.letters(runner, letters, to, limit).await?;
             return end(runner, redriven, "letter", "that is ready");
         }
         if let Some(queue) = parse::queue_if_any(self.queue.as_ref())? {
-            let redriven = self.dead(runner, &queue, to.as_ref(), limit).await?;
+            let redriven = self.dead(runner, queue, to, limit).await?;
             return end(runner, redriven, "dead task", "without a copy or a letter");
         }
         for id in &self.ids {
             let id = runner.resolve_target(id).await?;
             match tasks::get(runner, id, None).await?.redriven.first() {
                 Some(copy) => show_copy(runner, (id, *copy), to.as_ref()).await?,
-                None => self.one(runner, id, to.as_ref()).await?,
+                None => {
+                    let copy = redrive(&*runner, id, to.clone(), self.durability.acks).await?;
+                    show_redriven(runner, id, &copy)?;
+                }
             }
         }
         runner.output.end_rows()?;
         Ok(Exit::Done)
     }
 
-    async fn one<T: Transport>(
-        &self,
-        runner: &mut Runner<T>,
-        id: TaskId,
-        to: Option<&QueueName>,
-    ) -> Result<(), Failure> {
-        let request = Request::Redrive { id, child: TaskId::MIN, queue: to.cloned(), acks: self.durability.acks };
-        let Response::AckedOne(acked) = runner.request(request).await? else {
-            return Err(unexpected("redrive"));
-        };
-        runner.recent().see(acked.id);
-        show_acked(&mut runner.output, &format!("redrove {id} as"), &acked)
-    }
-
     async fn dead<T: Transport>(
         &self,
         runner: &mut Runner<T>,
-        queue: &QueueName,
-        to: Option<&QueueName>,
+        queue: QueueName,
+        to: Option<QueueName>,
         limit: u64,
     ) -> Result<u64, Failure> {
-        let (mut redriven, mut after) = (0, None);
-        let chosen = |task: &TaskView| {
-            let reason = task.reason.as_deref().unwrap_or_default();
-            task.redriven.is_empty() && self.reason.as_deref().is_none_or(|wanted| reason.contains(wanted))
-        };
-        while redriven < limit {
-            let (queue, state) = (Some(queue.clone()), Some(State::Dead));
-            let request = Request::List { queue, state, after, from: None, to: None, limit: LIST_PAGE_MAX };
-            let Response::Page(page) = runner.request(request).await? else {
-                return Err(unexpected("list"));
-            };
-            let left = usize::try_from(limit - redriven).unwrap_or(usize::MAX);
-            for task in page.tasks.iter().filter(|task| chosen(task)).take(left) {
-                self.one(runner, task.id, to).await?;
-                redriven += 1;
-            }
-            if page.next.is_none() || page.next <= after {
-                break;
-            }
-            after = page.next;
+        let reason = self.reason.clone();
+        let options = RedriveOptions { queue, reason, to, acks: self.durability.acks };
+        let (mut dead, mut redriven) = (Dead::new(options, LIST_PAGE_MAX), 0);
+        while redriven < limit
+            && let Some((id, copy)) = dead.next(&*runner).await?
+        {
+            show_redriven(runner, id, &copy)?;
+            redriven += 1;
         }
         Ok(redriven)
     }
 
-    /// A letter is claimed, and completed with the task that it tells of: so nobody else does so meanwhile, and nothing is lost
-    /// between the one and the other.
     async fn letters<T: Transport>(
         &self,
         runner: &mut Runner<T>,
-        queue: &QueueName,
-        to: Option<&QueueName>,
+        letters: QueueName,
+        to: Option<QueueName>,
         limit: u64,
     ) -> Result<u64, Failure> {
-        let mut redriven = 0;
-        while redriven < limit {
-            let claim = Claim {
-                claim: ClaimId(0),
-                repeated: false,
-                queues: vec![queue.clone()],
-                lease_ms: LEASE_MS_DEFAULT,
-                wait_ms: 0,
-                max: u64::from(LETTERS).min(limit - redriven) as u32,
-                worker: "redrive".to_owned(),
-                lease_open: true,
-                session: None,
-                depends: Vec::new(),
-                confirms: false,
-            };
-            let response = runner.request(Request::Claim(claim)).await?;
-            let Response::Claimed { tasks: granted, unavailable } = response else {
-                return Err(unexpected("claim"));
-            };
-            if granted.is_empty() && unavailable > 0 {
-                let (done, unasked) = (text::number(redriven, "letter"), text::unasked(unavailable));
-                return Err(Error::unavailable(format!("{done} redriven, but {unasked}; ask again for more")).into());
-            }
-            if granted.is_empty() {
-                break;
-            }
-            let mut strange = None;
-            let mut granted = granted.into_iter();
-            while let Some(task) = granted.next() {
-                match self.send_back(runner, &task, to).await {
-                    Ok(true) => redriven += 1,
-                    Ok(false) => {
-                        strange = Some(task.id);
-                        release(runner, &task).await?;
-                    }
-                    Err(failure) => {
-                        // Nobody is to wait for leases of letters that nobody works on.
-                        for task in std::iter::once(task).chain(granted) {
-                            drop(release(runner, &task).await);
-                        }
-                        return Err(failure);
-                    }
-                }
-            }
-            if let Some(id) = strange {
-                let message = format!("task {id} in {queue} is no letter; take such tasks out first");
-                return Err(Failure::invalid(message));
-            }
+        let mut sending = Sending::new(LetterOptions { letters, to, limit, acks: self.durability.acks });
+        while let Some(SentBack { queue, acked }) = sending.next(&*runner).await? {
+            runner.recent().see(acked.id);
+            show_acked(&mut runner.output, &format!("sent back to {queue}, and done is letter"), &acked)?;
         }
-        Ok(redriven)
-    }
-
-    /// Whether it is a letter.
-    async fn send_back<T: Transport>(
-        &self,
-        runner: &mut Runner<T>,
-        task: &Granted,
-        to: Option<&QueueName>,
-    ) -> Result<bool, Failure> {
-        // A grant does not tell all that the task was.
-        let letter = tasks::get(runner, task.id, None).await?;
-        let Some(draft) = written_back(&letter.spec, to) else { return Ok(false) };
-        self.write_back(runner, task, draft).await?;
-        Ok(true)
-    }
-
-    async fn write_back<T: Transport>(
-        &self,
-        runner: &mut Runner<T>,
-        letter: &Granted,
-        draft: Draft,
-    ) -> Result<(), Failure> {
-        let (id, token) = (letter.id, letter.token);
-        let completion = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
-        let queue = draft.spec.queue.clone();
-        let items = vec![Finish { completion, children: vec![draft] }];
-        let Response::Acked(results) = runner.call(Call::Complete { items, acks: self.durability.acks }).await? else {
-            return Err(unexpected("complete"));
-        };
-        let acked = only("complete", results)?;
-        show_acked(&mut runner.output, &format!("sent back to {queue}, and done is letter"), &acked)
+        Ok(sending.sent)
     }
 }
 
+fn show_redriven<T: Transport>(runner: &mut Runner<T>, id: TaskId, copy: &Acked) -> Result<(), Failure> {
+    runner.recent().see(copy.id);
+    show_acked(&mut runner.output, &format!("redrove {id} as"), copy)
+}
+
 /// One of several.
-fn show_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
+pub(super) fn show_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
     if output.json() { output.row(&json::acked(acked)) } else { print_acked(output, done, acked) }
 }
 
@@ -230,6 +131,7 @@ async fn show_copy<T: Transport>(
     (id, copy): (TaskId, TaskId),
     to: Option<&QueueName>,
 ) -> Result<(), Failure> {
+    runner.recent().see(copy);
     let task = match tasks::get(runner, copy, None).await {
         Err(Failure::Call(error)) if error.code == ErrorCode::NotFound => None,
         found => Some(found?),
@@ -257,30 +159,13 @@ async fn show_copy<T: Transport>(
     }
     if let Some(letter) = letter {
         runner.output.line(&format!("the dead letter of {id} is out already: there is {is}"))?;
-        if !tasks::has_ended(letter.state) {
+        if !has_ended(letter.state) {
             let queue = &letter.spec.queue;
             runner.output.line(&format!("  `redrive --letters {queue}` sends all that are ready there back"))?;
         }
         return Ok(());
     }
     runner.output.line(&format!("{id} was redriven before: there is {is}"))
-}
-
-async fn release<T: Transport>(runner: &mut Runner<T>, task: &Granted) -> Result<(), Failure> {
-    runner.request(Request::Release { id: task.id, token: task.token }).await.map(drop)
-}
-
-/// The task that a letter tells of; nothing, if it is none.
-fn written_back(letter: &Spec, to: Option<&QueueName>) -> Option<Draft> {
-    let died = letter.header(headers::DEAD_TASK)?.to_owned();
-    let queue = match to {
-        Some(queue) => queue.clone(),
-        None => QueueName::new(letter.header(headers::DEAD_QUEUE)?).ok()?,
-    };
-    let own = letter.headers.iter().filter(|(name, _)| !headers::TOLD.contains(&name.as_str())).cloned();
-    let headers = own.chain([(headers::REDRIVEN_FROM.to_owned(), died)]).collect();
-    let spec = Spec { queue, headers, not_before_ms: 0, after: Vec::new(), ..letter.clone() };
-    Some(Draft { id: None, spec, delay_ms: 0, near: None })
 }
 
 /// `without` says which of them do not count.

@@ -9,6 +9,7 @@ use super::parse::{Data, bounded};
 use super::recent::{ID_CHARACTERS, Part, Prefix, Recent, TARGET_CHARACTERS_MIN};
 use super::shown::ShownIds;
 use super::{Call, Command, Transport};
+use crate::client::calling::{Caller, strange};
 use crate::wire::{Error, ErrorCode, Request, Response, TaskId};
 use std::collections::BTreeSet;
 use std::io;
@@ -95,6 +96,7 @@ impl<T: Transport> Runner<T> {
             Ok(exit) => exit,
             Err(Failure::Output(error)) => self.lose(error),
             Err(failure) => {
+                failure.error().and_then(|error| error.id).into_iter().for_each(|id| self.recent().see(id));
                 let exit = failure.exit();
                 exit.max(self.written(|output| output.failure(&failure)))
             }
@@ -139,8 +141,7 @@ impl<T: Transport> Runner<T> {
 
     /// Makes a call that a node answers at once.
     pub(super) async fn call(&self, call: Call) -> Result<Response, Failure> {
-        let effect = self.asks(&call);
-        self.settled(effect, self.transport.call(call, None).await)
+        Ok(self.make(call).await?)
     }
 
     /// What a call that is about to be made changes.
@@ -155,7 +156,7 @@ impl<T: Transport> Runner<T> {
     }
 
     /// The answer to a call, or its failure. What it acknowledges is kept.
-    fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Failure> {
+    fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Error> {
         effect.into_iter().for_each(|effect| self.effects().answered(effect));
         let response = answered(result)?;
         if let Some(effect) = effect {
@@ -183,7 +184,7 @@ impl<T: Transport> Runner<T> {
     pub(super) async fn waiting_request(&self, request: Request) -> Result<Response, Failure> {
         let call = Call::Request(request);
         let effect = self.asks(&call);
-        self.settled(effect, self.transport.call(call, Some(PATIENCE)).await)
+        Ok(self.settled(effect, self.transport.call(call, Some(PATIENCE)).await)?)
     }
 
     /// Ids and queues of this session.
@@ -255,7 +256,7 @@ impl<T: Transport> Runner<T> {
         }
         let mut candidates = self.known(&part);
         candidates.extend(self.find(part.prefix).await?);
-        let id = the_one(text, &candidates)?.ok_or_else(|| unknown(text))?;
+        let id = self.the_one(text, &candidates)?.ok_or_else(|| unknown(text))?;
         self.recent().see(id);
         if !self.output.json() {
             self.output.note(&format!("{} is {id}", super::text::clean(text)))?;
@@ -265,11 +266,25 @@ impl<T: Transport> Runner<T> {
 
     async fn resolve_part(&self, text: &str) -> Result<TaskId, Failure> {
         let part = Part::new(text).map_err(Failure::invalid)?;
-        if let Some(id) = the_one(text, &self.known(&part))? {
+        if let Some(id) = self.the_one(text, &self.known(&part))? {
             return Ok(id);
         }
         let found = self.find(part.prefix).await?.into_iter().collect();
-        the_one(text, &found)?.ok_or_else(|| unknown(text))
+        self.the_one(text, &found)?.ok_or_else(|| unknown(text))
+    }
+
+    /// The only candidate, if there is any. A refusal names some of several, which are shown by that.
+    fn the_one(&self, text: &str, candidates: &BTreeSet<TaskId>) -> Result<Option<TaskId>, Failure> {
+        if candidates.len() < 2 {
+            return Ok(candidates.first().copied());
+        }
+        let named = || candidates.iter().take(CANDIDATES_MAX);
+        named().for_each(|id| self.recent().see(*id));
+        let names: Vec<String> = named().map(TaskId::to_string).collect();
+        Err(Failure::invalid(format!(
+            "{text:?} is ambiguous: it is in {}, and perhaps more; give more characters, or those in which they differ",
+            names.join(", ")
+        )))
     }
 
     /// Ids with these characters that this command, the session or earlier commands have shown.
@@ -301,6 +316,13 @@ impl<T: Transport> Runner<T> {
     }
 }
 
+impl<T: Transport> Caller for Runner<T> {
+    async fn make(&self, call: Call) -> Result<Response, Error> {
+        let effect = self.asks(&call);
+        self.settled(effect, self.transport.call(call, None).await)
+    }
+}
+
 /// Opens a file of data.
 pub(super) fn open(path: &Path) -> Result<Input, Failure> {
     Input::file(path).map_err(|error| unreadable(&path.display().to_string(), &error))
@@ -313,7 +335,7 @@ pub(super) fn unreadable(name: &str, error: &std::io::Error) -> Failure {
 
 /// A node answered something else than was asked.
 pub(super) fn unexpected(verb: &str) -> Failure {
-    Failure::invalid(format!("the node's answer to `{verb}` is not one to that; do both sides have the same version?"))
+    strange(verb).into()
 }
 
 /// The results of a call on one item have one element.
@@ -325,23 +347,11 @@ pub(super) fn only<V>(verb: &str, results: Vec<Result<V, Error>>) -> Result<V, F
     }
 }
 
-fn answered(result: Result<Response, Error>) -> Result<Response, Failure> {
+fn answered(result: Result<Response, Error>) -> Result<Response, Error> {
     match result? {
-        Response::Error(error) => Err(Failure::Call(error)),
+        Response::Error(error) => Err(error),
         response => Ok(response),
     }
-}
-
-/// The only candidate, if there is any.
-fn the_one(text: &str, candidates: &BTreeSet<TaskId>) -> Result<Option<TaskId>, Failure> {
-    if candidates.len() < 2 {
-        return Ok(candidates.first().copied());
-    }
-    let named: Vec<String> = candidates.iter().take(CANDIDATES_MAX).map(TaskId::to_string).collect();
-    Err(Failure::invalid(format!(
-        "{text:?} is ambiguous: it is in {}, and perhaps more; give more characters, or those in which they differ",
-        named.join(", ")
-    )))
 }
 
 fn unknown(text: &str) -> Failure {

@@ -257,6 +257,7 @@ fn line(view: &ScheduleView) -> Line<'_> {
 
 /// Shows a schedule, with what was done to it behind its name.
 fn print<T: Transport>(runner: &mut Runner<T>, view: &ScheduleView, done: &str) -> Result<Exit, Failure> {
+    view.last.iter().for_each(|last| runner.recent().see(last.id));
     let output = &mut runner.output;
     if output.json() {
         output.object(&line(view))?;

@@ -4,32 +4,29 @@
 //! says that number to confirm the change. What is enqueued meanwhile is not among them.
 
 use super::error::{Exit, Failure};
-use super::list::{LOOKED_MAX, ListArguments};
+use super::list::ListArguments;
 use super::output::Output;
-use super::{Runner, Transport, parse, tasks, text};
-use crate::wire::{Error, ErrorCode, Request, Response, State, TaskView};
+use super::{Runner, Transport, parse, text};
+use crate::client::choosing::{carry_out, each};
+use crate::client::walk::{LOOKED_MAX, Walk};
+use crate::wire::{Error, ErrorCode, Request, State, TaskView};
 use clap::Args;
-use futures_util::{StreamExt, stream};
 use serde::Serialize;
-
-/// How a change is refused where others have changed the task since it was chosen.
-const OVERTAKEN: [ErrorCode; 4] = [ErrorCode::NotFound, ErrorCode::Conflict, ErrorCode::Superseded, ErrorCode::Ended];
-/// Requests that are under way at once.
-const AT_ONCE: usize = 32;
 
 /// Which tasks of a queue. With an id, none of this means anything: `requires` alone does not refuse it, as a queue and an id exclude
 /// each other.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SeveralArguments {
-    /// Those of this queue that have not ended and are as the options say; 100000 at most
+    /// Those of this queue to which it can be done and that are as the options say; 100000 at most
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// Of the queue, only those waiting, ready or claimed; `release` takes claimed
+    /// Of the queue, only those in this state, or in one of several; `cancel` takes waiting, ready and claimed, `release` claimed,
+    /// `purge` done, dead and cancelled
     #[arg(
-        long, value_name = "STATE", value_parser = parse::state(),
+        long = "state", value_name = "STATE", value_parser = parse::state(),
         hide_possible_values = true, requires = "queue", conflicts_with = "id"
     )]
-    pub state: Option<State>,
+    pub states: Vec<State>,
     /// Of the queue, only those with this key
     #[arg(long, value_name = "KEY", requires = "queue", conflicts_with = "id")]
     pub key: Option<String>,
@@ -72,6 +69,8 @@ pub(super) struct Change {
     pub states: &'static [State],
     /// What is told of such a task then: `cancelled`.
     pub done: &'static str,
+    /// What is told of those to which it could not be done any more.
+    pub left: &'static str,
     /// The state that only this change brings about, where a node acknowledges it whatever the task is.
     pub brings: Option<State>,
 }
@@ -97,10 +96,10 @@ impl SeveralArguments {
                 format!("{are_chosen} chosen, and none {done}: repeat it with --confirm {chosen} if that is right");
             return Err(Error::new(ErrorCode::Conflict, message).into());
         }
-        let changed = carry_out(runner, requests, &change).await?;
+        let changed = carry_out(&*runner, requests, done, change.brings).await?;
         let line = match chosen - changed {
             0 => format!("{are_chosen} {done}"),
-            left => format!("{changed} of {are_chosen} {done}; {left} had ended or changed hands meanwhile"),
+            left => format!("{changed} of {are_chosen} {done}; {left} {}", change.left),
         };
         show(&mut runner.output, Outcome { chosen, changed }, &line)
     }
@@ -111,14 +110,15 @@ impl SeveralArguments {
         states: &[State],
         request: impl Fn(&TaskView) -> Option<Request>,
     ) -> Result<Vec<Request>, Failure> {
-        if self.state.is_some_and(|state| !states.contains(&state)) {
+        if self.states.iter().any(|state| !states.contains(state)) {
             let names: Vec<String> = states.iter().map(State::to_string).collect();
             return Err(Failure::Usage(format!("--state is one of: {}", names.join(", "))));
         }
+        let states = if self.states.is_empty() { states } else { &self.states };
         let mut chosen = Vec::new();
         let list = ListArguments {
             queue: self.queue.clone(),
-            state: self.state.or(if let [only] = states { Some(*only) } else { None }),
+            state: if let [only] = states { Some(*only) } else { None },
             key: self.key.clone(),
             headers: self.headers.clone(),
             failed_with: self.failed_with.clone(),
@@ -127,52 +127,10 @@ impl SeveralArguments {
             ..ListArguments::default()
         };
         let take = |task: &TaskView| chosen.extend(request(task).filter(|_| states.contains(&task.state)));
-        if !list.each(runner, take).await? {
-            let message = format!(
-                "more than {LOOKED_MAX} tasks would have to be looked at: choose fewer with --older or --newer"
-            );
-            return Err(Failure::invalid(message));
-        }
+        let walk = Walk::new(list.options(runner).await?, (runner.clock)());
+        each(&*runner, walk, take).await?;
         Ok(chosen)
     }
-}
-
-/// How many of the requests had an effect. A failure that is not due to one task alone ends it, and says how many had before.
-async fn carry_out<T: Transport>(
-    runner: &Runner<T>,
-    requests: Vec<Request>,
-    change: &Change,
-) -> Result<usize, Failure> {
-    let (chosen, done, mut changed) = (requests.len(), change.done, 0);
-    let answers =
-        stream::iter(requests).map(|request| carry_out_one(runner, request, change)).buffer_unordered(AT_ONCE);
-    let mut answers = std::pin::pin!(answers);
-    while let Some(answer) = answers.next().await {
-        match answer {
-            Ok(true) => changed += 1,
-            Ok(false) => {}
-            Err(Failure::Call(error)) if OVERTAKEN.contains(&error.code) => {}
-            Err(Failure::Call(error)) => {
-                let message = format!("{changed} of {chosen} tasks {done} before this failure: {}", error.message);
-                return Err(Failure::Call(Error { message, ..error }));
-            }
-            Err(failure) => return Err(failure),
-        }
-    }
-    Ok(changed)
-}
-
-/// Whether a request had an effect. Where that cannot be read, the acknowledgement counts.
-async fn carry_out_one<T: Transport>(runner: &Runner<T>, request: Request, change: &Change) -> Result<bool, Failure> {
-    // The task may have ended since it was chosen.
-    if let Request::Cancel { id, .. } = request
-        && tasks::seen_ended(runner, id).await.is_some()
-    {
-        return Ok(false);
-    }
-    let Response::AckedOne(acked) = runner.request(request).await? else { return Ok(true) };
-    let Some(brings) = change.brings else { return Ok(true) };
-    Ok(tasks::seen_ended(runner, acked.id).await.is_none_or(|state| state == brings))
 }
 
 fn show(output: &mut Output, outcome: Outcome, line: &str) -> Result<Exit, Failure> {

@@ -7,18 +7,16 @@ use super::parse::{self, DurabilityArguments};
 use super::runner::unexpected;
 use super::several::{Change, SeveralArguments};
 use super::{Runner, Transport, group, json, text};
+use crate::client::calling::has_ended;
+use crate::client::cancelling::{Cancellation, cancel};
 use crate::wire::limits::WAIT_MS_MAX;
 use crate::wire::response::{ClaimOutcome, ClaimView, LogEntry};
-use crate::wire::{Acked, Cause, ErrorCode, Request, Response, State, TaskId, TaskView};
+use crate::wire::{ErrorCode, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
-use std::pin::pin;
-use std::time::Duration;
 
 /// One round of an unlimited wait.
 const WAIT_ROUND_MS: u64 = 60_000;
-/// How long a cancellation looks, before it and after it, whether the task has ended.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 const _: () = assert!(WAIT_ROUND_MS <= WAIT_MS_MAX);
 
@@ -146,13 +144,6 @@ impl WaitArguments {
     }
 }
 
-pub(super) fn has_ended(state: State) -> bool {
-    match state {
-        State::Done | State::Dead | State::Cancelled => true,
-        State::Waiting | State::Ready | State::Claimed => false,
-    }
-}
-
 /// Ends tasks that nobody should run any more.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct CancelArguments {
@@ -177,58 +168,20 @@ impl CancelArguments {
             let request =
                 |task: &TaskView| Some(Request::Cancel { id: task.id, reason: self.reason.clone(), at_ms: 0, acks });
             let states = &[State::Waiting, State::Ready, State::Claimed];
-            let change = Change { states, done: "cancelled", brings: Some(State::Cancelled) };
+            let left = "had ended or changed hands meanwhile";
+            let change = Change { states, done: "cancelled", left, brings: Some(State::Cancelled) };
             return self.several.each(runner, change, request).await;
         };
         let id = runner.resolve_target(id).await?;
-        let (sent, state) = {
-            let runner = &*runner;
-            // It goes on where it takes long, so that a command that reaches no node ends as soon as its first call does.
-            let mut before = pin!(ended(runner, id));
-            match tokio::time::timeout(LOOK_TIMEOUT, &mut before).await {
-                Ok(Err(failure)) if !may_be_for_want_of_a_majority(&failure) => return Err(failure),
-                Ok(Ok(Some(state))) => (None, Some(state)),
-                // A queue of mode `any` is served where there is no majority to read from.
-                Ok(_) | Err(_) => {
-                    let request = Request::Cancel { id, reason: self.reason, at_ms: 0, acks };
-                    let Response::AckedOne(acked) = runner.request(request).await? else {
-                        return Err(unexpected("cancel"));
-                    };
-                    // The acknowledgement says nothing of what had ended meanwhile.
-                    (Some(acked), seen_ended(runner, id).await)
-                }
-            }
-        };
-        conclude_cancellation(&mut runner.output, id, sent.as_ref(), state)
+        let cancellation = cancel(&*runner, id, self.reason, acks).await?;
+        conclude_cancellation(&mut runner.output, id, &cancellation)
     }
 }
 
-/// How a task has ended, if it has. To a node, a cancellation stands over a death and over an earlier cancellation, whose reasons it
-/// replaces: so the client looks first.
-async fn ended<T: Transport>(runner: &Runner<T>, id: TaskId) -> Result<Option<State>, Failure> {
-    Ok(Some(get(runner, id, None).await?.state).filter(|state| has_ended(*state)))
-}
-
-/// The same, and none where no majority answers soon.
-pub(super) async fn seen_ended<T: Transport>(runner: &Runner<T>, id: TaskId) -> Option<State> {
-    tokio::time::timeout(LOOK_TIMEOUT, ended(runner, id)).await.ok()?.ok()?
-}
-
-/// Whether a cancellation may be taken where the task could not be read. One that is not known to a majority may lie elsewhere.
-fn may_be_for_want_of_a_majority(failure: &Failure) -> bool {
-    let Failure::Call(error) = failure else { return false };
-    error.code == ErrorCode::NotFound || error.passes() && error.cause != Some(Cause::Unreached)
-}
-
-/// Says what came of a cancellation that was acknowledged, or not even `sent`, of a task that is in this state if it has ended.
-fn conclude_cancellation(
-    output: &mut Output,
-    id: TaskId,
-    sent: Option<&Acked>,
-    state: Option<State>,
-) -> Result<Exit, Failure> {
-    let is_cancelled = state.is_none_or(|state| state == State::Cancelled);
-    // Repeated, as after an unknown outcome, it has what it wanted.
+/// Says what came of a cancellation.
+fn conclude_cancellation(output: &mut Output, id: TaskId, cancellation: &Cancellation) -> Result<Exit, Failure> {
+    let (sent, state) = (cancellation.sent.as_ref(), cancellation.state);
+    let is_cancelled = cancellation.kept().is_none();
     let exit = if is_cancelled { Exit::Done } else { Exit::AlreadyEnded };
     if output.json() {
         output.object(&json::cancelled(id, sent, state))?;
@@ -298,6 +251,7 @@ pub(super) async fn queues<T: Transport>(runner: &mut Runner<T>) -> Result<Exit,
 }
 
 fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(), Failure> {
+    runner.recent().see_task(task);
     if runner.output.json() {
         return runner.output.object(&json::task(task));
     }

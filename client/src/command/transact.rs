@@ -85,9 +85,13 @@ fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap
     Ok(Option::<Headers>::deserialize(deserializer)?.map(|headers| headers.0))
 }
 
-/// Ids in a file are whole: what a beginning means may change.
+/// Ids in a file are whole: what some characters mean may change.
+fn whole_id(text: &str) -> Result<TaskId, String> {
+    text.parse().map_err(|error| format!("{error}; in a transaction, each id is whole"))
+}
+
 fn seen(id: &str, version: Option<&str>, token: Option<&str>) -> Result<(TaskId, Expected), String> {
-    let id = id.parse().map_err(|error| format!("{error}"))?;
+    let id = whole_id(id)?;
     let expected = match (version, token) {
         (None, None) => Expected::Present,
         (Some(version), None) => Expected::Version(version.parse().map_err(|error| format!("{error}"))?),
@@ -135,10 +139,13 @@ fn read(bytes: &[u8]) -> Result<TransactionDraft, Failure> {
         let (id, expected) = seen(&fields.id, fields.version.as_deref(), fields.token.as_deref())?;
         Ok(Depend { id, expected })
     };
-    let parse_id = |text: String| text.parse::<TaskId>();
+    let id = |what: &str, text: Option<String>| {
+        let wrong = |error| Failure::invalid(format!("{what}: {error}"));
+        text.map(|text| whole_id(&text).map_err(wrong)).transpose()
+    };
     Ok(TransactionDraft {
-        id: file.id.map(parse_id).transpose()?,
-        near: file.near.map(parse_id).transpose()?,
+        id: id("id", file.id)?,
+        near: id("near", file.near)?,
         adds: each("adds", file.adds, children::draft)?,
         changes: each("changes", file.changes, ChangeFields::draft)?,
         deletes: each("deletes", file.deletes, DeleteFields::delete)?,
@@ -226,6 +233,9 @@ impl TransactArguments {
                 Ok(Exit::Done)
             }
             Err(refusal) => {
+                let Refusal { changes, deletes, depends, owned, .. } = &*refusal;
+                let named = [changes, deletes, depends, owned].into_iter().flatten();
+                named.for_each(|id| runner.recent().see(*id));
                 if runner.output.json() {
                     runner.output.object(&refused_line(&refusal))?;
                 } else {

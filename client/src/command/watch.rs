@@ -4,10 +4,11 @@ use super::error::{Exit, Failure};
 use super::output::Output;
 use super::runner::{Place, unexpected};
 use super::{Runner, Transport, json, parse, tasks, text};
+use crate::client::calling::has_ended;
 use crate::session::{WatchNews, WatchState};
 use crate::wire::limits::WATCH_KEPT_MS;
 use crate::wire::watch::{Subject, WatchEvent};
-use crate::wire::{Error, ErrorCode, Response, State, TaskId};
+use crate::wire::{Error, ErrorCode, Response, TaskId};
 use clap::Args;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -89,10 +90,6 @@ impl End {
     }
 }
 
-fn has_ended(state: State) -> bool {
-    matches!(state, State::Done | State::Dead | State::Cancelled)
-}
-
 async fn watch<T: Transport>(runner: &mut Runner<T>, mut state: WatchState, mut end: End) -> Result<(), Failure> {
     if end.is_come() {
         return Ok(());
@@ -110,13 +107,16 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, mut state: WatchState, mut 
     loop {
         while let Some(news) = state.take_news() {
             show(&mut runner.output, &news)?;
-            if let WatchNews::Event(event) = &news
-                && end.count(event)
-            {
-                return Ok(());
+            if let WatchNews::Event(event) = &news {
+                runner.recent().see(event.id);
+                if end.count(event) {
+                    return Ok(());
+                }
             }
         }
         runner.output.flush()?;
+        // A person who looks on may use another terminal.
+        runner.remember_shown();
         if end.is_come() {
             return Ok(());
         }

@@ -1,14 +1,13 @@
 //! `why`: what keeps a task from being claimed or from having ended, through all that it waits for.
 
 use super::error::{Exit, Failure};
-use super::runner::unexpected;
 use super::{Runner, Transport, group, json, text};
-use crate::client::why::{Cause, WHY_TASKS_MAX, Why, is_open};
+use crate::client::why::{Cause, WHY_TASKS_MAX, Why, is_open, survey};
 use crate::wire::group::MemberOf;
 use crate::wire::limits::GROUP_MEMBERS_MAX;
 use crate::wire::membership::{KeyConcurrency, QueuePolicy};
 use crate::wire::response::ClaimOutcome;
-use crate::wire::{Request, Response, State, TaskId, TaskView};
+use crate::wire::{State, TaskId, TaskView};
 use clap::Args;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,9 +36,10 @@ struct WhyLine {
 impl WhyArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let id = runner.resolve(&self.id).await?;
-        let why = survey(runner, id).await?;
+        let why = survey(&*runner, id).await?;
         let now_ms = (runner.clock)();
         let lines: Vec<WhyLine> = why.ids().map(|id| line(&why, id, now_ms)).collect();
+        why.ids().for_each(|id| runner.recent().see(id));
         let output = &mut runner.output;
         if output.json() {
             for line in &lines {
@@ -54,25 +54,6 @@ impl WhyArguments {
         }
         Ok(Exit::Done)
     }
-}
-
-/// Asks for a task, for those that it waits for, for those that these wait for, and so on.
-async fn survey<T: Transport>(runner: &Runner<T>, first: TaskId) -> Result<Why, Failure> {
-    let mut why = Why::of(first);
-    while let Some(id) = why.wanted() {
-        match runner.request(Request::Get { id, minimum: None, minimum_sequence: None }).await {
-            Ok(Response::Task(task)) => why.found(id, Some(*task)),
-            Ok(_) => return Err(unexpected("get")),
-            Err(failure) if failure.error().is_some_and(|error| why.may_miss(id, error.code)) => why.found(id, None),
-            Err(failure) => return Err(failure),
-        }
-    }
-    if why.wants_policies()
-        && let Ok(Response::Cluster(view)) = runner.request(Request::Cluster).await
-    {
-        why.set_policies(view.roster.policies);
-    }
-    Ok(why)
 }
 
 fn line(why: &Why, id: TaskId, now_ms: u64) -> WhyLine {
@@ -210,7 +191,7 @@ mod tests {
     use super::super::tests::*;
     use super::*;
     use crate::wire::group::GroupView;
-    use crate::wire::{Error, ErrorCode};
+    use crate::wire::{Error, ErrorCode, Response};
 
     fn waiting(number: u32, on: &[u32]) -> Result<Response, Error> {
         let waits_for = on.iter().copied().map(id).collect();

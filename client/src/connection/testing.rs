@@ -39,6 +39,11 @@ pub struct Certificates {
 
 impl Certificates {
     pub fn new() -> Certificates {
+        Certificates::with(|_| {})
+    }
+
+    /// The same with changes to the node's certificate.
+    pub fn with(change_node: impl Fn(&mut CertificateParams)) -> Certificates {
         let folder = tempfile::tempdir().unwrap();
         let ca_key = KeyPair::generate().unwrap();
         let mut ca = CertificateParams::new(Vec::new()).unwrap();
@@ -52,6 +57,9 @@ impl Certificates {
             let key = KeyPair::generate().unwrap();
             let mut leaf = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
             leaf.extended_key_usages = vec![purpose];
+            if name == "node" {
+                change_node(&mut leaf);
+            }
             write(&format!("{name}.pem"), leaf.signed_by(&key, &issuer).unwrap().pem());
             write(&format!("{name}.key"), key.serialize_pem());
         }
@@ -188,7 +196,7 @@ async fn serve(connection: quinn::Connection, hello: fn() -> Response, script: S
             buffer.drain(..end);
             let reply = match request {
                 Request::Hello { .. } => Reply::Answer(hello()),
-                Request::Confirm { .. } => Reply::Answer(Response::Done),
+                Request::Confirm { .. } | Request::Ping => Reply::Answer(Response::Done),
                 Request::Leave { .. } => {
                     leaves.fetch_add(1, Ordering::SeqCst);
                     Reply::Answer(Response::Done)

@@ -317,7 +317,7 @@ fn granted(claim: &Claim) -> Response {
         grouping: None,
         group: None,
     };
-    Response::Claimed { tasks: vec![task], unavailable: 0 }
+    Response::Claimed { tasks: vec![task], unavailable: 0, left: 0 }
 }
 
 #[tokio::test]

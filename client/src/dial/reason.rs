@@ -65,7 +65,7 @@ impl Reason {
         match error {
             ConnectionError::TransportError(error) => {
                 let alert = u64::from(error.code).wrapping_sub(ALERTS);
-                refusing(alert, shown).map_or_else(|| Reason::answered(error), Reason::lasting)
+                refusing(alert, &error.reason, shown).map_or_else(|| Reason::answered(error), Reason::lasting)
             }
             ConnectionError::ConnectionClosed(close) => {
                 let alert = u64::from(close.error_code).wrapping_sub(ALERTS);
@@ -91,14 +91,21 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What this side has against the other one.
-fn refusing(alert: u64, shown: Option<&Shown>) -> Option<String> {
+/// What this side has against the other one. The library's words hold the end of the certificate that the node has shown, and the
+/// present second, which is left out.
+pub(super) fn refusing(alert: u64, words: &str, shown: Option<&Shown>) -> Option<String> {
     let trusted = shown.map_or_else(|| "trusted here".to_owned(), |shown| format!("in {}", shown.authority.display()));
     Some(match alert {
         EXPIRED => {
-            "the node's certificate has expired or is not valid yet, by the clock of this machine; renew it there with \
-                    `norn cert node NAME --renew`, or set the clock"
-                .to_owned()
+            let what = match (date_behind(words, "not valid after "), date_behind(words, "not valid before ")) {
+                (Some(until), _) => format!("has expired on {until}"),
+                (None, Some(from)) => format!("is valid from {from} on"),
+                (None, None) => "has expired or is not valid yet".to_owned(),
+            };
+            format!(
+                "the node shows a certificate that {what}, by the clock of this machine; renew it there with \
+                 `norn cert node NAME --renew`, or set the clock"
+            )
         }
         UNKNOWN_AUTHORITY | BAD_SIGNATURE => {
             format!(
@@ -114,6 +121,13 @@ fn refusing(alert: u64, shown: Option<&Shown>) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// The second since 1970 that stands behind some words.
+fn date_behind(text: &str, words: &str) -> Option<Date> {
+    let (_, behind) = text.split_once(words)?;
+    let digits = behind.find(|character: char| !character.is_ascii_digit()).map_or(behind, |end| &behind[..end]);
+    digits.parse().ok().map(Date)
 }
 
 /// What the other side has against this one.

@@ -190,6 +190,22 @@ async fn a_name_with_many_addresses_leaves_room_for_the_other_name() {
     assert_eq!(alone.known.len(), CANDIDATES_MAX);
 }
 
+/// Goal: of a certificate that a node shows, the day is named at which it ended or begins, as the library knows it. Method: the
+/// library's own errors.
+#[test]
+fn a_certificate_of_a_node_that_is_not_valid_is_told_of_with_its_date() {
+    use rustls::CertificateError::{Expired, ExpiredContext, NotValidYetContext};
+    let at = |second| rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_secs(second));
+    let words =
+        |error| super::reason::refusing(45, &rustls::Error::InvalidCertificate(error).to_string(), None).unwrap();
+    let expired = |now| words(ExpiredContext { time: at(now), not_after: at(1_583_366_400) });
+    assert_eq!(expired(1_700_000_000), expired(1_700_000_001), "the same each time");
+    assert!(expired(1_700_000_000).contains("shows a certificate that has expired on 2020-03-05 00:00 UTC"));
+    let early = words(NotValidYetContext { time: at(1_500_000_000), not_before: at(1_583_366_400) });
+    assert!(early.contains("is valid from 2020-03-05 00:00 UTC on"), "{early}");
+    assert!(words(Expired).contains("has expired or is not valid yet"));
+}
+
 /// What the libraries say of an expired certificate names the present second: a log that has each reason once would have it each time.
 #[test]
 fn a_reason_that_lasts_reads_the_same_each_time_and_names_the_files() {

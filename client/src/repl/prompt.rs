@@ -3,7 +3,8 @@
 use super::CommandLine;
 use super::ahead::{Ahead, Asked, Terminal};
 use crate::command::input::{Input, Purpose, Reading, Source};
-use crate::command::{Recent, text, words};
+use crate::command::{Meant, Recent, ShownIds, text, words};
+use crate::wire::TaskId;
 use clap::CommandFactory as _;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
@@ -13,6 +14,7 @@ use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,14 +27,28 @@ const NAME_CHARACTERS_MAX: usize = 24;
 /// Lines that a person types.
 ///
 /// The prompt shows the name of the cluster.
-pub(super) fn input(
-    history: Option<PathBuf>,
-    recent: Arc<Mutex<Recent>>,
-    color: bool,
-    cluster: Option<String>,
-) -> Input {
+pub(super) fn input(history: Option<PathBuf>, known: Known, color: bool, cluster: Option<String>) -> Input {
     let name: String = cluster.as_deref().unwrap_or("norn").chars().take(NAME_CHARACTERS_MAX).collect();
-    Input::new(move || Ok(Box::new(Prompt::new(history, recent, color, name).map_err(into_io)?)))
+    Input::new(move || Ok(Box::new(Prompt::new(history, known, color, name).map_err(into_io)?)))
+}
+
+/// Ids and queues that completion offers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    /// Of this session.
+    pub recent: Arc<Mutex<Recent>>,
+    /// Ids that earlier commands of this user have shown, where they are kept.
+    pub shown: Option<ShownIds>,
+}
+
+impl Known {
+    /// Each id once, those of this session first and the latest before earlier ones.
+    fn ids(&self) -> Vec<TaskId> {
+        let recent: Vec<TaskId> = self.recent.lock().unwrap_or_else(PoisonError::into_inner).ids().collect();
+        let shown = self.shown.as_ref().map_or_else(Vec::new, ShownIds::load);
+        let mut seen = BTreeSet::new();
+        recent.into_iter().chain(shown.into_iter().rev()).filter(|id| seen.insert(*id)).collect()
+    }
 }
 
 struct Prompt {
@@ -44,7 +60,7 @@ struct Prompt {
 struct Screen {
     editor: Editor<Assistant, FileHistory>,
     config: Config,
-    recent: Arc<Mutex<Recent>>,
+    known: Known,
     history: Option<PathBuf>,
     color: bool,
     /// Of the cluster.
@@ -59,12 +75,7 @@ fn into_io(error: ReadlineError) -> io::Error {
 }
 
 impl Prompt {
-    fn new(
-        history: Option<PathBuf>,
-        recent: Arc<Mutex<Recent>>,
-        color: bool,
-        name: String,
-    ) -> rustyline::Result<Prompt> {
+    fn new(history: Option<PathBuf>, known: Known, color: bool, name: String) -> rustyline::Result<Prompt> {
         let config = Config::builder()
             .max_history_size(HISTORY_LINES_MAX)?
             .history_ignore_dups(true)?
@@ -72,7 +83,7 @@ impl Prompt {
             .completion_type(CompletionType::List)
             .build();
         let mut editor = Editor::with_config(config.clone())?;
-        editor.set_helper(Some(Assistant::new(Arc::clone(&recent), color)));
+        editor.set_helper(Some(Assistant::new(known.clone(), color)));
         if let Some(path) = &history {
             if let Some(parent) = path.parent() {
                 let _ = std::fs::create_dir_all(parent);
@@ -80,7 +91,7 @@ impl Prompt {
             // There is none at the first start, and a prompt without a history is still a prompt.
             let _ = editor.load_history(path);
         }
-        Ok(Prompt { ahead: Ahead::default(), screen: Screen { editor, config, recent, history, color, name } })
+        Ok(Prompt { ahead: Ahead::default(), screen: Screen { editor, config, known, history, color, name } })
     }
 }
 
@@ -108,7 +119,7 @@ impl Screen {
     fn discard(&mut self) {
         let history = std::mem::replace(self.editor.history_mut(), FileHistory::with_config(&self.config));
         if let Ok(mut editor) = Editor::with_history(self.config.clone(), history) {
-            editor.set_helper(Some(Assistant::new(Arc::clone(&self.recent), self.color)));
+            editor.set_helper(Some(Assistant::new(self.known.clone(), self.color)));
             self.editor = editor;
         }
     }
@@ -186,7 +197,7 @@ impl Source for Prompt {
 /// Knows the verbs and what was seen lately.
 pub(super) struct Assistant {
     command: clap::Command,
-    recent: Arc<Mutex<Recent>>,
+    known: Known,
     files: FilenameCompleter,
     history: HistoryHinter,
     color: bool,
@@ -214,12 +225,12 @@ struct Typed<'a> {
 }
 
 impl Assistant {
-    pub(super) fn new(recent: Arc<Mutex<Recent>>, color: bool) -> Assistant {
+    pub(super) fn new(known: Known, color: bool) -> Assistant {
         let mut command = CommandLine::command();
         command.build();
         Assistant {
             command,
-            recent,
+            known,
             files: FilenameCompleter::new(),
             history: HistoryHinter::new(),
             color,
@@ -273,12 +284,13 @@ impl Assistant {
             }
             previous = word;
         }
-        command.get_positionals().nth(index).map_or(Slot::Other, slot_of)
+        let takes_many = |positional: &&clap::Arg| positional.get_num_args().is_some_and(|many| many.max_values() > 1);
+        let last = || command.get_positionals().last().filter(takes_many);
+        command.get_positionals().nth(index).or_else(last).map_or(Slot::Other, slot_of)
     }
 
-    /// Texts that may stand for the word being typed.
-    fn candidates(&self, typed: &Typed<'_>) -> Vec<String> {
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+    /// What may stand for the word being typed: what is shown of it, and what takes the place of the word.
+    fn candidates(&self, typed: &Typed<'_>) -> Vec<Pair> {
         let all: Vec<String> = match self.slot(typed) {
             Slot::Verb => {
                 let verbs = self.command.get_subcommands().map(|verb| verb.get_name().to_owned());
@@ -290,14 +302,32 @@ impl Assistant {
                 flags.map(|flag| format!("--{flag}")).collect()
             }
             Slot::Queue => {
-                let listed = typed.word.rfind(',').map_or("", |comma| &typed.word[..=comma]);
+                let (listed, _) = last_of_list(typed.word);
+                let recent = self.known.recent.lock().unwrap_or_else(PoisonError::into_inner);
                 recent.queues().map(|queue| format!("{listed}{queue}")).collect()
             }
-            Slot::Id => recent.ids().map(|id| id.to_string()).collect(),
+            Slot::Id => return self.ids(typed.word),
             Slot::Choice(choices) => choices,
             Slot::File | Slot::Other => Vec::new(),
         };
-        all.into_iter().filter(|text| text.starts_with(typed.word)).take(CANDIDATES_MAX).collect()
+        let fitting = all.into_iter().filter(|text| text.starts_with(typed.word)).take(CANDIDATES_MAX);
+        fitting.map(|text| Pair { display: text.clone(), replacement: format!("{text} ") }).collect()
+    }
+
+    /// Ids that begin as the word does, or else that end so or have its characters. What several have in common takes the place of
+    /// the word only where they begin so: a common beginning in the place of an end would lose what tells them apart.
+    fn ids(&self, word: &str) -> Vec<Pair> {
+        let (listed, typed) = last_of_list(word);
+        let (ids, begin_so) = match Meant::of(&self.known.ids(), typed) {
+            Meant::Beginning(ids) => (ids, true),
+            Meant::Having(ids) => (ids, false),
+        };
+        let replaces = begin_so || ids.len() == 1;
+        let pair = |id: TaskId| {
+            let replacement = if replaces { format!("{listed}{id} ") } else { word.to_owned() };
+            Pair { display: id.to_string(), replacement }
+        };
+        ids.into_iter().take(CANDIDATES_MAX).map(pair).collect()
     }
 
     /// The arguments that a verb still wants.
@@ -316,11 +346,16 @@ impl Assistant {
     }
 }
 
+/// What was typed of a list, and of its last element.
+fn last_of_list(word: &str) -> (&str, &str) {
+    word.split_at(word.rfind(',').map_or(0, |comma| comma + 1))
+}
+
 fn slot_of(argument: &clap::Arg) -> Slot {
     let name = argument.get_value_names().and_then(|names| names.first()).map(|name| name.as_str());
     match name {
         Some("QUEUE") => Slot::Queue,
-        Some("ID") => Slot::Id,
+        Some("ID" | "ID,...") => Slot::Id,
         Some("VERB") => Slot::Verb,
         Some("FILE" | "DATA") => Slot::File,
         Some(_) | None => {
@@ -343,9 +378,7 @@ impl Completer for Assistant {
         if names_file && self.slot(&typed) == Slot::File {
             return self.files.complete_path(line, position);
         }
-        let pairs = self.candidates(&typed).into_iter();
-        let pairs = pairs.map(|text| Pair { display: text.clone(), replacement: format!("{text} ") });
-        Ok((typed.start, pairs.collect()))
+        Ok((typed.start, self.candidates(&typed)))
     }
 }
 
@@ -397,7 +430,8 @@ impl Helper for Assistant {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{QueueName, TaskId};
+    use crate::wire::QueueName;
+    use rustyline::history::MemHistory;
 
     fn assistant() -> Assistant {
         let mut recent = Recent::default();
@@ -405,11 +439,69 @@ mod tests {
         recent.see(TaskId::MAX);
         recent.see_queue(&QueueName::new("mail").unwrap());
         recent.see_queue(&QueueName::new("team/maps").unwrap());
-        Assistant::new(Arc::new(Mutex::new(recent)), false)
+        of(recent)
+    }
+
+    fn of(recent: Recent) -> Assistant {
+        Assistant::new(Known { recent: Arc::new(Mutex::new(recent)), shown: None }, false)
     }
 
     fn offered(line: &str) -> Vec<String> {
-        assistant().candidates(&Assistant::typed(line).unwrap())
+        let pairs = assistant().candidates(&Assistant::typed(line).unwrap());
+        pairs.into_iter().map(|pair| pair.replacement.trim_end().to_owned()).collect()
+    }
+
+    /// A line after Tab, and what is listed if the word is not complete by that.
+    fn completed(assistant: &Assistant, line: &str) -> (String, Vec<String>) {
+        let history = MemHistory::new();
+        let (start, pairs) = assistant.complete(line, line.len(), &Context::new(&history)).unwrap();
+        // What the editor puts in the place of the word: the common beginning, if that is longer.
+        let common = rustyline::completion::longest_common_prefix(&pairs).unwrap_or_default();
+        let word = if pairs.len() == 1 || common.len() > line.len() - start { common } else { &line[start..] };
+        let listed = pairs.iter().filter(|_| pairs.len() > 1).map(|pair| pair.display.clone());
+        (format!("{}{word}", &line[..start]), listed.collect())
+    }
+
+    /// Goal: Tab completes what verbs accept: the end of an id that was shown, or characters in it.
+    #[test]
+    fn an_id_is_completed_by_its_end() {
+        let minted = |counter: u32, tag: u32| TaskId::new(1_700_000_000_000, counter, 0x12_3456_789a, tag);
+        let ids = [minted(7, 0xab_cdef), minted(8, 0x12_3456), minted(9, 0x12_3456)];
+        let mut recent = Recent::default();
+        ids.iter().for_each(|id| recent.see(*id));
+        let assistant = of(recent);
+        let [one, two, three] = ids.map(|id| id.to_string());
+        for length in [3, 6, 20] {
+            let tail = &one[32 - length..];
+            assert_eq!(completed(&assistant, &format!("get {tail}")), (format!("get {one} "), Vec::new()), "{length}");
+        }
+        let tail = one[26..].to_uppercase();
+        assert_eq!(completed(&assistant, &format!("cancel {tail}")).0, format!("cancel {one} "));
+        assert_eq!(
+            completed(&assistant, &format!("get {two} {tail}")).0,
+            format!("get {two} {one} "),
+            "the second, too"
+        );
+        let line = format!("enqueue mail x --after {two},");
+        assert_eq!(completed(&assistant, &format!("{line}{tail}")).0, format!("{line}{one} "));
+        // Of several with one end, the end stays, so that more can be typed before it.
+        let line = format!("get {}", &two[26..]);
+        assert_eq!(completed(&assistant, &line), (line.clone(), vec![three.clone(), two.clone()]));
+        assert_eq!(completed(&assistant, &format!("get {}", &two[10..20])), (format!("get {two} "), Vec::new()));
+        assert_eq!(completed(&assistant, "get zzzzzz"), ("get zzzzzz".to_owned(), Vec::new()));
+    }
+
+    /// Goal: what earlier commands of this user have shown is completed like what this session has.
+    #[test]
+    fn ids_that_earlier_commands_have_shown_are_offered_after_those_of_the_session() {
+        let directory = tempfile::tempdir().unwrap();
+        let shown = ShownIds::new(directory.path().to_owned());
+        shown.add(&[TaskId::MIN, TaskId::MAX]).unwrap();
+        let mut recent = Recent::default();
+        recent.see(TaskId::MIN);
+        let known = Known { recent: Arc::new(Mutex::new(recent)), shown: Some(shown) };
+        assert_eq!(known.ids(), [TaskId::MIN, TaskId::MAX]);
+        assert_eq!(completed(&Assistant::new(known, false), "get zzz").0, format!("get {} ", TaskId::MAX));
     }
 
     #[test]

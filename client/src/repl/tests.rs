@@ -47,9 +47,9 @@ help
 ";
     let answers = [
         Ok(Response::Acked(vec![Ok(acked(1))])),
-        Ok(Response::Claimed { tasks: vec![granted(), granted()], unavailable: 0 }),
-        Ok(Response::Claimed { tasks: Vec::new(), unavailable: 0 }),
-        Ok(Response::Claimed { tasks: Vec::new(), unavailable: 3 }),
+        Ok(Response::Claimed { tasks: vec![granted(), granted()], unavailable: 0, left: 0 }),
+        Ok(Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 }),
+        Ok(Response::Claimed { tasks: Vec::new(), unavailable: 3, left: 0 }),
         page(0..3, false),
         Ok(Response::Queues(queue_counts())),
         Ok(Response::Count(5)),
@@ -138,7 +138,7 @@ async fn lines_that_are_too_long_or_no_text_are_answered() {
 
 #[tokio::test]
 async fn prefixes_of_recent_ids_need_no_lookup_unless_ambiguous() {
-    let claimed = Ok(Response::Claimed { tasks: vec![granted()], unavailable: 0 });
+    let claimed = Ok(Response::Claimed { tasks: vec![granted()], unavailable: 0, left: 0 });
     let second = Ok(Response::Acked(vec![Ok(acked(2))]));
     let script = "claim mail\nget 0000\nenqueue mail y\nget 0000\n";
     let (_, noted, calls) = transcript(script, false, [claimed, task(State::Claimed), second]).await;
@@ -181,7 +181,8 @@ async fn ids_that_are_shown_here_are_known_elsewhere() {
     let directory = tempfile::tempdir().unwrap();
     let shown = || ShownIds::new(directory.path().to_owned());
     shown().add(&[id(9)]).unwrap();
-    let fake = Fake::new([page(1..3, false), task(State::Ready), page(3..5, false)]);
+    let nine = Ok(Response::Task(Box::new(bare_task(9, State::Ready))));
+    let fake = Fake::new([page(1..3, false), nine, page(3..5, false)]);
     let script = format!("list\nget {}\nlist --json\n", &id(9).to_string()[15..20]);
     let input = Input::pipe(std::io::Cursor::new(script.into_bytes()));
     let output = Output::new(Written::default(), Written::default(), false).with_arrays();

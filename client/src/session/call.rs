@@ -118,6 +118,7 @@ fn is_write(request: &Request) -> bool {
         | Request::Release { .. }
         | Request::Fail { .. }
         | Request::Redrive { .. }
+        | Request::Purge { .. }
         | Request::Arrange { .. }
         | Request::Change { .. }
         | Request::Schedule(_)
@@ -159,7 +160,8 @@ fn ids(request: &Request) -> Vec<TaskId> {
         | Request::Wait { id, .. }
         | Request::Release { id, .. }
         | Request::Fail { id, .. }
-        | Request::Redrive { id, .. } => vec![*id],
+        | Request::Redrive { id, .. }
+        | Request::Purge { id, .. } => vec![*id],
         _ => Vec::new(),
     }
 }
@@ -225,6 +227,14 @@ impl Pending {
         match &self.body {
             Body::Settled(Request::Claim(claim)) => Some(claim.claim),
             _ => None,
+        }
+    }
+
+    /// The lease that a claim names which was sent.
+    pub fn lease_ms(&self) -> u64 {
+        match &self.body {
+            Body::Settled(Request::Claim(claim)) => claim.lease_ms,
+            _ => 0,
         }
     }
 

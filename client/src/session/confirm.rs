@@ -3,8 +3,8 @@
 //! So a claim ends in one of two ways. The answer comes, and is [confirmed](Request::Confirm): the call is done when the node says so.
 //! Or it is given up, or made elsewhere: then it takes [leave](Request::Leave) of the nodes that it asked. A node that can be told
 //! nothing, as its connection is gone, notices that as well. Only what a node granted that died at once is left: another node is
-//! asked to see to that. A call that was answered elsewhere in the end takes leave of all but that answer: the first node may have
-//! died with something that was confirmed already.
+//! asked to see to that (`leaving.rs`). A call that was answered elsewhere in the end takes leave of all but that answer: the first
+//! node may have died with something that was confirmed already.
 //!
 //! A lease counts from a moment before the grant, by the client's own clock. That is when the call was first sent; behind a long wait
 //! it would be over before it begins. So what was waited for longer than a part of its lease is renewed before the call is done.
@@ -16,16 +16,9 @@ use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::request::Request;
 use crate::wire::response::{Granted, Response};
 use crate::wire::version::Versions;
-use std::collections::BTreeMap;
 
 /// A wait of this part of the lease is long.
 const LONG_PART: u64 = 8;
-/// A node looks for what a claim may hold for at least this time before it says that something is left.
-pub(super) const DOUBT_US: u64 = 500_000;
-/// Claims of which leave is to be taken as soon as a node is there, at the most.
-const LEAVING_MAX: usize = 1_024;
-/// For so long: then leases of the usual length are over.
-const LEAVING_US: u64 = 60_000_000;
 
 /// What an attempt asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,19 +31,6 @@ pub(super) enum Asks {
     Renewal { sent_us: u64 },
 }
 
-/// Claims that are over, and are to be left as soon as there is a node.
-#[derive(Debug, Default)]
-pub(super) struct Leaving(BTreeMap<ClaimId, Left>);
-
-/// A claim that is over.
-#[derive(Debug)]
-struct Left {
-    /// What its caller was given.
-    keeps: Vec<TaskId>,
-    /// Until when it is worth telling.
-    until_us: u64,
-}
-
 impl Session {
     /// Whether an answer is one that its node wants confirmed.
     pub(super) fn is_to_confirm(&self, endpoint: usize, response: &Response) -> bool {
@@ -58,20 +38,18 @@ impl Session {
         granted && self.knows_confirming(endpoint)
     }
 
-    fn knows_confirming(&self, endpoint: usize) -> bool {
+    pub(super) fn knows_confirming(&self, endpoint: usize) -> bool {
         let link = self.links.get(endpoint);
         link.is_ready() && link.pulse.version >= Versions::CONFIRMS
     }
 
     /// Tells the node that the answer to a claim has come.
     pub(super) fn confirm(&mut self, id: CallId, endpoint: usize, answer: Response) {
-        let Response::Claimed { tasks, unavailable } = answer else {
-            unreachable!("only what was granted is confirmed")
-        };
+        let Response::Claimed { tasks, left, .. } = answer else { unreachable!("only what was granted is confirmed") };
         let call = self.calls.get_mut(&id).expect("it was just answered");
         let claim = call.claim().expect("only claims are granted tasks");
         call.granted = tasks;
-        call.is_unsure = unavailable > 0;
+        call.is_unsure = left > 0;
         call.confirmations += 1;
         self.ask_on(id, endpoint, Asks::Confirmation, Request::Confirm { claim });
     }
@@ -101,7 +79,7 @@ impl Session {
             }
             Response::Done => {
                 let tasks = std::mem::take(&mut call.granted);
-                self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0 }));
+                self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0, left: 0 }));
             }
             Response::Error(error) => self.retry(id, endpoint, error),
             _ => self.retry(id, endpoint, misfit()),
@@ -126,7 +104,7 @@ impl Session {
         let renewed = granted.into_iter().zip(results).filter_map(|(task, result)| Some((task, result.ok()?)));
         let tasks = renewed.map(|(task, lease_ms)| Granted { lease_ms, ..task }).collect();
         call.lease_from_us = Some(sent_us);
-        self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0 }));
+        self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0, left: 0 }));
     }
 
     /// The call is made anew: the node need not go on with what it was asked before.
@@ -142,7 +120,7 @@ impl Session {
             }
             !goes
         });
-        self.leave(endpoint, Request::Leave { claim, elsewhere: false, keeps: Vec::new() });
+        self.leave(endpoint, claim, None);
     }
 
     /// A claim is over. Nodes that may still grant it something, or may have, are told.
@@ -157,45 +135,32 @@ impl Session {
         };
         let lost = call.sent as usize > call.answered as usize + asked;
         let is_unsure = match result {
-            Ok(Response::Claimed { unavailable, .. }) if keeps.is_empty() => *unavailable > 0,
+            Ok(Response::Claimed { left, .. }) if keeps.is_empty() => *left > 0,
             Ok(_) => call.is_unsure,
-            Err(error) => call.answered > 0 && error.passes(),
+            // What was refused for good in the end may have been granted before.
+            Err(error) => call.answered > 0 && (call.sent > 1 || error.passes()),
         };
-        let is_old = call.first_sent_us.is_some_and(|sent_us| self.now_us >= sent_us.saturating_add(DOUBT_US));
         // The caller is given what was confirmed last, and nothing of what was confirmed before.
-        let mut elsewhere = lost || is_unsure && is_old || call.confirmations > u32::from(!keeps.is_empty());
-        let mut told = Vec::new();
+        let elsewhere = lost || is_unsure || call.confirmations > u32::from(!keeps.is_empty());
+        // That says all that is to be said to the first node to hear it.
+        let mut told: Vec<usize> = self.leave_at().filter(|_| elsewhere).into_iter().collect();
+        if elsewhere {
+            let lease_ms = call.lease_ms();
+            self.leave_everywhere(claim, keeps.clone(), lease_ms);
+        }
         for endpoint in open {
             if self.knows_confirming(endpoint) && !told.contains(&endpoint) {
                 told.push(endpoint);
-                let keeps = if elsewhere { keeps.clone() } else { Vec::new() };
-                let elsewhere = std::mem::take(&mut elsewhere);
-                self.leave(endpoint, Request::Leave { claim, elsewhere, keeps });
-            }
-        }
-        if elsewhere {
-            self.leaving.0.insert(claim, Left { keeps, until_us: self.now_us.saturating_add(LEAVING_US) });
-            if self.leaving.0.len() > LEAVING_MAX {
-                self.leaving.0.pop_first();
+                self.leave(endpoint, claim, Some(keeps.clone()));
             }
         }
     }
 
-    /// Takes leave of what could not be left before, now that there is a node.
-    pub(super) fn take_late_leave(&mut self) {
-        let endpoint = self.links.active;
-        if self.leaving.0.is_empty() || !self.knows_confirming(endpoint) {
-            return;
-        }
-        for (claim, Left { keeps, until_us }) in std::mem::take(&mut self.leaving.0) {
-            if self.now_us < until_us {
-                self.leave(endpoint, Request::Leave { claim, elsewhere: true, keeps });
-            }
-        }
-    }
-
-    fn leave(&mut self, endpoint: usize, request: Request) {
+    /// A node need not go on with what it was asked for a claim. Where that is over, it is told what its caller keeps.
+    fn leave(&mut self, endpoint: usize, claim: ClaimId, keeps: Option<Vec<TaskId>>) {
         let number = self.next_number();
+        let over = keeps.is_some();
+        let request = Request::Leave { claim, elsewhere: false, over, keeps: keeps.unwrap_or_default() };
         self.outputs.push(Output::Send { endpoint, number, request });
     }
 }

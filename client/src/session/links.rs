@@ -361,8 +361,7 @@ impl Links {
         let search = self.next_search().filter(|_| seeking || lacking).map(|(at_us, _)| at_us);
         let bare = self.bare().filter(|_| lacking).map(|(at_us, _)| at_us);
         let race = self.next_race(queued).filter(|_| queued || queued_early).map(|(at_us, _)| at_us);
-        let pulses = self.endpoints.iter().filter(|_| self.endpoints.len() > 1);
-        let pulse = pulses.filter_map(|endpoint| endpoint.pulse.due_us());
+        let pulse = self.endpoints.iter().filter_map(|endpoint| endpoint.pulse.due_us());
         expiry.chain(retry).chain(search).chain(bare).chain(race).chain(pulse).min()
     }
 

@@ -1,6 +1,9 @@
 //! Whether a node that is asked is still there. An answer that takes long says nothing: the node may wait for others, or for
 //! work. So one that is silent while calls are under way is asked for a sign of life, which it gives at once whatever it waits
 //! for, and it is left if none comes. That is no proof that it is gone: calls are repeated as after any lost connection.
+//!
+//! The question is a sign of life, too: by it the node knows that somebody still waits for what it has to say. So the only node of a
+//! session is asked as well, though it is never left for its silence.
 
 use super::links::Failure;
 use super::{Output, Session};
@@ -88,6 +91,13 @@ impl Pulse {
             .then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
     }
 
+    /// No sign of life has come in time, and it is waited for.
+    fn wait_on(&mut self, now_us: u64) {
+        self.misses += 1;
+        let until_us = now_us + self.patience_us();
+        self.asked = self.asked.map(|asked| Asked { until_us, ..asked });
+    }
+
     fn patience_us(&self) -> u64 {
         PATIENCE_US_MIN.max(2 * self.slowest_us) << self.misses.min(MISSES_MAX)
     }
@@ -96,10 +106,7 @@ impl Pulse {
 impl Session {
     /// Asks nodes that are silent for a sign of life, and leaves those that gave none.
     pub(super) fn feel_pulses(&mut self) {
-        // Where there is no other node, it is better to wait for this one.
-        if self.links.len() == 1 {
-            return;
-        }
+        let is_only = self.links.len() == 1;
         for endpoint in 0..self.links.len() {
             let pulse = &mut self.links.get_mut(endpoint).pulse;
             if pulse.due_us().is_none_or(|due_us| due_us > self.now_us) {
@@ -107,7 +114,10 @@ impl Session {
             }
             // Whoever is woken so late was away itself, and what has come meanwhile may not have been looked at.
             let asked = pulse.asked.filter(|asked| self.now_us < asked.until_us + SILENCE_US);
-            if asked.is_some() {
+            if is_only && asked.is_some() {
+                // Where there is no other node, it is better to wait for this one. Its connection loses nothing.
+                pulse.wait_on(self.now_us);
+            } else if asked.is_some() {
                 pulse.misses += 1;
                 self.outputs.push(Output::Disconnect { endpoint });
                 self.close(endpoint, Failure::Passing);

@@ -4,6 +4,7 @@
 mod bounds;
 mod confirm;
 mod failover;
+mod leaving;
 mod loans;
 mod pulse;
 mod reach;
@@ -62,13 +63,17 @@ fn claim(wait_ms: u64) -> Call {
 
 /// No work, and so many partitions that the node could not ask.
 fn nothing(unavailable: u32) -> Response {
-    Response::Claimed { tasks: Vec::new(), unavailable }
+    Response::Claimed { tasks: Vec::new(), unavailable, left: 0 }
 }
 
 /// One task.
 fn something() -> Response {
+    grant_of(TaskId::new(1, 2, 3, 4))
+}
+
+fn grant_of(id: TaskId) -> Response {
     let task = Granted {
-        id: TaskId::new(1, 2, 3, 4),
+        id,
         token: Token { epoch: 1, number: 1 },
         queue: queue(),
         payload: Vec::new(),
@@ -80,7 +85,7 @@ fn something() -> Response {
         grouping: None,
         group: None,
     };
-    Response::Claimed { tasks: vec![task], unavailable: 0 }
+    Response::Claimed { tasks: vec![task], unavailable: 0, left: 0 }
 }
 
 fn welcome(time_ms: u64, minter: u64) -> Response {

@@ -147,6 +147,7 @@ fn request_bytes(request: &Request) -> usize {
         | Request::Release { .. }
         | Request::CloseGroup { .. }
         | Request::Redrive { .. }
+        | Request::Purge { .. }
         | Request::Nodes
         | Request::Ring
         | Request::Partitions

@@ -381,6 +381,13 @@ pub enum Request {
         /// Durability.
         acks: Acks,
     },
+    /// Has a task that has ended forgotten as if its retention were over. One that has not ended is refused.
+    Purge {
+        /// Ended.
+        id: TaskId,
+        /// Durability.
+        acks: Acks,
+    },
     /// The members of the cluster as this node sees them.
     Nodes,
     /// Partitions and their preference lists.
@@ -448,8 +455,11 @@ pub enum Request {
         #[serde(default)]
         elsewhere: bool,
         /// ...but for these tasks, which the caller was given: up to 1,000.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[serde(default)]
         keeps: Vec<TaskId>,
+        /// The same where this node was not told of all that the claim may hold. Only of a call that is not made again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        over: bool,
     },
 }
 
@@ -469,6 +479,7 @@ impl Request {
             Request::Transact(_) => Versions::TRANSACTIONS,
             Request::Change { change, .. } => change.version(),
             Request::Redrive { .. } => Versions::CHILDREN,
+            Request::Purge { .. } => Versions::PURGES,
             Request::Schedule(_) | Request::Schedules { .. } => Versions::SCHEDULES,
             Request::Watch { .. } => Versions::WATCHES,
             Request::Confirm { .. } | Request::Leave { .. } => Versions::CONFIRMS,
@@ -498,6 +509,7 @@ impl Request {
             Request::Release { .. } => "release",
             Request::Fail { .. } => "fail",
             Request::Redrive { .. } => "redrive",
+            Request::Purge { .. } => "purge",
             Request::Nodes => "nodes",
             Request::Ring => "ring",
             Request::Partitions => "partitions",

@@ -545,12 +545,12 @@ pub struct Status {
     /// Counters of this node, by name.
     pub counters: Vec<(String, u64)>,
     /// Partitions whose tasks are missing in `counts`, as no majority of their replicas could be read.
-    #[serde(default, skip_serializing_if = "is_none_uncounted")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub uncounted: u32,
 }
 
-fn is_none_uncounted(uncounted: &u32) -> bool {
-    *uncounted == 0
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 crate::wire_body!(Response);
@@ -585,9 +585,11 @@ pub enum Response {
     Claimed {
         /// The tasks.
         tasks: Vec<Granted>,
-        /// Partitions without a leader that could be asked: 0 means the answer is complete. In one of these the claim may hold a task
-        /// that is not in the answer.
+        /// Partitions without a leader that could be asked: 0 means the answer is complete.
         unavailable: u32,
+        /// Partitions in which the claim may hold a task that is not in the answer. Older nodes say nothing of that.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        left: u32,
     },
     /// To `renew`: one per item, in order; the length of the lease, which counts from when the call was first sent.
     Renewed(Vec<Result<u64, Error>>),

@@ -85,6 +85,7 @@ impl Request {
             | Request::Count { .. }
             | Request::Queues
             | Request::Release { .. }
+            | Request::Purge { .. }
             | Request::Nodes
             | Request::Ring
             | Request::Partitions
@@ -422,7 +423,7 @@ mod tests {
     }
 
     fn leave(keeps: u32) -> Request {
-        Request::Leave { claim: ClaimId(1), elsewhere: true, keeps: vec![TaskId::MIN; keeps as usize] }
+        Request::Leave { claim: ClaimId(1), elsewhere: true, over: true, keeps: vec![TaskId::MIN; keeps as usize] }
     }
 
     /// Goal: every limit. Method: what just keeps to it, beside what just does not.

@@ -70,6 +70,9 @@ impl Versions {
     /// The oldest version in which clients [confirm](super::Request::Confirm) what they were granted.
     pub const CONFIRMS: u8 = 3;
 
+    /// The oldest version in which tasks that have ended are [purged](super::Request::Purge).
+    pub const PURGES: u8 = 3;
+
     /// What this build speaks, up to a version.
     #[must_use]
     pub fn up_to(newest: u8) -> Versions {

@@ -158,7 +158,7 @@ impl Table {
                     return Reply::Silence;
                 }
                 let delay = if tasks.is_empty() { Duration::from_millis(claim.wait_ms) } else { self.claim_delay };
-                return Reply::AnswerAfter(delay, Response::Claimed { tasks, unavailable: 0 });
+                return Reply::AnswerAfter(delay, Response::Claimed { tasks, unavailable: 0, left: 0 });
             }
             Request::Renew { .. } if self.ignore_renewals => return Reply::Silence,
             Request::Renew { items, .. } => {
@@ -310,6 +310,44 @@ async fn outcomes_are_reported_and_a_panic_is_one() {
     let by_policy = Fate::Failed { reason: "busy".into(), retry_in_ms: 0, retry_open: true, invalid: false };
     assert_eq!(table.fates[7], by_policy, "its queue says how long it waits");
     assert!(table.held_most <= 3, "{} were held", table.held_most);
+}
+
+/// Goal: neither a result that is too large nor a reason that is too long keeps a task from ending.
+#[tokio::test]
+async fn what_is_too_large_is_reported_as_far_as_it_fits() {
+    let table = Table::new(6);
+    let bench = bench(&table).await;
+    let long = || "x".to_owned() + &"ä".repeat(limits::TEXT_BYTES_MAX);
+    let mail = async |context: Context| match context.payload() {
+        b"0" => Outcome::Done(Some(vec![7; limits::PAYLOAD_BYTES_MAX])),
+        b"2" => Outcome::Done(Some(vec![7; limits::PAYLOAD_BYTES_MAX + 1])),
+        _ => Outcome::Done(None),
+    };
+    let print = move |context: Context| async move {
+        match context.payload() {
+            b"1" => Outcome::RetryLater { after: Duration::MAX, reason: long() },
+            b"3" => Outcome::Invalid { reason: long() },
+            _ => panic!("{}", long()),
+        }
+    };
+    let worker = bench.worker.handler("mail", mail).handler("print", print).concurrency(2);
+    let summary = worker.run_until(all_ended(Arc::clone(&bench.table))).await.unwrap();
+    assert_eq!(summary, Summary { done: 2, retried: 2, invalid: 2, ..Summary::default() });
+    let table = table.lock().unwrap();
+    let Fate::Done { result: Some(result), .. } = &table.fates[0] else { panic!("{:?}", table.fates[0]) };
+    assert_eq!(result.len(), limits::PAYLOAD_BYTES_MAX);
+    let failed = |place: usize| match &table.fates[place] {
+        Fate::Failed { reason, retry_in_ms, invalid, .. } => (reason.as_str(), *retry_in_ms, *invalid),
+        other => panic!("{place}: {other:?}"),
+    };
+    let (reason, _, invalid) = failed(2);
+    assert!(invalid && reason.starts_with("completion refused: ") && reason.contains("1048576"), "{reason}");
+    for (place, is_invalid) in [(1, false), (3, true), (5, false)] {
+        let (reason, retry_in_ms, invalid) = failed(place);
+        assert!((limits::TEXT_BYTES_MAX - 1..=limits::TEXT_BYTES_MAX).contains(&reason.len()), "{}", reason.len());
+        assert!(reason.ends_with('ä') && invalid == is_invalid, "{place}");
+        assert!(retry_in_ms <= limits::DELAY_MS_MAX, "{retry_in_ms}");
+    }
 }
 
 // O9, O10

@@ -1,7 +1,7 @@
 //! `norn cert`: an authority and the certificates it signs.
 
 use super::failure::{Failure, Outcome};
-use super::{Global, say};
+use super::{Global, examples, say};
 use clap::{Args, Subcommand};
 use norn_client::tls::Date;
 use norn_node::runtime::certificates::{AUTHORITY_DAYS, DAYS, DAYS_MAX, Made, Present, Role, create, create_authority};
@@ -11,6 +11,7 @@ use std::path::PathBuf;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Makes the cluster's certificate authority: ca.crt and ca.key. Keep ca.key away from the nodes.
+    #[command(after_help = examples::CERT_CA)]
     Ca {
         /// Directory for the files.
         #[arg(long, value_name = "DIR")]
@@ -20,6 +21,7 @@ pub enum Command {
         days: u32,
     },
     /// Makes a node's certificate: node-NAME.crt and node-NAME.key.
+    #[command(after_help = examples::CERT_NODE)]
     Node {
         /// Name of the node, unique in its cluster.
         name: String,
@@ -30,6 +32,7 @@ pub enum Command {
         signed: Signed,
     },
     /// Makes a client's certificate: client-NAME.crt and client-NAME.key.
+    #[command(after_help = examples::CERT_CLIENT)]
     Client {
         /// Name of the client.
         name: String,

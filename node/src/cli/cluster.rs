@@ -3,7 +3,7 @@
 use super::failure::{Failure, Outcome};
 use super::founding::{Wish, found};
 use super::progress;
-use super::{Global, block_on, say, verbs};
+use super::{Global, block_on, examples, say, verbs};
 use clap::Subcommand;
 use norn_client::wire::response::Member;
 use norn_node::runtime::caller::Caller;
@@ -22,6 +22,7 @@ pub enum Command {
     /// Founds a cluster of nodes that run and wait. Once, from any machine; may be repeated.
     ///
     /// Each node is waited for as long as --timeout says, by default 15s until it answers and 30s until it serves.
+    #[command(after_help = examples::CLUSTER_INIT)]
     Init {
         /// All nodes.
         #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]

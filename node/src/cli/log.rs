@@ -4,7 +4,7 @@ mod content;
 
 use super::failure::{Failure, Outcome};
 use super::progress::Watched;
-use super::{Global, say};
+use super::{Global, examples, say};
 use clap::Subcommand;
 use content::Content;
 use norn_client::wire::{Error, ErrorCode, TaskId};
@@ -28,19 +28,19 @@ const REPAIR_READS: u64 = 3;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Shows every record as one JSON object per line, and damage between them.
-    #[command(override_usage = "norn log inspect [OPTIONS] <DIRECTORY>")]
+    #[command(override_usage = "norn log inspect [OPTIONS] <DIRECTORY>", after_help = examples::LOG_INSPECT)]
     Inspect {
         /// Data directory.
         directory: PathBuf,
         /// Shows what each record says, as text unless with --json: ids, tokens, times, queues; of payloads and results the length.
         #[arg(long)]
         full: bool,
-        /// Shows only what is said about this task, as with --full.
-        #[arg(long, value_name = "ID")]
+        /// Shows only what is said about this task, as with --full. The id is whole: no cluster is asked what some characters mean.
+        #[arg(long, value_name = "ID", value_parser = whole_id)]
         task: Option<TaskId>,
     },
     /// Checks every record and tells what is damaged and what is lost. Ends with 0 only if the log is whole.
-    #[command(override_usage = "norn log verify [OPTIONS] <DIRECTORY>")]
+    #[command(override_usage = "norn log verify [OPTIONS] <DIRECTORY>", after_help = examples::LOG_VERIFY)]
     Verify {
         /// Data directory.
         directory: PathBuf,
@@ -51,7 +51,7 @@ pub enum Command {
     /// lost all the same is said, and the node fetches it from other replicas. A copy of every file that is touched is kept in
     /// a directory inside the data directory. Nothing is done where a vote, a mark or the identity of the node is lost that
     /// nothing replaces.
-    #[command(override_usage = "norn log repair [OPTIONS] <DIRECTORY>")]
+    #[command(override_usage = "norn log repair [OPTIONS] <DIRECTORY>", after_help = examples::LOG_REPAIR)]
     Repair {
         /// Data directory.
         directory: PathBuf,
@@ -59,6 +59,12 @@ pub enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+fn whole_id(text: &str) -> Result<TaskId, String> {
+    text.parse().map_err(|error| {
+        format!("{error}; `log inspect` takes a whole id, as no cluster is asked what some characters mean")
+    })
 }
 
 /// Carries one of them out.

@@ -9,6 +9,7 @@ mod cert;
 mod children;
 mod cluster;
 mod dev;
+mod examples;
 mod failure;
 mod former;
 mod founding;
@@ -67,7 +68,7 @@ pub struct Global {
     #[arg(long, global = true)]
     json: bool,
     /// How long a call may take, beside what it waits on purpose; without this, a command ends after 5s where no node is reached
-    /// [default: `request_timeout_ms` of client.toml, else 10s].
+    /// (or `unreached_timeout_ms` of client.toml) [default: `request_timeout_ms` of client.toml, else 10s].
     // The verb `wait` has a flag of this name, too: to the parser both are one, so their types must be the same.
     #[arg(long, global = true, value_name = "DUR", value_parser = duration_ms, help_heading = "Connection")]
     timeout: Option<u64>,
@@ -83,8 +84,10 @@ impl Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs a cluster on this machine, with everything it needs, and opens the REPL.
+    #[command(after_help = examples::DEV)]
     Dev(dev::Options),
     /// Runs a node.
+    #[command(after_help = examples::START)]
     Start(start::Options),
     /// Makes certificates.
     #[command(subcommand)]
@@ -96,6 +99,7 @@ enum Command {
     #[command(subcommand, name = LOG_GROUP, hide = true)]
     WriteAheadLog(log::Command),
     /// Reads commands and runs them.
+    #[command(after_help = examples::REPL)]
     Repl,
     #[command(flatten)]
     Verb(verbs::Verb),
@@ -176,6 +180,47 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// All commands as a person types them, with what stands behind their help.
+    fn commands() -> Vec<(String, String)> {
+        fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, String)>) {
+            let is_shown = |verb: &&clap::Command| !verb.is_hide_set() || verb.get_name() == LOG_GROUP;
+            for verb in command.get_subcommands().filter(is_shown) {
+                let name = verb.get_name().replace(LOG_GROUP, "log");
+                let path = format!("{path} {name}").trim().to_owned();
+                match verb.has_subcommands() {
+                    true => leaves(verb, &path, all),
+                    false => all.push((path, verb.get_after_help().map(ToString::to_string).unwrap_or_default())),
+                }
+            }
+        }
+        let mut all = Vec::new();
+        leaves(&Arguments::command(), "", &mut all);
+        all
+    }
+
+    /// Goal: what the client crate sees to for its verbs holds for the commands of the program, too.
+    #[test]
+    fn the_help_of_each_command_has_an_example_that_is_one_and_names_others() {
+        let commands = commands();
+        let own = ["dev", "start", "cert ", "cluster init", "log inspect", "log verify", "log repair", "repl"];
+        let is_own = |name: &str| own.iter().any(|own| name.starts_with(own));
+        assert_eq!(commands.iter().filter(|(name, _)| is_own(name)).count(), 10);
+        for (name, help) in &commands {
+            let others = help.split("See also: ").nth(1).unwrap_or_else(|| panic!("`{name}` names no other command"));
+            for other in others.trim().split(", ") {
+                assert!(commands.iter().any(|(name, _)| name == other) && other != name, "`{name}` names {other:?}");
+            }
+            let lines: Vec<&str> = help.lines().filter_map(|line| line.trim().strip_prefix("norn ")).collect();
+            assert!(lines.iter().any(|line| line.starts_with(name)), "no example of `{name}`: {help}");
+            for line in lines.iter().filter(|_| is_own(name)) {
+                let line = line.split("  #").next().unwrap_or(line).trim();
+                let line = line.split(" <").next().unwrap_or(line);
+                let words = std::iter::once("norn").chain(line.split(' ')).map(OsString::from).collect();
+                Arguments::try_parse_from(separate_logs(words)).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
     }
 
     /// The flag of `wait` and the one of all commands once had different types, which no check of clap's finds.

@@ -169,6 +169,12 @@ fn init_logging(filter: &str, format: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The end of a node that is stopped before it has started.
+fn stopped_early() -> ExitCode {
+    tracing::info!("stopped before it had started");
+    ExitCode::SUCCESS
+}
+
 async fn serve(settings: Settings) -> Outcome {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -177,7 +183,13 @@ async fn serve(settings: Settings) -> Outcome {
     let name = settings.name.clone();
     let invitation = settings.join.clone();
     let mut replay = Replay::new();
-    let server = Server::start(settings, move |replaying| replay.show(&replaying)).await?;
+    let starting = Server::start(settings, move |replaying| replay.show(&replaying));
+    // Nothing is promised before a node has started, so that it may end in the middle as by a crash.
+    let server = tokio::select! {
+        started = starting => started?,
+        _ = terminate.recv() => return Ok(stopped_early()),
+        _ = interrupt.recv() => return Ok(stopped_early()),
+    };
     tracing::info!(%name, address = %server.address(), node = %server.identity(), data = %data.display(), "listening");
     let reload = server.certificates_reload();
     tokio::spawn(async move {

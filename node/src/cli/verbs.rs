@@ -84,8 +84,9 @@ impl Place {
             }
         };
         config.name = CLIENT_NAME.to_owned();
-        let unreached = timeout.map_or(UNREACHED_TIMEOUT, |timeout| timeout.max(UNREACHED_TIMEOUT_MIN));
-        config.unreached_timeout = Some(if waits { unreached.min(UNREACHED_TIMEOUT) } else { unreached });
+        let set = config.unreached_timeout.unwrap_or(UNREACHED_TIMEOUT);
+        let unreached = timeout.map_or(set, |timeout| timeout.max(UNREACHED_TIMEOUT_MIN));
+        config.unreached_timeout = Some(if waits { unreached.min(set) } else { unreached });
         config.request_timeout = match timeout {
             Some(timeout) if waits => config.request_timeout.min(timeout.max(CALL_TIMEOUT_MIN)),
             Some(timeout) => timeout,
@@ -316,6 +317,17 @@ mod tests {
             let config = place.config(timeout, waits).unwrap();
             let bounds = (config.unreached_timeout, config.request_timeout);
             assert_eq!(bounds, (Some(seconds(unreached)), seconds(request)), "{timeout:?}, {waits}");
+        }
+        let file = here.join("client.toml");
+        let text =
+            "addresses = [\"h:1\"]\nca = \"a\"\ncertificate = \"b\"\nkey = \"c\"\nunreached_timeout_ms = 20000\n";
+        std::fs::write(&file, text).unwrap();
+        let place = Place::File(file);
+        for (timeout, waits, unreached) in
+            [(None, false, 20), (None, true, 20), (Some(seconds(2)), false, 2), (Some(seconds(30)), true, 20)]
+        {
+            let config = place.config(timeout, waits).unwrap();
+            assert_eq!(config.unreached_timeout, Some(seconds(unreached)), "{timeout:?}, {waits}");
         }
     }
 

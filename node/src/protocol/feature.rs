@@ -66,6 +66,8 @@ pub enum Feature {
     Outcomes,
     /// Nodes tell each other, and their logs, how old leases are.
     Ages,
+    /// The retention of a task that has ended is over before its time.
+    Purges,
 }
 
 impl Feature {
@@ -94,7 +96,8 @@ impl Feature {
             | Feature::Confirms
             | Feature::Levels
             | Feature::Outcomes
-            | Feature::Ages => 3,
+            | Feature::Ages
+            | Feature::Purges => 3,
         }
     }
 }
@@ -244,6 +247,7 @@ impl<S: Content> Task<S> {
             (self.tells_of_dependencies(), Feature::Dependencies),
             (self.spec.as_ref().is_some_and(|spec| spec.revision().is_some()), Feature::Transactions),
             (self.tells_ends(), Feature::Outcomes),
+            (self.is_purged(), Feature::Purges),
         ];
         all.into_iter().find_map(|(tells, feature)| tells.then_some(feature))
     }

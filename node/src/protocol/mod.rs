@@ -52,6 +52,7 @@ use consistent::heads::Heads;
 use consistent::permits::Permits;
 use consistent::quotas::Quotas;
 use consistent::sessions::Sessions;
+use consistent::spent::Spent;
 use consistent::transactions::Transactions;
 use consistent::uniques::Uniques;
 pub use effect::{Effect, Observation, Ticket};
@@ -64,6 +65,7 @@ use mint::Mint;
 use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
+pub use outbox::COUNTED;
 use outbox::Outbox;
 use partition::Partition;
 pub use partition::Wound;
@@ -136,6 +138,7 @@ pub struct Node {
     transactions: Transactions,
     demand: Demand,
     permits: Permits,
+    spent: Spent,
     quotas: Quotas,
     heads: Heads,
     bodies: Bodies,
@@ -194,6 +197,7 @@ impl Node {
             transactions: Transactions::default(),
             demand: Demand::default(),
             permits: Permits::default(),
+            spent: Spent::default(),
             quotas: Quotas::default(),
             heads: Heads::default(),
             bodies: Bodies::default(),
@@ -322,7 +326,7 @@ impl Node {
         }
         self.seat_for(&message);
         if let Some(partition) = message.asks_for_promise().filter(|partition| !self.is_answered(*partition)) {
-            self.outbox.count("unanswered_passed_over");
+            self.outbox.count("promises_refused_at_start");
             self.refuse_unheld(from, partition, &message);
             return;
         }

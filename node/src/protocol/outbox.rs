@@ -5,7 +5,7 @@ use crate::protocol::event::ClientId;
 use crate::protocol::feature::Feature;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
-use norn_client::wire::{NodeId, Response, Versions};
+use norn_client::wire::{NodeId, Request, Response, Versions};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Something that may leave only once the records before it are on disk.
@@ -32,6 +32,10 @@ pub struct Outbox {
     /// Protocol versions of the peers that have connected.
     versions: BTreeMap<NodeId, u8>,
 }
+
+/// Counters beside those of observations.
+pub const COUNTED: [&str; 4] =
+    ["loads_refused", "peer_messages_deferred", "promises_refused_at_start", "root_messages_unspoken"];
 
 impl Outbox {
     /// For one node.
@@ -70,22 +74,25 @@ impl Outbox {
             self.loopback.push_back(message);
         } else if self.version_of(to) < Versions::SPOKEN.newest && message.version() > self.version_of(to) {
             if message.is_of_root() {
-                self.count("root_unspoken");
+                self.count("root_messages_unspoken");
                 return;
             }
             // What is known of tasks and cohorts is told once it is upgraded. Who has not connected yet is thought to be old: all of it is
             // sent again.
-            let unspoken = match message.feature() {
-                Some(Feature::Dependencies) => Some("dependencies_unspoken"),
-                Some(Feature::Children) => Some("children_unspoken"),
-                Some(Feature::Seals) => Some("seals_unspoken"),
-                Some(Feature::Transactions) => Some("transactions_unspoken"),
-                Some(Feature::Rescue) => Some("rescue_unspoken"),
-                Some(Feature::Outcomes) => Some("outcomes_unspoken"),
-                _ => None,
-            };
-            if let Some(name) = unspoken {
-                self.count(name);
+            let is_said_later = matches!(
+                message.feature(),
+                Some(
+                    Feature::Dependencies
+                        | Feature::Children
+                        | Feature::Seals
+                        | Feature::Transactions
+                        | Feature::Rescue
+                        | Feature::Outcomes
+                        | Feature::Purges
+                )
+            );
+            if is_said_later {
+                self.count("peer_messages_deferred");
                 return;
             }
             // The link has broken since the question came, and the next one may be to an older program.
@@ -166,9 +173,15 @@ impl Outbox {
         self.effects.push(effect);
     }
 
-    /// Counts something.
+    /// Counts something that is no observation: one of [`COUNTED`].
     pub fn count(&mut self, name: &'static str) {
+        assert!(COUNTED.contains(&name), "{name} is not explained to people");
         *self.counters.entry(name).or_default() += 1;
+    }
+
+    /// Counts a request of a client by its verb.
+    pub fn count_request(&mut self, request: &Request) {
+        *self.counters.entry(request.verb()).or_default() += 1;
     }
 
     /// The next message of this node to itself.

@@ -672,7 +672,7 @@ pub enum PeerMessage {
     /// Answer to `PermitAsk`: so many, each for one claim within a second of the question; without any, when to ask again.
     #[serde(rename = "pn")]
     Permits { ask: u64, queue: QueueName, count: u64, wait_ms: u64 },
-    /// Of those so many were not used, and will not be.
+    /// Of those so many in all are not used, and will not be, or by grants that are void. Nodes of before say it once.
     #[serde(rename = "px")]
     PermitsBack { ask: u64, queue: QueueName, count: u64 },
     /// From the leader of a partition, of that epoch, to the home of a queue that limits how many of its claims are held at once:

@@ -1,6 +1,6 @@
 //! Clients' requests: checked against the limits, then handed to whoever answers them.
 
-use super::available::{Asker, Selection, Shape, Until};
+use super::available::{Asker, Purger, Selection, Shape, Until};
 use super::consistent::rescue::Rescue;
 use super::event::{ClientId, Principal};
 use super::membership::is_sound;
@@ -33,12 +33,13 @@ fn validate(request: &Request) -> Result<(), Error> {
 
 impl Node {
     pub(super) fn on_request(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {
+        self.broker.hear(client, self.now.mono_us, matches!(request, Request::Ping));
         let admitted = validate(&request).and_then(|()| self.admit_request(&request));
         if let Err(error) = admitted {
             self.outbox.reply(client, number, Response::Error(error));
             return;
         }
-        self.outbox.count(request.verb());
+        self.outbox.count_request(&request);
         self.route(client, number, principal, request);
     }
 
@@ -79,7 +80,7 @@ impl Node {
     }
 
     /// What an older program reads as something else is not told to it, nor stored where it may come to it.
-    fn admit_feature(&self, request: &Request) -> Result<(), Error> {
+    pub(super) fn admit_feature(&self, request: &Request) -> Result<(), Error> {
         if request.version() <= Versions::SPOKEN.oldest {
             return Ok(());
         }
@@ -156,6 +157,7 @@ impl Node {
             Request::Redrive { id, child, queue, acks } => {
                 self.redrive(id, Asker::Client { client, number, child, queue, acks });
             }
+            Request::Purge { id, acks } => self.purge(id, Purger { client, number, acks }),
             Request::Nodes => self.outbox.reply(client, number, Response::Nodes(self.node_views())),
             Request::Ring => self.outbox.reply(client, number, Response::Partitions(self.ring_views())),
             Request::Partitions => {
@@ -177,8 +179,8 @@ impl Node {
             }
             Request::Ping => self.outbox.reply(client, number, Response::Done),
             Request::Confirm { claim } => self.confirm_claim(client, number, claim),
-            Request::Leave { claim, elsewhere, keeps } => {
-                self.leave_claim((client, number), claim, elsewhere.then_some(keeps));
+            Request::Leave { claim, elsewhere, over, keeps } => {
+                self.leave_claim((client, number), claim, (elsewhere, over), keeps);
             }
             Request::Initialize(genesis) => self.initialize(client, number, *genesis),
             Request::Join(membership) => {

@@ -34,6 +34,7 @@ mod dependencies;
 mod disk;
 mod endings;
 mod fairness;
+mod far;
 mod forgetting;
 mod groups;
 mod handover;
@@ -49,6 +50,7 @@ mod loans;
 mod loss;
 mod outcomes;
 mod policies;
+mod purging;
 mod reads;
 mod recall;
 mod rescue;
@@ -57,6 +59,7 @@ mod results;
 mod seals;
 mod seats;
 mod sessions;
+mod silent;
 mod transactions;
 mod uniques;
 mod versions;
@@ -278,7 +281,7 @@ impl Cluster {
         self.number += 1;
         let claim = ClaimId(u128::from(self.number));
         match self.ask(index, Request::Claim(claim_of(claim, lease_ms, 1))) {
-            Response::Claimed { tasks, unavailable } => {
+            Response::Claimed { tasks, unavailable, .. } => {
                 assert_eq!(unavailable, 0);
                 tasks
             }
@@ -639,17 +642,6 @@ fn a_follower_that_was_away_becomes_equal_without_any_client() {
         .collect();
     assert_eq!(roots[0], roots[1]);
     assert_eq!(roots[0], roots[2]);
-}
-
-#[test]
-fn a_stopping_node_hands_its_leaderships_over() {
-    let mut cluster = Cluster::new(3);
-    let mut effects = Vec::new();
-    cluster.nodes[0].step(cluster.now, Event::Shutdown, &mut effects);
-    cluster.carry_out(0, effects);
-    cluster
-        .run_until(|cluster| cluster.nodes[0].partitions.values().all(|replica| replica.register.leading().is_none()));
-    cluster.run_until(|cluster| cluster.nodes[1].is_serving());
 }
 
 #[test]

@@ -168,7 +168,7 @@ mod tests {
             grouping: None,
             group: None,
         };
-        Response::Claimed { tasks: vec![granted], unavailable: 0 }
+        Response::Claimed { tasks: vec![granted], unavailable: 0, left: 0 }
     }
 
     #[tokio::test]

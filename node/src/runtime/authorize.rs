@@ -35,6 +35,7 @@ pub fn authorize(principal: &Principal, request: &Request) -> Result<(), Error> 
         | Request::Release { .. }
         | Request::Fail { .. }
         | Request::Redrive { .. }
+        | Request::Purge { .. }
         | Request::Nodes
         | Request::Ring
         | Request::Partitions

@@ -29,53 +29,53 @@ macro_rules! counters {
 
 counters! {
     /// Campaigns begun.
-    Campaigns = "campaigns",
+    Campaigns = "elections_begun",
     /// Partitions that were asked to go on without a majority.
-    Rescues = "rescues",
+    Rescues = "partitions_recovered",
     /// Leaderships established.
-    Established = "established",
+    Established = "leaderships_won",
     /// Leaderships ended.
-    SteppedDown = "stepped_down",
+    SteppedDown = "leaderships_ended",
     /// Grants answered.
-    Granted = "granted",
+    Granted = "claims_granted",
     /// Grants taken back before anybody knew.
-    Voided = "voided",
+    Voided = "grants_withdrawn",
     /// Claims that ran out.
-    Expired = "expired",
+    Expired = "leases_expired",
     /// Whole tables sent to followers.
     Snapshots = "snapshots_sent",
     /// Tasks that anti-entropy brought.
-    Repaired = "repaired",
+    Repaired = "tasks_repaired",
     /// Partitions of which some other replica is different, in the last round.
     PartitionsApart = "partitions_apart",
     /// For how long two replicas have not agreed at the most, in the last round.
     OldestAgreement = "oldest_agreement_ms",
     /// Grants that met a completion.
-    DoneFlags = "done_flags",
+    DoneFlags = "grants_of_ended_tasks",
     /// Partitions woken.
-    Woken = "woken",
+    Woken = "partitions_woken",
     /// Changes of how the wall clock stands.
     ClockStandings = "clock_standings",
     /// Times that the node did nothing for longer than others wait for it.
-    StoodStill = "stood_still",
+    StoodStill = "process_stalls",
     /// Changes of how much room there is on the disk.
-    RoomChanges = "room_changes",
+    RoomChanges = "disk_room_changes",
     /// Changes of whether the disk is far slower than the others'.
     DiskSlowChanges = "disk_slow_changes",
     /// The log was found to be a copy.
-    Retired = "retired",
+    Retired = "stale_log_found",
     /// Replicas that lost something, and steps of their healing.
-    Wounds = "wounds",
+    Wounds = "data_losses",
     /// Replicas that were made because partitions moved here.
-    SeatsTaken = "seats_taken",
+    SeatsTaken = "replicas_added",
     /// Replicas that were cleared because partitions moved away.
-    SeatsLeft = "seats_left",
+    SeatsLeft = "replicas_removed",
     /// Steps of changes of cohorts.
     CohortChanges = "cohort_changes",
     /// Changes of the cluster that were heard of.
     RosterChanges = "roster_changes",
     /// Members taken for gone, at the leader of the root.
-    DeclaredGone = "declared_gone",
+    DeclaredGone = "members_declared_gone",
     /// Of these, what leaders saw committed.
     CohortCommits = "cohort_commits",
     /// Bodies that the log could not give back.
@@ -83,7 +83,7 @@ counters! {
     /// Bodies read back from the log.
     BodiesLoaded = "bodies_loaded",
     /// Finished tasks that are no more.
-    Forgotten = "forgotten",
+    Forgotten = "tasks_forgotten",
     /// Tasks kept for cohorts of which no member could be reached.
     HintsKept = "hints_kept",
     /// Tasks that members have got which were away.
@@ -103,7 +103,7 @@ counters! {
     /// Memory of both.
     HintBytes = "hint_bytes",
     /// Minutes in which members that are away kept a partition from forgetting.
-    ForgettingHeld = "forgetting_held",
+    ForgettingHeld = "collection_held_minutes",
     /// Completions that a node brought so late that their tasks were not enqueued any more.
     ChildrenRefused = "children_refused",
     /// Dead tasks of which no letter could be written in time.
@@ -117,7 +117,7 @@ counters! {
     /// Tasks of schedules of which nobody knows whether they were enqueued.
     SchedulesUnsure = "schedules_unsure",
     /// Input that a correct sender would not send.
-    Refused = "input_refused",
+    Refused = "messages_refused",
     /// Messages not sent, as the receiver's protocol version does not know them.
     Unspoken = "peer_messages_unspoken",
     /// Events handed to the core.
@@ -388,12 +388,14 @@ fn tell_clock(standing: Standing, off_us: Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::Counter;
+    use crate::protocol::COUNTED;
     use norn_client::command::counters::meaning;
 
     #[test]
     fn every_counter_is_explained_to_people() {
-        for counter in Counter::ALL {
-            assert_ne!(meaning(counter.name()), "", "{}", counter.name());
+        let names = Counter::ALL.iter().map(|counter| counter.name()).chain(COUNTED);
+        for name in names {
+            assert_ne!(meaning(name), "", "{name}");
         }
     }
 }

@@ -249,6 +249,7 @@ impl Unsaid {
             tracing::warn!(listed = %from, bound = %to, advice, "the node is not where its member list has it");
             return Ok(());
         }
+        tracing::info!(listed = %from, bound = %to, "asking the members where the member list has this node now");
         let (listed, unknown) = match list_of(Arc::new(way), self.cluster, others).await {
             Ok(roster) => match address_of(&roster, self.node) {
                 Some(listed) if leads_to(listed, to).await => {

@@ -13,12 +13,13 @@ use crate::storage::{LogConfig, NoSyncPolicy, SyncPolicy};
 use norn_client::wire::ids::ParseError;
 use norn_client::wire::invitation::Invitation;
 use norn_client::wire::{QueueName, Versions};
-use serde_json::json;
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+mod print;
 
 /// What a setting's value must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -379,44 +380,6 @@ impl Effective {
         Duration::from_millis(self.number(name))
     }
 
-    /// A file that says the same, with where each value came from.
-    pub fn print(&self) -> String {
-        let mut out = String::new();
-        for definition in DEFINITIONS {
-            let (value, source) = &self.values[definition.name];
-            let limits = match definition.form {
-                Form::Text => String::new(),
-                Form::Number(low, high) => format!(", {low} to {high}"),
-            };
-            let shown = match definition.form {
-                Form::Text => toml::Value::String(value.clone()).to_string(),
-                Form::Number(..) => value.clone(),
-            };
-            writeln!(out, "# {} (default {:?}{limits})", definition.about, definition.default)
-                .and_then(|()| writeln!(out, "{} = {shown}  # {source}", definition.name))
-                .expect("a string takes everything");
-        }
-        out
-    }
-
-    /// The same for programs: an object a line.
-    pub fn print_json(&self) -> String {
-        let line = |definition: &Definition| {
-            let (value, source) = &self.values[definition.name];
-            let (shown, limits) = match definition.form {
-                Form::Text => (json!(value), None),
-                Form::Number(low, high) => (json!(value.parse::<u64>().ok()), Some([low, high])),
-            };
-            let Definition { name, default, about, .. } = definition;
-            let source = source.to_string();
-            let object = json!({
-                "name": name, "value": shown, "source": source, "default": default, "limits": limits, "about": about,
-            });
-            format!("{object}\n")
-        };
-        DEFINITIONS.iter().map(line).collect()
-    }
-
     /// Checks everything and finds the certificates.
     pub fn settings(&self) -> Result<Settings, SettingsError> {
         for name in ["data", "certs"] {
@@ -657,17 +620,6 @@ mod tests {
         let effective = Effective::gather(Some(&file), environment, pairs(&[("zone", "c")])).unwrap();
         let core = effective.core().unwrap();
         assert_eq!((core.heartbeat_ms, core.resend_ms, effective.text("zone")), (40, 150, "c"));
-        let printed = effective.print();
-        assert!(printed.contains("zone = \"c\"  # flag\n"), "{printed}");
-        assert!(printed.contains("resend_ms = 150  # environment NORN_RESEND_MS\n"), "{printed}");
-        assert!(printed.contains(&format!("heartbeat_ms = 40  # file {}\n", file.display())), "{printed}");
-        let again: toml::Table = printed.parse().unwrap();
-        assert_eq!(again.len(), DEFINITIONS.len());
-        let printed = effective.print_json();
-        let lines: Vec<serde_json::Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines.len(), DEFINITIONS.len());
-        let resend = lines.iter().find(|line| line["name"] == "resend_ms").unwrap();
-        assert_eq!((&resend["value"], &resend["source"]), (&json!(150), &json!("environment NORN_RESEND_MS")));
     }
 
     #[test]

@@ -309,6 +309,9 @@ fn inspect_of_a_task_that_is_not_there_says_so() {
     assert_eq!(output.status.code(), Some(1));
     let shown = objects(&output);
     assert_eq!((shown.len(), &shown[0]["error"]["code"]), (1, &Value::from("not_found")), "{shown:?}");
+    let output = norn_log("inspect", &["--task", &unknown[26..]], directory.path());
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!((output.status.code(), said.contains("takes a whole id")), (Some(2), true), "{said}");
 }
 
 /// Writes the fixtures, once for each format.

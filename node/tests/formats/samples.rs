@@ -68,6 +68,7 @@ fn facts() -> Task {
         seal: None,
         handed: Vec::new(),
         group: None,
+        purged: false,
     })
 }
 
@@ -555,7 +556,7 @@ pub fn answers() -> Vec<Response> {
         Response::Page(Page { tasks: vec![view()], next: Some(id(1)) }),
         Response::Count(12),
         Response::Queues(vec![QueueCounts { queue: queue(), counts: [1, 2, 3, 4, 5, 6] }]),
-        Response::Claimed { tasks: vec![granted()], unavailable: 1 },
+        Response::Claimed { tasks: vec![granted()], unavailable: 1, left: 0 },
         Response::Renewed(vec![Ok(30_000), Err(error.clone())]),
         Response::Done,
         Response::Partitions(vec![partition_view()]),

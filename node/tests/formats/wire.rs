@@ -7,10 +7,13 @@
 use crate::samples::{NODE, OLDEST, answers, heartbeat, hello, messages, requests, status};
 use norn_client::wire::codec::{Body, HEADER_BYTES, Kind, decode_body, encode_compact, encode_named, split};
 use norn_client::wire::response::{NodeView, Standing, Status};
-use norn_client::wire::{Request, Response, Versions};
+use norn_client::wire::{Acks, PartitionId, Request, Response, TaskId, Versions};
 use norn_node::protocol::PeerMessage;
+use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::peer::Heartbeat;
+use norn_node::protocol::task::{Cancel, Task};
 use std::fmt::{Debug, Write};
+use std::sync::Arc;
 
 /// Of the frames.
 const NUMBER: u64 = 7;
@@ -226,6 +229,25 @@ fn answers_to_clients_may_have_fields_that_the_old_do_not_know() {
     assert_eq!(read::<Response>(&frame(Kind::Response, &new)), new);
     let partial = Response::Status(Box::new(Status { uncounted: 3, ..status() }));
     assert_eq!(read::<Response>(&frame(Kind::Response, &partial)), partial);
+}
+
+/// What a purge is to nodes: a field more of a task's facts, which the old have not, and are not sent.
+#[test]
+fn a_purge_is_a_field_that_the_old_are_not_sent() {
+    let write = |task: Task| {
+        let items = Arc::new(vec![(TaskId::new(1, 2, 3, 4), task)]);
+        PeerMessage::Write { ask: 1, partition: PartitionId(3), at: Viewstamp { epoch: 5, length: 9 }, items }
+    };
+    let purge = write(Task::from_purge());
+    assert_eq!(purge.version(), 3);
+    let bytes = frame(Kind::Peer, &purge);
+    assert_eq!(read::<PeerMessage>(&bytes), purge);
+    let purged = b"\x9a\x90\x90\xc0\x90\xc2\x90\xc0\x90\xc0\xc3";
+    assert!(bytes.windows(purged.len()).any(|window| window == purged), "{}", hex(&bytes));
+    let request = Request::Purge { id: TaskId::new(1, 2, 3, 4), acks: Acks::Quorum };
+    assert_eq!((read::<Request>(&frame(Kind::Request, &request)), request.version()), (request.clone(), 3));
+    let plain = write(Task::from_cancel(Cancel { dead: true, reason: "no".into(), at_ms: 1 }));
+    assert_eq!(plain.version(), OLDEST);
 }
 
 /// What makes the rule for messages between nodes: the old read no field more than they know.

@@ -69,6 +69,11 @@ impl Options {
         if copy.chance(1, 2) {
             self.leave_percent = copy.between(5, 60);
         }
+        // Nodes that are further apart than the time after which a question is repeated.
+        let mut far = copy.clone().child().child();
+        if far.chance(1, 4) {
+            self.resend_ms = far.between(10, 60);
+        }
         for knob in [
             &mut self.ageing_percent,
             &mut self.rate_percent,
@@ -96,6 +101,10 @@ impl Options {
         copy = copy.child();
         if copy.chance(1, 6) {
             self.hold_mean_ms = copy.between(500, 5_000);
+        }
+        copy = copy.child();
+        if copy.chance(1, 4) {
+            self.purge_percent = copy.between(10, 80);
         }
     }
 }

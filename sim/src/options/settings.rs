@@ -72,6 +72,7 @@ impl Options {
     pub fn config(&self) -> Config {
         Config {
             heartbeat_ms: self.heartbeat_ms,
+            resend_ms: self.resend_ms,
             election_timeout_ms: self.election_timeout_ms,
             exchange_interval_ms: self.exchange_interval_ms,
             repair_bytes_per_second: self.repair_bytes_per_second,

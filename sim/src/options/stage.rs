@@ -44,8 +44,7 @@ impl Options {
         (self.break_mean_ms, self.jump_mean_ms, self.sync_slow_ppm) = (0, 0, 0);
     }
 
-    /// Bad, and short enough each time that a call which is repeated gets through. A lease that another leader inherits begins anew by
-    /// that one's clock, so that none would ever be over if leaders followed one another faster than that.
+    /// Bad, and short enough each time that a call which is repeated gets through.
     fn rough(&mut self, random: &mut Random) {
         self.loss_ppm = random.between(0, 50_000);
         self.spike_us_max = random.between(20_000, 300_000);

@@ -1,6 +1,8 @@
 //! Where keys take turns, a leader that grants tasks of one key twice has granted one meanwhile of every other key in that partition
 //! of which it knew a claimable task all the while.
 //!
+//! A grant that was taken back was nobody's, and its key has the turn of before: the next grant of the key is not judged.
+//!
 //! Judged by tasks of which nothing but their specs was ever known, and that wait for nothing; and of keys that were never held
 //! anywhere, unless keys are no limit: so there is no doubt that they could be claimed.
 
@@ -9,6 +11,7 @@ use super::known::{Grants, Known};
 use crate::history::{Happening, History, Moment};
 use norn_client::wire::membership::{KeyConcurrency, Order};
 use norn_client::wire::{PartitionId, QueueName, Spec, TaskId};
+use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,13 +25,40 @@ type Served = BTreeMap<(PartitionId, u64), BTreeMap<Key, u64>>;
 pub struct Fairness {
     known: Known,
     served: Served,
+    /// Of these keys a grant was taken back since.
+    restored: BTreeMap<(PartitionId, u64), BTreeSet<Key>>,
+    /// Operations of each epoch in which that was looked for.
+    lengths: BTreeMap<(PartitionId, u64), u64>,
+}
+
+impl Fairness {
+    /// A node writes operations: those that take grants back are noted the first time.
+    fn note_restored(&mut self, history: &History, records: &[Record]) {
+        for record in records {
+            let Record::Ops { partition, after, ops } = record else { continue };
+            let leadership = (*partition, after.epoch);
+            for (number, op) in (after.length + 1..).zip(ops) {
+                let seen = self.lengths.entry(leadership).or_default();
+                let is_new = number > std::mem::replace(seen, number.max(*seen));
+                if let (true, Op::Void { items }) = (is_new, &**op) {
+                    let keys = items.iter().filter_map(|(id, _)| history.specs.get(id)).map(key);
+                    self.restored.entry(leadership).or_default().extend(keys);
+                }
+            }
+        }
+    }
 }
 
 fn key(spec: &Spec) -> Key {
     (spec.queue.clone(), spec.key.clone())
 }
 
-fn judge(served: &mut Served, known: &mut Known, history: &History, grants: Grants<'_>) -> Result<(), String> {
+fn judge(
+    (served, restored): (&mut Served, &mut BTreeSet<Key>),
+    known: &mut Known,
+    history: &History,
+    grants: Grants<'_>,
+) -> Result<(), String> {
     for (id, _) in grants.items {
         known.steps += 1;
         let Some(spec) = history.specs.get(id) else { continue };
@@ -37,6 +67,7 @@ fn judge(served: &mut Served, known: &mut Known, history: &History, grants: Gran
         }
         let served = served.entry((grants.partition, grants.epoch)).or_default();
         if let Some(before) = served.insert(key(spec), known.steps)
+            && !restored.remove(&key(spec))
             && let Some(other) = passed_over(served, known, history, (&grants, spec, before))
         {
             return Err(format!(
@@ -80,8 +111,15 @@ impl Property for Fairness {
         {
             self.served.clear();
         }
-        let Fairness { known, served } = self;
-        known.see(history, happening, |known, grants| judge(served, known, history, grants))
+        // What is taken back in the step in which it was granted may come before the next grant, or behind it.
+        if let Happening::Appended { records, .. } = happening {
+            self.note_restored(history, records);
+        }
+        let Fairness { known, served, restored, .. } = self;
+        known.see(history, happening, |known, grants| {
+            let restored = restored.entry((grants.partition, grants.epoch)).or_default();
+            judge((served, restored), known, history, grants)
+        })
     }
 }
 
@@ -94,7 +132,6 @@ mod tests {
     use norn_client::wire::{Acks, ClaimId, Request};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
-    use norn_node::protocol::consistent::table::Op;
     use norn_node::protocol::task::Task;
     use std::sync::Arc;
 
@@ -147,5 +184,19 @@ mod tests {
             grant(&mut bench, 4).unwrap();
             assert_eq!(grant(&mut bench, 4).is_err(), refused);
         }
+    }
+
+    /// A grant that is taken back gives its key the turn of before, once.
+    #[test]
+    fn a_key_has_its_turn_back_once() {
+        let mut bench = bench(Order::Fair);
+        let enqueue = NewTask { id: id(4), spec: Spec { key: Some("b".into()), ..spec() } };
+        bench.see(Happening::Sent { request: &Request::Enqueue { tasks: vec![enqueue], acks: Acks::One } }).unwrap();
+        grant(&mut bench, 4).unwrap();
+        let after = Viewstamp { epoch: 3, length: bench.property.known.steps };
+        let void = Op::Void { items: vec![(id(4), norn_client::wire::Token { epoch: 3, number: 4 })] };
+        append(&mut bench, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(void)] }).unwrap();
+        bench.property.known.steps += 1;
+        assert!(grant(&mut bench, 4).is_ok() && grant(&mut bench, 4).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! Limits on claims hold, in the whole cluster and whoever leads: in any stretch of time no more of a queue are granted than its
-//! rate allows, and the burst; and at no instant more workers hold tasks of a queue than may, as long as one kind of clock is good.
+//! rate allows, and the burst, but for those that were taken back by then, which were nobody's; and at no instant more workers hold
+//! tasks of a queue than may, as long as one kind of clock is good.
 //! A task that has ended does not count: its holder may learn of that later.
 //!
 //! A leader that has not heard of a limit keeps none: what such ones grant does not count. Where a limit was changed the greatest
@@ -11,31 +12,45 @@ use norn_client::wire::membership::{Rate, Roster};
 use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Clocks within their bounds are that much faster, in a million, than true time.
 const DRIFT_PPM: u128 = 2_000;
 
-/// Grants of a queue beyond what its rate allows, in parts: the most of any stretch of time that ends now.
+/// Grants of a queue that count against its rate, and when they were made: those of the stretch of time that ends now and has the most
+/// beyond what the rate allows.
 #[derive(Debug, Default)]
 struct Meter {
-    parts: u128,
-    at_us: u64,
+    grants: VecDeque<(u64, (TaskId, Token))>,
 }
 
 impl Meter {
-    fn count(&mut self, rate: Rate, now_us: u64) -> Result<(), String> {
+    fn count(&mut self, rate: Rate, claim: (TaskId, Token), now_us: u64) -> Result<(), String> {
+        self.grants.push_back((now_us, claim));
         let whole = u128::from(rate.per_ms) * 1_000 * 1_000_000;
-        let allowed = u128::from(now_us - self.at_us) * u128::from(rate.claims) * (1_000_000 + DRIFT_PPM);
-        self.parts = self.parts.saturating_sub(allowed) + whole;
-        self.at_us = now_us;
+        let (mut parts, mut before_us, mut first) = (0_u128, 0, 0);
+        for (place, (at_us, _)) in self.grants.iter().enumerate() {
+            let allowed = u128::from(at_us - before_us) * u128::from(rate.claims) * (1_000_000 + DRIFT_PPM);
+            parts = parts.saturating_sub(allowed);
+            if parts == 0 {
+                first = place;
+            }
+            (parts, before_us) = (parts + whole, *at_us);
+        }
+        // What time has allowed for in full is of no more weight.
+        self.grants.drain(..first);
         // A permit, and what two seconds allow.
         let burst = whole + u128::from(rate.claims) * 2_000_000 * 1_000_000;
-        match self.parts <= burst {
+        match parts <= burst {
             true => Ok(()),
-            false => Err(format!("there are more grants than {rate:?} allows, by {} parts of {whole}", self.parts)),
+            false => Err(format!("there are more grants than {rate:?} allows, by {parts} parts of {whole}")),
         }
+    }
+
+    /// A grant is taken back.
+    fn forget(&mut self, claim: (TaskId, Token)) {
+        self.grants.retain(|(_, other)| *other != claim);
     }
 }
 
@@ -98,7 +113,16 @@ impl Limits {
             return Ok(());
         }
         let meter = self.meters.entry(spec.queue.clone()).or_default();
-        meter.count(self.rates[&spec.queue], now_us).map_err(|why| format!("queue {}, task {id}: {why}", spec.queue))
+        meter
+            .count(self.rates[&spec.queue], (id, token), now_us)
+            .map_err(|why| format!("queue {}, task {id}: {why}", spec.queue))
+    }
+
+    fn taken_back(&mut self, history: &History, claim: (TaskId, Token)) {
+        let queue = history.specs.get(&claim.0).map(|spec| &spec.queue);
+        if let Some(meter) = queue.and_then(|queue| self.meters.get_mut(queue)) {
+            meter.forget(claim);
+        }
     }
 
     /// A worker holds a task until then.
@@ -149,11 +173,15 @@ impl Property for Limits {
                             continue;
                         }
                         *seen = number;
-                        if let Op::Grant { items, .. } = &**op {
-                            for (id, number) in items {
-                                let token = Token { epoch: after.epoch, number: *number };
-                                self.granted(history, *node, (*id, token), moment.time_us)?;
+                        match &**op {
+                            Op::Grant { items, .. } => {
+                                for (id, number) in items {
+                                    let token = Token { epoch: after.epoch, number: *number };
+                                    self.granted(history, *node, (*id, token), moment.time_us)?;
+                                }
                             }
+                            Op::Void { items } => items.iter().for_each(|item| self.taken_back(history, *item)),
+                            _ => {}
                         }
                     }
                 }
@@ -244,14 +272,37 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_that_was_taken_back_counts_no_more_and_any_other_does() {
+        let mut bench = Bench::new();
+        bench.see(Happening::Founded(Terms { even: true, ..Terms::default() })).unwrap();
+        bench.enqueued(1);
+        let policy = QueuePolicy { rate: Some(Rate { claims: 1, per_ms: 1_000 }), ..QueuePolicy::default() };
+        let policies = BTreeMap::from([(spec().queue, policy)]);
+        append(&mut bench, Record::Roster(Arc::new(Roster { policies, ..Roster::default() }))).unwrap();
+        (0..3).for_each(|length| grant(&mut bench, length).unwrap());
+        let void = |number| Op::Void { items: vec![(id(1), token(3, number))] };
+        let take_back = |bench: &mut Bench<Limits>, length, number| {
+            let after = Viewstamp { epoch: 3, length };
+            let ops = vec![Arc::new(void(number))];
+            append(bench, Record::Ops { partition: PartitionId(0), after, ops }).unwrap();
+        };
+        take_back(&mut bench, 3, 1);
+        grant(&mut bench, 4).unwrap();
+        take_back(&mut bench, 5, 1);
+        assert!(grant(&mut bench, 6).is_err(), "it was taken back once");
+    }
+
+    #[test]
     fn what_time_allows_may_be_granted() {
+        let claim = (id(1), token(3, 1));
         let (mut meter, rate) = (Meter::default(), Rate { claims: 2, per_ms: 1_000 });
-        assert!((0..5).all(|_| meter.count(rate, 0).is_ok()));
-        assert!(meter.count(rate, 500_000).is_ok() && meter.count(rate, 600_000).is_err());
+        assert!((0..5).all(|_| meter.count(rate, claim, 0).is_ok()));
+        assert!(meter.count(rate, claim, 500_000).is_ok() && meter.count(rate, claim, 600_000).is_err());
         let (mut meter, slow) = (Meter::default(), Rate { claims: 1, per_ms: 4_000 });
-        let mut count = |now_us: u64| meter.count(slow, now_us).is_ok();
+        let mut count = |now_us: u64| meter.count(slow, claim, now_us).is_ok();
         assert!(count(0) && count(2_000_000) && !count(3_900_000), "one, and half of one, and half of one");
         let mut meter = Meter::default();
-        assert!((0..1_000).all(|turn| meter.count(rate, turn * 500_000).is_ok()));
+        assert!((0..1_000).all(|turn| meter.count(rate, claim, turn * 500_000).is_ok()));
+        assert!(meter.grants.len() < 10);
     }
 }

@@ -19,6 +19,7 @@ mod forgotten;
 mod groups;
 mod known;
 mod leaders;
+mod lending;
 mod letters;
 mod limits;
 mod lost;
@@ -26,6 +27,7 @@ mod merging;
 mod nothing;
 mod order;
 mod policies;
+mod purged;
 mod rank;
 mod reached;
 mod room;
@@ -69,6 +71,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<dependencies::Dependencies>::default(),
         Box::<groups::Groups>::default(),
         Box::<nothing::Nothing>::default(),
+        Box::<lending::Lending>::default(),
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
         Box::<order::Order>::default(),
@@ -83,6 +86,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<children::Children>::default(),
         Box::<letters::Letters>::default(),
         Box::<forgotten::Forgotten>::default(),
+        Box::<purged::Purged>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),
         Box::<watching::Watching>::default(),
@@ -159,7 +163,7 @@ pub mod check {
             grouping: None,
             group: None,
         };
-        Response::Claimed { tasks: vec![task], unavailable: 0 }
+        Response::Claimed { tasks: vec![task], unavailable: 0, left: 0 }
     }
 
     pub fn claim() -> Request {

@@ -77,7 +77,7 @@ impl Property for Nothing {
             Happening::Finished(Finished {
                 call: Call::Request(Request::Claim(claim)),
                 submitted,
-                result: Ok(Response::Claimed { tasks, unavailable: 0 }),
+                result: Ok(Response::Claimed { tasks, unavailable: 0, .. }),
                 client,
             }) if tasks.is_empty() && claim.session.is_none() => {
                 let asked_for = |queue: &QueueName| claim.queues.contains(queue) && !self.limited.contains(queue);
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn nothing(unavailable: u32) -> Response {
-        Response::Claimed { tasks: Vec::new(), unavailable }
+        Response::Claimed { tasks: Vec::new(), unavailable, left: 0 }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is granted to a call whose client is never reached goes back soon, as long as nothing fails: it is not held until its lease
 //! is over.
 //!
+//! It counts from the grant on: an answer may never be said, as where a client has left meanwhile.
 //! A client is reached when it says that the answer has come, and is not any more when it takes leave of its claim.
 
 use super::Property;
@@ -10,6 +11,8 @@ use norn_client::wire::request::Request;
 use norn_client::wire::response::Response;
 use norn_client::wire::{ClaimId, TaskId, Token};
 use norn_node::protocol::Observation;
+use norn_node::protocol::consistent::table::Op;
+use norn_node::protocol::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Two seconds in which a client confirms, and what it takes to give back.
@@ -20,9 +23,31 @@ const BACK_US: u64 = 3_000_000;
 pub struct Reached {
     /// Nothing fails.
     judges: bool,
-    /// What was granted to calls that confirm, and when that was answered.
+    /// Calls of clients that say whether an answer has come.
+    confirming: BTreeSet<ClaimId>,
+    /// What leaders granted to them and no client has yet, and since when.
     granted: BTreeMap<(TaskId, Token), (ClaimId, u64)>,
+    /// What clients were given.
+    taken: BTreeSet<(TaskId, Token)>,
     reached: BTreeSet<ClaimId>,
+}
+
+impl Reached {
+    /// Each node writes down a grant; the first one is the leader.
+    fn note(&mut self, records: &[Record], now_us: u64) {
+        for record in records {
+            let Record::Ops { after, ops, .. } = record else { continue };
+            for op in ops {
+                let Op::Grant { claim, items, .. } = &**op else { continue };
+                for (id, number) in items.iter().filter(|_| self.confirming.contains(claim)) {
+                    let grant = (*id, Token { epoch: after.epoch, number: *number });
+                    if !self.taken.contains(&grant) {
+                        self.granted.entry(grant).or_insert((*claim, now_us));
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl Property for Reached {
@@ -34,12 +59,10 @@ impl Property for Reached {
         match happening {
             Happening::Founded(terms) => self.judges = terms.calm,
             _ if !self.judges => {}
-            Happening::Replied { request: Request::Claim(claim), response: Response::Claimed { tasks, .. } }
-                if claim.confirms =>
-            {
-                let grants = tasks.iter().map(|task| ((task.id, task.token), (claim.claim, moment.time_us)));
-                self.granted.extend(grants);
+            Happening::Sent { request: Request::Claim(claim) } if claim.confirms => {
+                self.confirming.insert(claim.claim);
             }
+            Happening::Appended { records, .. } => self.note(records, moment.time_us),
             Happening::Sent { request: Request::Confirm { claim } } => {
                 self.reached.insert(*claim);
             }
@@ -51,9 +74,10 @@ impl Property for Reached {
                 if let (Call::Request(Request::Claim(_)), Ok(Response::Claimed { tasks, .. })) =
                     (finished.call, finished.result)
                 {
-                    tasks.iter().for_each(|task| {
-                        self.granted.remove(&(task.id, task.token));
-                    });
+                    for grant in tasks.iter().map(|task| (task.id, task.token)) {
+                        self.granted.remove(&grant);
+                        self.taken.insert(grant);
+                    }
                 }
             }
             Happening::Observed { observation: Observation::Expired { id, token }, .. } => {
@@ -75,7 +99,11 @@ impl Property for Reached {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_client::wire::PartitionId;
     use norn_client::wire::request::Claim;
+    use norn_node::protocol::Ticket;
+    use norn_node::protocol::consistent::Viewstamp;
+    use std::sync::Arc;
 
     const CLAIM: ClaimId = ClaimId(7);
 
@@ -84,7 +112,13 @@ mod tests {
         bench.see(Happening::Founded(Terms { calm: true, ..Terms::default() })).unwrap();
         let Request::Claim(claim) = claim() else { panic!("a claim") };
         let request = Request::Claim(Claim { claim: CLAIM, confirms, ..claim });
-        bench.see(Happening::Replied { request: &request, response: &granted(1, token(1, 1)) }).unwrap();
+        bench.see(Happening::Sent { request: &request }).unwrap();
+        let (worker, items) = ("w".into(), vec![(id(1), 1)]);
+        let grant =
+            Op::Grant { claim: CLAIM, worker, lease_ms: 10_000, granted_ms: 0, items, session: None, lapsed: false };
+        let after = Viewstamp { epoch: 1, length: 0 };
+        let records = [Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(grant)] }];
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records }).unwrap();
         bench
     }
 
@@ -109,7 +143,9 @@ mod tests {
         let mut bench = granted_to(true);
         bench.see(Happening::Sent { request: &Request::Confirm { claim: CLAIM } }).unwrap();
         bench
-            .see(Happening::Sent { request: &Request::Leave { claim: CLAIM, elsewhere: true, keeps: Vec::new() } })
+            .see(Happening::Sent {
+                request: &Request::Leave { claim: CLAIM, elsewhere: true, over: true, keeps: Vec::new() },
+            })
             .unwrap();
         assert!(expires(&mut bench, BACK_US + 1).is_err());
     }

@@ -73,7 +73,8 @@ fn keyed(number: u32) -> Spec {
 }
 
 fn items() -> Arc<Vec<(TaskId, Task)>> {
-    Arc::new((0..3).map(|number| (id(number), Task::from_spec(Arc::new(spec())))).collect())
+    let tasks = (0..3).map(|number| (id(number), Task::from_spec(Arc::new(spec()))));
+    Arc::new(tasks.chain([(id(3), Task::from_purge())]).collect())
 }
 
 fn genesis() -> Genesis {
@@ -354,6 +355,7 @@ fn requests() -> Vec<Request> {
             retry_open: false,
         },
         Request::Redrive { id: id(0), child: id(1), queue: Some(queue()), acks: Acks::Quorum },
+        Request::Purge { id: id(0), acks: Acks::All },
         Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) },
         Request::Transact(Box::new(transaction())),
         Request::Status,
@@ -364,7 +366,7 @@ fn requests() -> Vec<Request> {
         Request::Join(Box::new(Membership { genesis: genesis(), roster: roster() })),
         Request::Ping,
         Request::Confirm { claim: ClaimId(7) },
-        Request::Leave { claim: ClaimId(7), elsewhere: true, keeps: vec![id(0)] },
+        Request::Leave { claim: ClaimId(7), elsewhere: true, over: true, keeps: vec![id(0)] },
         Request::Schedule(Box::new(ScheduleChange::Set { name: "nightly".into(), schedule: schedule() })),
         Request::Schedule(Box::new(ScheduleChange::Pause { name: "nightly".into(), paused: true })),
         Request::Schedules { name: Some("nightly".into()) },
@@ -443,7 +445,7 @@ fn responses() -> Vec<Response> {
         }),
         Response::Acked(vec![Ok(acked), Err(error.clone())]),
         Response::Count(12),
-        Response::Claimed { tasks: vec![granted()], unavailable: 1 },
+        Response::Claimed { tasks: vec![granted()], unavailable: 1, left: 2 },
         Response::Renewed(vec![Ok(30_000), Err(error.clone())]),
         Response::Done,
         Response::Cluster(Box::new(cluster())),

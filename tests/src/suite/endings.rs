@@ -115,7 +115,10 @@ pub(super) async fn a_queue_backs_off_and_gives_up<H: Host>(scene: Scene<H>) {
     let view = scene.get(2, id).await;
     assert_eq!(view.state, State::Dead);
     scene.done(0, Scene::<H>::failure(&third, None)).await;
-    let late = scene.request(0, Scene::<H>::failure(&first, None)).await.expect_err("another one failed last");
+    // What ended the first claim may be repeated. Anything else that is said of it comes too late.
+    scene.done(0, Scene::<H>::failure(&first, None)).await;
+    let release = Request::Release { id, token: first.token };
+    let late = scene.request(0, release).await.expect_err("its attempt failed, and others had the task since");
     assert!(matches!(late.code, ErrorCode::Superseded | ErrorCode::Ended), "{late:?}");
     assert!(view.reason.as_deref().is_some_and(|reason| reason.ends_with(": of no use")), "{view:?}");
     scene.nothing("mail").await;
@@ -177,6 +180,43 @@ pub(super) async fn what_is_cancelled_is_over_for_its_holder_too<H: Host>(scene:
     }
     scene.nothing("mail").await;
     assert_eq!(scene.over(0, held, claim.token).await, ErrorCode::Ended);
+}
+
+// what its holder has done counts where the queue's mode is `any`, and what it was cancelled for is shown
+pub(super) async fn what_was_cancelled_while_it_ran_and_is_done_shows_both<H: Host>(scene: Scene<H>) {
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let claim = scene.take(0, "mail").await;
+    scene.cancel(1, id).await;
+    let view = scene.get(2, id).await;
+    assert_eq!((view.state, view.was_overruled()), (State::Cancelled, false));
+    scene.complete(0, &claim, "sent").await;
+    for client in 0..super::CLIENTS {
+        let view = scene.get(client, id).await;
+        assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
+        assert_eq!((view.reason.as_deref(), view.was_overruled()), (Some("not needed"), true), "{view:?}");
+    }
+    scene.nothing("mail").await;
+}
+
+// S27: an open task stays with all that it is, and one that has ended is gone, however often that is asked for
+pub(super) async fn what_is_purged_is_gone_and_what_is_open_stays<H: Host>(scene: Scene<H>) {
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let purge = Request::Purge { id, acks: Acks::Quorum };
+    assert_eq!(scene.refused(1, purge.clone()).await, ErrorCode::Invalid);
+    let claim = scene.take(0, "mail").await;
+    assert_eq!(scene.refused(2, purge.clone()).await, ErrorCode::Invalid);
+    scene.complete(0, &claim, "sent").await;
+    let other = scene.enqueue(1, Draft::new(scene.queue("mail"), "kept")).await;
+    let view = scene.get(1, id).await;
+    assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
+    for client in 0..3 {
+        scene.done(client, purge.clone()).await;
+    }
+    scene.gone(id).await;
+    scene.done(1, purge).await;
+    assert_eq!(scene.take(2, "mail").await.id, other);
+    scene.nothing("mail").await;
+    assert_eq!(scene.list("mail", None).await.iter().map(|view| view.id).collect::<Vec<_>>(), [other]);
 }
 
 pub(super) async fn who_waits_is_told_of_the_end<H: Host>(scene: Scene<H>) {

@@ -150,7 +150,9 @@ impl<H: Host> Scene<H> {
         let end = self.now() + self.host.patience();
         loop {
             match self.request(client, Request::Claim(claim.clone())).await {
-                Ok(Response::Claimed { tasks, unavailable }) if unavailable == 0 || !tasks.is_empty() => return tasks,
+                Ok(Response::Claimed { tasks, unavailable, .. }) if unavailable == 0 || !tasks.is_empty() => {
+                    return tasks;
+                }
                 Ok(Response::Claimed { .. }) => {}
                 other => panic!("{}: claim: {other:?}", self.name),
             }
@@ -331,6 +333,19 @@ impl<H: Host> Scene<H> {
                 return view;
             }
             assert!(self.now() < end, "{}: in vain: {what}; at last: {view:?}", self.name);
+            self.pass(INTERVAL).await;
+        }
+    }
+
+    /// Waits until no majority knows a task any more.
+    pub async fn gone(&self, id: TaskId) {
+        let end = self.now() + self.host.patience();
+        loop {
+            match self.request(0, Request::Get { id, minimum: None, minimum_sequence: None }).await {
+                Err(error) if error.code == ErrorCode::NotFound => return,
+                result => drop(self.must("get", result)),
+            }
+            assert!(self.now() < end, "{}: task {id} is still there", self.name);
             self.pass(INTERVAL).await;
         }
     }

@@ -8,9 +8,11 @@ use norn_tests::ports::free_port;
 use norn_tests::wait::{PATIENCE, eventually, found, until, within};
 use norn_tests::{Answer, Cli, Cluster, ClusterOptions, Log, cli};
 use quinn::{Connection, Endpoint, VarInt};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
+use tokio::task::JoinSet;
 
 /// How a node closes a connection on which something came that is no frame.
 const NOT_A_FRAME: u32 = 2;
@@ -138,13 +140,19 @@ async fn a_node_of_another_authority_stays_out() {
     cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
 }
 
-/// A connection with good certificates that speaks for itself.
-async fn connect(cluster: &Cluster, index: usize) -> (Endpoint, Connection) {
+/// What makes connections with good certificates.
+fn client_endpoint(cluster: &Cluster) -> Endpoint {
     let file = |name: &str| cluster.certificates().join(name);
     let loaded = tls::load(&file("ca.crt"), &file("client-tests.crt"), &file("client-tests.key"));
     let transport = tls::transport(loaded.expect("they fit")).expect("they can be used");
     let mut endpoint = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
     endpoint.set_default_client_config(transport);
+    endpoint
+}
+
+/// A connection with good certificates that speaks for itself.
+async fn connect(cluster: &Cluster, index: usize) -> (Endpoint, Connection) {
+    let endpoint = client_endpoint(cluster);
     let address = cluster.address(index).parse().expect("an address");
     let connecting = endpoint.connect(address, "127.0.0.1").expect("it is well formed");
     (endpoint, connecting.await.expect("the node lets us in"))
@@ -177,6 +185,52 @@ fn head(length: u32, version: u8, kind: u8) -> [u8; HEADER_BYTES] {
     head[..4].copy_from_slice(&length.to_be_bytes());
     head[4..6].copy_from_slice(&[version, kind]);
     head
+}
+
+/// Files that a process has open.
+fn open_files(process: u32) -> usize {
+    fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count()
+}
+
+/// Goal: a storm of connections takes neither the files of a node nor its service. Method: far more connections at once than it takes,
+/// where it may open hardly any more files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_connections_passes_and_leaves_the_node_as_it_was() {
+    const STORM: usize = 300;
+    const TAKEN: u64 = 50;
+    let settings = vec![format!("connections_max={TAKEN}")];
+    let cluster =
+        Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, settings, ..ClusterOptions::default() });
+    let client = cluster.client_of(cluster.addresses(), PATIENCE).await;
+    let queue = QueueName::new("mail").expect("a name");
+    let enqueue = async || client.enqueue(Draft::new(queue.clone(), "x")).await.map(|acked| acked.id);
+    enqueue().await.expect("the node serves");
+    let files = open_files(cluster.process(0));
+    let pid = Pid::from_raw(i32::try_from(cluster.process(0)).expect("a number")).expect("a process");
+    let limit = Some(files as u64 + 8);
+    let limit = Rlimit { current: limit, maximum: limit };
+    prlimit(Some(pid), Resource::Nofile, limit).expect("its limit is ours to set");
+    for _ in 0..2 {
+        let endpoint = client_endpoint(&cluster);
+        let address = cluster.address(0).parse().expect("an address");
+        let mut storm = JoinSet::new();
+        for _ in 0..STORM {
+            let connecting = endpoint.connect(address, "127.0.0.1").expect("it is well formed");
+            storm.spawn(async move { connecting.await.ok() });
+        }
+        enqueue().await.expect("a client that is there is served on");
+        let answered = within("all are answered", PATIENCE, storm.join_all()).await;
+        let open = || answered.iter().flatten().filter(|connection| connection.close_reason().is_none()).count();
+        let shed = || async { (open() as u64 <= TAKEN).then_some(()) };
+        eventually("those that are too many are closed", PATIENCE, shed).await;
+        enqueue().await.expect("a client that is there is served on");
+        drop((answered, endpoint));
+        // A client that comes then is served once the node knows that they are gone.
+        serves(&cluster.cli());
+    }
+    let log = cluster.log(0);
+    assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
+    assert_eq!(client.count(Some(queue), Some(State::Ready)).await.expect("it is counted"), 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

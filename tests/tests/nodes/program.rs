@@ -1,10 +1,12 @@
 //! The `norn` binary as a person or a script meets it: real processes, real certificates, real ports.
 
 use norn_node::runtime::disk::FileDisk;
-use norn_tests::binary;
-use norn_tests::ports::{free_ports, is_free};
+use norn_tests::ports::{free_port, free_ports, is_free};
 use norn_tests::wait::{found, received, until};
+use norn_tests::{Cluster, binary};
+use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -206,13 +208,113 @@ fn what_makes_no_sense_says_so_and_json_errors_are_one_object() {
     assert!(code == 2 && message.contains("spans"), "{message}");
     let output = run(place, &[&join[..], &["--json"]].concat());
     let lines = text(&output.stdout);
-    let object: serde_json::Value = serde_json::from_str(lines.trim()).unwrap();
+    let object: Value = serde_json::from_str(lines.trim()).unwrap();
     assert_eq!(object["error"]["code"], "invalid");
     assert_eq!(object["error"]["retry"], "never");
     for arguments in [["status"].as_slice(), &["cluster", "add", "h:1"], &["cluster", "set", "moves", "3"]] {
         let (code, message) = fails(place, arguments);
         assert!(code == 2 && message.contains("norn dev"), "{message}");
     }
+}
+
+/// Goal: a script needs one table of exit codes, for the commands that the client does not have, too.
+#[test]
+fn each_command_of_the_program_ends_by_the_table_of_exit_codes() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    authority(place, &["n1"]);
+    std::fs::write(place.join("file"), "no directory").unwrap();
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = socket.local_addr().unwrap().to_string();
+    let (refused, usage, unavailable) = (1, 2, 3);
+    let start = ["start", "--data", "n1", "--certs"];
+    let cases: [(&[&str], i32); 19] = [
+        (&["dev", "--nodes", "0"], usage),
+        (&["dev", "--data", "file", "--no-repl"], refused),
+        (&["start"], usage),
+        (&[&start[..], &["certs", "--set", "no_such_setting=1"]].concat(), usage),
+        (&[&start[..], &["nowhere"]].concat(), usage),
+        (&[&start[..], &["certs", "--listen", &taken]].concat(), refused),
+        (&["cert", "ca", "--dir", "certs"], refused),
+        (&["cert", "ca"], usage),
+        (&["cert", "node", "n1", "--host", "h", "--dir", "certs"], refused),
+        (&["cert", "node", "n2", "--dir", "certs"], usage),
+        (&["cert", "client", "me", "--dir", "certs"], refused),
+        (&["cert", "client", "--dir", "certs"], usage),
+        (&["cluster", "init", "--peers", &nobody, "--certs", "certs", "--timeout", "1s"], unavailable),
+        (&["cluster", "init", "--peers", &nobody], usage),
+        (&["log", "inspect", "nowhere"], usage),
+        (&["log", "verify", "certs"], usage),
+        (&["log", "repair", "certs", "--dry-run"], usage),
+        (&["repl"], usage),
+        (&["repl", "--no-such-flag"], usage),
+    ];
+    for (arguments, code) in cases {
+        assert_eq!(fails(place, arguments).0, code, "{arguments:?}");
+        if arguments[0] != "start" {
+            assert_eq!(fails(place, &[arguments, &["--no-such-flag"]].concat()).0, usage, "{arguments:?}");
+        }
+        // As it is said to a program.
+        let output = run(place, &[arguments, &["--json"]].concat());
+        let told: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {arguments:?}"));
+        assert_eq!((output.status.code(), told["error"]["message"].is_string()), (Some(code), true), "{told}");
+    }
+    // Refusals are answers of the prompt's, and end it not.
+    let output = run(place, &["--connect", &nobody, "--certs", "certs", "repl"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+/// What a node has said on standard error, line by line: its level and its words.
+fn objects(said: &str) -> Vec<(String, String)> {
+    let read = |line: &str| {
+        let object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?} in {said}"));
+        assert!(object["timestamp"].is_string(), "{line}");
+        let word = |value: &Value| value.as_str().unwrap_or_else(|| panic!("no text in {line}")).to_owned();
+        (word(&object["level"]), object["fields"]["message"].as_str().unwrap_or_default().to_owned())
+    };
+    said.lines().map(read).collect()
+}
+
+/// Goal: what reads the log of a node as JSON reads nothing else, be it a remark, a refused start, or a command line that is wrong.
+#[test]
+fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
+    let mut cluster = Cluster::prepare(1, vec!["log_format=json".to_owned()]);
+    cluster.restart(0);
+    cluster.wait_ready(0);
+    cluster.init(&[0], &["--partitions", "1"]).done();
+    cluster.cli().patient().json(&["enqueue", "mail", "hello"]).done();
+    let refused = |stderr: &str, words: &str| {
+        let (level, message) = objects(stderr).pop().expect("it says why it ends");
+        assert!(level == "ERROR" && message.contains(words), "{level}: {message}");
+    };
+    let taken = cluster.fails_to_start_on(0, "n1", &format!("127.0.0.1:{}", free_port()));
+    assert_eq!((taken.code, taken.stdout.as_str()), (Some(1), ""));
+    refused(&taken.stderr, "is held by");
+    assert!(cluster.terminate(0).success());
+    let log = objects(&cluster.log(0));
+    let is_said = |level: &str, words: &str| log.iter().any(|line| line.0 == level && line.1.contains(words));
+    for words in ["has no cluster yet", "listening", "stopped"] {
+        assert!(is_said("INFO", words), "no {words:?} in {log:?}");
+    }
+
+    let place = cluster.directory();
+    std::fs::write(place.join("node.toml"), "log_format = \"json\"\n").unwrap();
+    let data = ["start", "--data", "n9", "--certs", "nowhere"];
+    for (more, code, words) in [
+        (["--log-format", "json", "--nonsense"].as_slice(), 2, "--nonsense"),
+        (&["--log-format=json", "--log", "info,norn_node[step]=debug"], 2, "spans"),
+        (&["--set", "log_format=json", "--set", "no_such_setting=1"], 2, "no_such_setting"),
+        (&["--log-format", "json"], 2, "nowhere"),
+        (&["--config", "node.toml"], 2, "nowhere"),
+    ] {
+        let output = run(place, &[&data[..], more].concat());
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{more:?}");
+        refused(&text(&output.stderr), words);
+    }
+    let output = norn(place).args(data).env("NORN_LOG_FORMAT", "json").output().expect("the binary runs");
+    refused(&text(&output.stderr), "nowhere");
 }
 
 /// Goal: `cluster init` can be repeated, completes what was begun, and refuses what does not fit.
@@ -236,7 +338,7 @@ fn a_cluster_is_founded_once() {
         let mut arguments = vec!["cluster", "init", "--peers", peers, "--certs", "certs", "--json"];
         arguments.extend(more);
         let output = run(place, &arguments);
-        let object: serde_json::Value = serde_json::from_str(text(&output.stdout).trim()).unwrap();
+        let object: Value = serde_json::from_str(text(&output.stdout).trim()).unwrap();
         (output.status.code().unwrap(), object)
     };
     assert_eq!(init(&pair, &["--partitions", "100"]).0, 2);

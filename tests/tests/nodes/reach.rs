@@ -2,12 +2,16 @@
 //! Method: clusters that are not founded, stopped, of another authority, behind dead addresses, or without a majority. Calls may take
 //! longer than a test: one that waits for its deadline fails here by what it says then.
 
+use norn_client::client::{ClaimOptions, CompleteOptions};
+use norn_client::session::Draft;
+use norn_client::wire::{QueueName, State};
 use norn_tests::cli::{self, Cli};
 use norn_tests::cluster::{Cluster, ClusterOptions};
 use norn_tests::ports::free_port;
-use norn_tests::wait::until;
+use norn_tests::wait::{PATIENCE, eventually, until};
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 fn started(nodes: usize) -> Cluster {
     Cluster::start_with(ClusterOptions { nodes, ..ClusterOptions::default() })
@@ -124,4 +128,34 @@ fn without_a_majority_the_status_shows_what_needs_none() {
     let shown = cli.run(&["cluster", "status", "--timeout", "3s"]);
     assert!(shown.code == Some(3) && has(&shown.stdout, &["1 of 3 alive"]), "{shown:?}");
     assert_eq!(cli.json(&["count", "--timeout", "3s"]).code, Some(3), "what needs a majority says so");
+}
+
+/// Goal: where a router gives a client another port under its connection, the client goes on and loses nothing: neither what it hands in
+/// then, nor what it waits for, nor what it says of a claim. Method: one node, so that the client has no other to turn to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_port_is_another_one_under_way_goes_on_and_loses_nothing() {
+    let options = ClusterOptions { nodes: 1, partitions: 4, proxied: true, ..ClusterOptions::default() };
+    let cluster = Cluster::start_with(options);
+    let (worker, producer) = (
+        cluster.client_of(cluster.addresses(), PATIENCE).await,
+        cluster.client_of(cluster.addresses(), PATIENCE).await,
+    );
+    let queue = QueueName::new("mail").expect("a name");
+    let claims = || async {
+        let status = producer.status().await.ok()?;
+        Some(status.counters.iter().find(|(name, _)| name == "claim").map_or(0, |counter| counter.1))
+    };
+    let before = eventually("the node counts", PATIENCE, &claims).await;
+    let options = ClaimOptions::new([queue.clone()]).wait(Duration::from_secs(600)).lease(Duration::from_secs(3_600));
+    let waiting = worker.clone();
+    let parked = tokio::spawn(async move { waiting.claim(options).await });
+    eventually("the worker waits", PATIENCE, || async { (claims().await? > before).then_some(()) }).await;
+    cluster.network().rebind_clients();
+    let id = producer.enqueue(Draft::new(queue.clone(), "x")).await.expect("the cluster serves").id;
+    let claimed = parked.await.expect("no panic").expect("the cluster serves").tasks.remove(0);
+    assert_eq!((claimed.granted.id, claimed.granted.attempt), (id, 1));
+    cluster.network().rebind_clients();
+    worker.complete(CompleteOptions::new(id, claimed.granted.token)).await.expect("it is held");
+    assert_eq!(producer.count(Some(queue.clone()), Some(State::Done)).await.expect("it is counted"), 1);
+    assert_eq!(producer.count(Some(queue), None).await.expect("it is counted"), 1, "none is there twice");
 }

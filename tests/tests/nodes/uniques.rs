@@ -1,10 +1,16 @@
 //! Tasks that are the only ones with their keys, with real processes.
 
+use norn_client::client::Client;
+use norn_client::session::Draft;
+use norn_client::wire::{QueueName, TaskId};
 use norn_tests::Cluster;
 use norn_tests::cli::Cli;
-use norn_tests::wait::found;
+use norn_tests::wait::{PATIENCE, eventually, found};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::task::JoinSet;
 
 fn text(value: &Value) -> String {
     value.as_str().expect("text").to_owned()
@@ -60,4 +66,46 @@ fn many_at_once_enqueue_one_task_for_each_key() {
     }
     cluster.restart(2);
     cluster.wait_ready(2);
+}
+
+/// Goal: a key has one task, though nodes die one after the other while many ask for it. Method: clients that go through the same keys,
+/// each from another place on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_die_while_many_ask_make_no_second_task_of_a_key() {
+    const KEYS: usize = 300;
+    const CLIENTS: usize = 4;
+    let mut cluster = Cluster::start();
+    let answered = Arc::new(AtomicUsize::new(0));
+    let ask_for_all = |client: Client, first: usize| {
+        let answered = Arc::clone(&answered);
+        async move {
+            let mut told = Vec::new();
+            for key in (0..KEYS).map(|key| (key + first) % KEYS) {
+                let draft = Draft::new(QueueName::new("reindex").expect("a name"), "all").key(format!("key-{key}"));
+                let (acked, _) = client.enqueue_unique(draft).await.expect("two of three nodes are there");
+                told.push((key, acked.id));
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+            told
+        }
+    };
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        let client = cluster.client_of(cluster.addresses(), 2 * PATIENCE).await;
+        clients.spawn(ask_for_all(client, number * KEYS / CLIENTS));
+    }
+    for (node, share) in [(2, 1), (0, 3)] {
+        let enough = || async { (answered.load(Ordering::Relaxed) >= share * KEYS * CLIENTS / 8).then_some(()) };
+        eventually("some are answered", PATIENCE, enough).await;
+        cluster.kill(node);
+        cluster.restart(node);
+        cluster.wait_ready(node);
+    }
+    let mut ids: BTreeMap<usize, BTreeSet<TaskId>> = BTreeMap::new();
+    for (key, id) in clients.join_all().await.into_iter().flatten() {
+        ids.entry(key).or_default().insert(id);
+    }
+    assert!(ids.len() == KEYS && ids.values().all(|ids| ids.len() == 1), "{ids:?}");
+    let count = cluster.cli().patient().json(&["count", "reindex"]).done().object();
+    assert_eq!(count["count"], KEYS, "{count}");
 }

@@ -2,12 +2,12 @@
 
 use norn_client::client::{ClaimOptions, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{QueueName, State};
+use norn_client::wire::{QueueName, State, TaskId};
 use norn_tests::wait::{PATIENCE, found, until};
 use norn_tests::{Cli, Cluster, ClusterOptions};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Far longer than a test takes: what is held under it is lost to the test.
 const LEASE: &str = "1h";
@@ -64,6 +64,74 @@ fn a_lease_behind_a_long_wait_is_whole() {
     assert!(left_ms >= 1_990, "{claimed} of {view}");
 }
 
+/// What happens to a cluster beside a worker that waits.
+type Meanwhile = fn(&mut Cluster, &dyn Fn());
+
+/// Goal: a delayed task comes to the worker that waits for it when it is due and not before, though the node is killed or stands still
+/// meanwhile.
+#[test]
+fn a_delayed_task_comes_to_a_parked_worker_when_it_is_due_whatever_becomes_of_the_node() {
+    let (mut cluster, cli) = alone();
+    let until_due = |due_ms: u64| {
+        let is_due =
+            || SystemTime::now().duration_since(UNIX_EPOCH).is_ok_and(|now| now.as_millis() > u128::from(due_ms));
+        until("it is due", is_due);
+    };
+    let meanwhile: [Meanwhile; 3] = [
+        |_, _| {},
+        |cluster, _| {
+            cluster.kill(0);
+            cluster.restart(0);
+            cluster.wait_ready(0);
+        },
+        |cluster, until_due| {
+            cluster.pause(0);
+            until_due();
+            cluster.resume(0);
+        },
+    ];
+    for (round, meanwhile) in meanwhile.into_iter().enumerate() {
+        let begun = wait_for_work(&cli, LEASE);
+        let id = cli.json(&["enqueue", "mail", "x", "--delay", "3s"]).done().object()["id"].clone();
+        let id = id.as_str().expect("an id");
+        let due_ms = cli.json(&["get", id]).done().object()["not_before_ms"].as_u64().expect("a time");
+        meanwhile(&mut cluster, &|| until_due(due_ms));
+        let claimed = begun.end().done().object();
+        assert_eq!((&claimed["id"], &claimed["attempt"]), (&id.into(), &1.into()), "{round}: {claimed}");
+        let view = cli.json(&["get", id]).done().object();
+        assert!(view["claims"][0]["start_ms"].as_u64() >= Some(due_ms), "{round}: {view}");
+        cli.json(&["complete", id, claimed["token"].as_str().expect("a token")]).done();
+    }
+}
+
+/// Goal: a queue that is closed for now is no outage, however much stands in it, and does not keep work of others back.
+#[test]
+fn a_paused_queue_with_many_tasks_is_empty_and_hides_no_other() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli().patient();
+    // More than followers name to their leaders at once.
+    let lines: String = (0..5_000).map(|number| format!("{number}\n")).collect();
+    cli.run_with(&["--json", "enqueue", "closed", "--lines", "-"], lines.as_bytes()).done();
+    cli.json(&["queue", "set", "closed", "paused", "yes"]).done();
+    cluster.wait_heard_changes();
+    let nothing = |queues: &str| {
+        let answer = cli.claim(&[queues]);
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(4), ""), "{queues}: {answer:?}");
+    };
+    nothing("closed");
+    nothing("closed,mail");
+    let id = cli.json(&["enqueue", "mail", "x"]).done().object()["id"].clone();
+    for queues in ["closed,mail", "mail,closed"] {
+        let claimed = cli.claim(&[queues, "--max", "5"]).done().object();
+        assert_eq!((&claimed["id"], &claimed["queue"]), (&id, &"mail".into()), "{queues}: {claimed}");
+        let [id, token] = ["id", "token"].map(|name| claimed[name].as_str().expect("a text"));
+        cli.json(&["release", id, token]).done();
+    }
+    cli.json(&["queue", "set", "closed", "paused", "no"]).done();
+    cluster.wait_heard_changes();
+    assert_eq!(cli.claim(&["closed", "--max", "5"]).done().lines().len(), 5);
+}
+
 /// Goal: whoever has another clock than the program still knows how long a claim is held.
 #[test]
 fn a_renewal_says_how_long_it_holds() {
@@ -73,6 +141,63 @@ fn a_renewal_says_how_long_it_holds() {
     let [id, token] = ["id", "token"].map(|name| claimed[name].as_str().expect("a text").to_owned());
     let renewed = cli.json(&["renew", &id, &token, "--lease", "90s"]).done().object();
     assert_eq!(renewed["lease_ms"], 90_000, "{renewed}");
+}
+
+/// Goal: what is said too late of a claim is refused, with how it ended; a script may repeat what counted.
+#[test]
+fn what_is_said_of_a_claim_that_is_over_is_refused() {
+    let (_cluster, cli) = alone();
+    cli.json(&["queue", "set", "mail", "backoff", "fixed", "1h"]).done();
+    let begin = |lease: &str| {
+        cli.json(&["enqueue", "mail", "x"]).done();
+        let claimed = found("it is claimed", || cli.json(&["claim", "mail", "--lease", lease]).lines().pop());
+        ["id", "token"].map(|name| claimed[name].as_str().expect("a text").to_owned())
+    };
+    let [id, token] = begin("1s");
+    until("its lease runs out", || cli.json(&["get", &id]).done().object()["state"] == "waiting");
+    for verb in [&["fail", &id, &token, "--reason", "busy"][..], &["release", &id, &token]] {
+        let refused = cli.json(verb).refusal(1);
+        assert_eq!(refused["code"], "superseded", "{refused}");
+        assert!(refused["message"].as_str().is_some_and(|text| text.contains("lease ran out")), "{refused}");
+    }
+    let [id, token] = begin(LEASE);
+    for _ in 0..2 {
+        cli.json(&["fail", &id, &token, "--reason", "busy"]).done();
+    }
+    assert_eq!(cli.json(&["release", &id, &token]).refusal(1)["code"], "superseded");
+    let claims = cli.json(&["get", &id]).done().object()["claims"].clone();
+    assert_eq!((&claims[0]["outcome"], &claims[0]["reason"]), (&"failed".into(), &"busy".into()), "{claims}");
+}
+
+/// Goal: a wrong id of a session, or one of yesterday, is not taken for one that keeps claims. Method: at each of three nodes.
+#[test]
+fn a_claim_under_no_open_session_is_refused() {
+    let cluster = Cluster::start();
+    let clis = [0, 1, 2].map(|index| cluster.cli_at(index).patient());
+    clis[0].json(&["enqueue", "mail", "x"]).done();
+    let code = |cli: &Cli, session: &str| cli.json(&["claim", "mail", "--session", session]).refusal(1)["code"].clone();
+    let never = TaskId::new(1_700_000_000_000, 1, 1, 7).to_string();
+    clis.iter().for_each(|cli| assert_eq!(code(cli, &never), "not_found"));
+    let session = clis[0].json(&["session", "open", "--ttl", "1h"]).done().object();
+    let [id, token] = ["id", "token"].map(|name| session[name].as_str().expect("a text").to_owned());
+    let claimed = clis[2].json(&["claim", "mail", "--session", &id, "--wait", "20s"]).done().object();
+    assert_eq!(claimed["queue"], "mail", "{claimed}");
+    clis[1].json(&["session", "end", &id, &token]).done();
+    clis.iter().for_each(|cli| assert_eq!(code(cli, &id), "ended"));
+}
+
+/// Goal: workers that were killed while they waited keep no task from the next one, and cost it no attempt.
+#[test]
+fn what_many_killed_workers_waited_for_comes_to_the_next_one_at_its_first_attempt() {
+    let (_cluster, cli) = alone();
+    let gone: Vec<_> = (0..6).map(|_| wait_for_work(&cli, LEASE)).collect();
+    for begun in gone {
+        begun.signal(Signal::KILL);
+        begun.end();
+    }
+    let id = cli.json(&["enqueue", "mail", "x", "--max-attempts", "1"]).done().object()["id"].clone();
+    let claimed = cli.json(&["claim", "mail", "--wait", "10m"]).done().object();
+    assert_eq!((&claimed["id"], &claimed["attempt"]), (&id, &1.into()), "{claimed}");
 }
 
 /// Goal: a worker that gives up waiting again and again, as with `timeout`, loses nothing by that.

@@ -1,7 +1,7 @@
 //! `cluster status` for people: members, what is wanted, what moves, and what each member has to do with it.
 
 use super::super::output::{Output, Style};
-use super::super::text::{clean, number};
+use super::super::text::{clean, number, wrapped};
 use super::super::{Failure, Runner, Transport};
 use super::survey::{Phase, Survey, comers};
 use super::{rows, set};
@@ -13,9 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most partitions under way that are shown.
 const SHOWN_MAX: usize = 20;
-/// Lines of what is shown beside members and partitions: seven, two of titles, two blank ones, columns left out, how many more
-/// there are, and the cursor's.
-const HEAD_LINES: usize = 14;
+/// Characters before the texts of the first lines.
+const LABEL_CHARACTERS: usize = 12;
+/// Lines of what is shown beside those of the head, members and partitions: two of titles, two blank ones, columns left out in two
+/// lines, twice how many more there are, and the cursor's.
+const SPARE_LINES: usize = 9;
 /// Width of the bar of partitions that are where they shall be.
 const BAR_CHARACTERS: usize = 30;
 /// Width of a member's bar.
@@ -41,6 +43,9 @@ impl Peaks {
     }
 }
 
+/// A member's bar, and how many moved of how many.
+const MOVED_CHARACTERS: u16 = MEMBER_BAR_CHARACTERS as u16 + 13;
+
 /// Looks at the cluster and shows it, with the status of the node that answers. Whoever looks again and again has a screen to
 /// be wiped, and bars.
 pub async fn show<T: Transport>(
@@ -56,39 +61,54 @@ pub async fn show<T: Transport>(
     if output.json() {
         return output.object(&rows::overview(status, &survey));
     }
-    head(output, &survey)?;
-    partitions(output, &survey)?;
-    let settings = set::overview(&survey.view.settings);
-    output.line(&format!("settings    {settings}"))?;
+    let mut lines = head(output, &survey);
+    lines.extend(partitions(output, &survey));
+    lines.extend(labelled(output, "settings", None, &set::overview(&survey.view.settings)));
+    lines.iter().try_for_each(|line| output.line(line))?;
     output.line("")?;
     // What is looked at again and again fits the screen.
     let screen = peaks.as_ref().and_then(|_| output.size()).map(|(_, lines)| usize::from(lines));
-    let taken = HEAD_LINES + rows::shown(&survey).count();
-    members(output, &survey, peaks)?;
-    under_way(output, &survey, screen.map_or(SHOWN_MAX, |lines| lines.saturating_sub(taken).min(SHOWN_MAX)))
+    let room = screen.map_or(usize::MAX, |all| all.saturating_sub(lines.len() + SPARE_LINES));
+    let members_shown = members(output, &survey, peaks, room)?;
+    under_way(output, &survey, (room - members_shown).min(SHOWN_MAX), screen.is_some())
 }
 
-fn head(output: &mut Output, survey: &Survey) -> Result<(), Failure> {
+/// Lines of a text behind its label, which goes on under itself where the screen ends.
+fn labelled(output: &Output, label: &str, style: Option<Style>, text: &str) -> Vec<String> {
+    let room = output.size().map_or(usize::MAX, |(columns, _)| usize::from(columns).saturating_sub(LABEL_CHARACTERS));
+    let line = |(place, line): (usize, &String)| {
+        let label = if place == 0 { label } else { "" };
+        let text = style.map_or_else(|| line.clone(), |style| output.paint(style, line));
+        format!("{label:LABEL_CHARACTERS$}{text}")
+    };
+    wrapped(text, room).iter().enumerate().map(line).collect()
+}
+
+fn head(output: &Output, survey: &Survey) -> Vec<String> {
     let view = &survey.view;
-    let name = output.paint(Style::Bold, &clean(&view.name));
-    output.line(&format!("cluster     {name} {}", view.cluster))?;
+    let (name, id) = (clean(&view.name), view.cluster.to_string());
+    let mut lines = labelled(output, "cluster", None, &format!("{name} {id}"));
+    lines[0] = lines[0].replacen(&name, &output.paint(Style::Bold, &name), 1);
     let present: Vec<&Member> = view.roster.members.values().filter(|member| member.state.is_present()).collect();
     let dead: Vec<NodeId> = present.iter().map(|member| member.node).filter(|node| !survey.is_alive(*node)).collect();
     let nodes = format!("{} of {} alive", present.len() - dead.len(), present.len());
-    let nodes = match dead[..] {
-        [] => output.paint(Style::Good, &nodes),
-        _ => output.paint(Style::Bad, &format!("{nodes}; down: {}", survey.names(&dead))),
+    let (style, nodes) = match dead[..] {
+        [] => (Style::Good, nodes),
+        _ => (Style::Bad, format!("{nodes}; down: {}", survey.names(&dead))),
     };
-    output.line(&format!("members     {nodes}"))?;
+    lines.extend(labelled(output, "members", Some(style), &nodes));
     let (leader, voters) = (survey.name(view.leader), survey.names(&view.voters));
-    output.line(&format!("root        led by {leader}, voters {voters}, version {}", view.roster.version))
+    let root = format!("led by {leader}, voters {voters}, version {}", view.roster.version);
+    lines.extend(labelled(output, "root", None, &root));
+    lines
 }
 
-fn partitions(output: &mut Output, survey: &Survey) -> Result<(), Failure> {
+fn partitions(output: &Output, survey: &Survey) -> Vec<String> {
     let (view, all) = (&survey.view, survey.partitions.len());
     let replicas = number(u64::from(view.replicas), "replica");
     let stale = if view.stale { ", about to be planned anew" } else { "" };
-    output.line(&format!("layout      version {}, {replicas} of each partition{stale}", view.layout))?;
+    let layout = format!("version {}, {replicas} of each partition{stale}", view.layout);
+    let mut lines = labelled(output, "layout", None, &layout);
     let open = survey.open().min(all as u64) as usize;
     // Of a layout that is about to be planned, nothing is where it shall be, or is not.
     let place = if view.stale { "where the last layout wants them" } else { "where they shall be" };
@@ -104,17 +124,34 @@ fn partitions(output: &mut Output, survey: &Survey) -> Result<(), Failure> {
     if view.unknown > 0 {
         states += &format!(", {} not known to the root", view.unknown);
     }
-    let states = output.paint(if survey.is_settled() { Style::Good } else { Style::Busy }, &states);
-    let filled = BAR_CHARACTERS * (all - open) / all.max(1);
-    let bar = if open == 0 { String::new() } else { format!("  [{:<BAR_CHARACTERS$}]", "#".repeat(filled)) };
-    output.line(&format!("partitions  {states}{bar}"))?;
+    let style = if survey.is_settled() { Style::Good } else { Style::Busy };
+    let width = states.chars().count();
+    lines.extend(labelled(output, "partitions", Some(style), &states));
+    if open > 0 {
+        let filled = BAR_CHARACTERS * (all - open) / all.max(1);
+        let bar = format!("[{:<BAR_CHARACTERS$}]", "#".repeat(filled));
+        let behind = LABEL_CHARACTERS + width + 2 + bar.len();
+        match (output.size(), lines.last_mut()) {
+            (Some((columns, _)), _) if behind > usize::from(columns) => {
+                lines.push(format!("{:LABEL_CHARACTERS$}{bar}", ""));
+            }
+            (_, Some(last)) => *last += &format!("  {bar}"),
+            (_, None) => {}
+        }
+    }
     let led = survey.partitions.iter().filter(|view| view.leader.is_some()).count();
     let style = if led == all { Style::Good } else { Style::Bad };
-    let led = output.paint(style, &format!("{led} of {all} with a leader"));
-    output.line(&format!("leaders     {led}"))
+    lines.extend(labelled(output, "leaders", Some(style), &format!("{led} of {all} with a leader")));
+    lines
 }
 
-fn members(output: &mut Output, survey: &Survey, mut peaks: Option<&mut Peaks>) -> Result<(), Failure> {
+/// Shows members, as many as there is room for. Gives how many.
+fn members(
+    output: &mut Output,
+    survey: &Survey,
+    mut peaks: Option<&mut Peaks>,
+    shown_max: usize,
+) -> Result<usize, Failure> {
     let (view, leads) = (&survey.view, survey.leads());
     let mut titles = vec![
         "#NUMBER", "NAME", "ADDRESS", "ZONE", "#WEIGHT", "STATE", "ROOT", "#LEADS", "#HOLDS", "#COME", "#GO", "NODE",
@@ -122,16 +159,20 @@ fn members(output: &mut Output, survey: &Survey, mut peaks: Option<&mut Peaks>) 
     if peaks.is_some() {
         titles.push("MOVED");
     }
-    let mut table = output.new_table(&titles).spare(&["NODE", "WEIGHT", "ZONE", "NUMBER", "ADDRESS"]);
-    for (number, member) in rows::shown(survey) {
-        let share = view.shares.get(&number).copied().unwrap_or_default();
+    let mut table = output.new_table(&titles).spare(&["NODE", "WEIGHT", "ZONE", "NUMBER", "ADDRESS", "ROOT", "LEADS"]);
+    if peaks.is_some() {
+        table = table.wish("MOVED", MOVED_CHARACTERS).one_line();
+    }
+    let count = rows::shown(survey).count();
+    for (place, member) in rows::shown(survey).take(shown_max) {
+        let share = view.shares.get(&place).copied().unwrap_or_default();
         let root = match (member.node == view.leader, view.voters.contains(&member.node)) {
             (true, _) => "leads",
             (false, true) => "votes",
             (false, false) => "",
         };
         let mut row = vec![
-            Cell::new(number),
+            Cell::new(place),
             Cell::new(clean(&member.name)).add_attribute(Attribute::Bold),
             Cell::new(clean(&member.address)),
             Cell::new(clean(&member.zone)),
@@ -147,7 +188,12 @@ fn members(output: &mut Output, survey: &Survey, mut peaks: Option<&mut Peaks>) 
         row.extend(peaks.as_mut().map(|peaks| Cell::new(peaks.bar(member.node, share))));
         table.add_row(row);
     }
-    output.table(&mut table)
+    output.table(&mut table)?;
+    if count > shown_max {
+        let members = number((count - shown_max) as u64, "more member");
+        output.line(&format!("and {members}"))?;
+    }
+    Ok(count.min(shown_max))
 }
 
 fn state(survey: &Survey, member: &Member) -> Cell {
@@ -159,13 +205,20 @@ fn state(survey: &Survey, member: &Member) -> Cell {
     }
 }
 
-fn under_way(output: &mut Output, survey: &Survey, shown_max: usize) -> Result<(), Failure> {
+fn under_way(output: &mut Output, survey: &Survey, shown_max: usize, one_line: bool) -> Result<(), Failure> {
     let views: Vec<&PartitionView> = survey.partitions.iter().filter(|view| survey.is_under_way(view)).collect();
     if views.is_empty() {
         return Ok(());
     }
     output.line("")?;
-    let mut table = output.new_table(&["#PARTITION", "STATE", "LEADER", "NODES", "COMING", "LEAVING"]);
+    if shown_max == 0 {
+        return output.line(&format!("{} under way", number(views.len() as u64, "partition")));
+    }
+    let mut table =
+        output.new_table(&["#PARTITION", "STATE", "LEADER", "NODES", "COMING", "LEAVING"]).spare(&["LEADER"]);
+    if one_line {
+        table = table.one_line();
+    }
     for view in views.iter().take(shown_max) {
         let leaves = view.cohort.iter().filter(|node| !view.next.is_empty() && !view.next.contains(node));
         table.add_row([

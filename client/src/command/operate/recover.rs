@@ -187,7 +187,9 @@ impl RecoverArguments {
                 let key = (plan.node, &plan.remnant.left[..], &plan.remnant.cohort[..]);
                 groups.entry(key).or_default().push(&plan.remnant);
             }
-            let mut table = output.new_table(&["LATEST", "LEFT", "OF", "#PARTITIONS", "ROOT", "#TASKS", "#CLAIMS"]);
+            let mut table = output
+                .new_table(&["LATEST", "LEFT", "OF", "#PARTITIONS", "ROOT", "#TASKS", "#CLAIMS"])
+                .spare(&["OF", "CLAIMS"]);
             for ((node, left, cohort), remnants) in groups {
                 let sum = |what: fn(&Remnant) -> u64| remnants.iter().map(|remnant| what(remnant)).sum::<u64>();
                 let root = remnants.iter().any(|remnant| remnant.partition == PartitionId::ROOT);

@@ -1,5 +1,7 @@
 //! What is asked of the root and of new nodes, when a change is done, what is shown and what is refused.
 
+mod widths;
+
 use super::survey::Survey;
 use super::{ClusterVerb, SetVerb};
 use crate::command::tests::{Fake, Outcome, Written, partitions, status};

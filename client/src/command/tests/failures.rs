@@ -206,7 +206,7 @@ async fn data_over_its_bound_is_refused_before_it_is_sent() {
 
 #[tokio::test]
 async fn an_empty_claim_is_complete_or_a_failure() {
-    let empty = |unavailable| [Ok(Response::Claimed { tasks: Vec::new(), unavailable })];
+    let empty = |unavailable| [Ok(Response::Claimed { tasks: Vec::new(), unavailable, left: 0 })];
     let outcome = run("claim mail --json", empty(0)).await;
     assert_eq!((outcome.exit.code(), &outcome.printed[..], &outcome.noted[..]), (4, "", ""));
     let outcome = run("claim mail", empty(0)).await;
@@ -311,7 +311,7 @@ async fn a_task_whose_letter_is_out_is_not_redriven_and_its_letter_is_named() {
 #[tokio::test]
 async fn letters_that_are_not_sent_back_are_free_at_once() {
     let claimed = [1, 2, 3].map(|number| Granted { id: id(number), ..granted() });
-    let claimed = Response::Claimed { tasks: claimed.to_vec(), unavailable: 0 };
+    let claimed = Response::Claimed { tasks: claimed.to_vec(), unavailable: 0, left: 0 };
     let letter = |number| {
         let told = [(headers::DEAD_TASK, id(9).to_string()), (headers::DEAD_QUEUE, "mail".to_owned())];
         let headers = told.map(|(name, value)| (name.to_owned(), value)).to_vec();
@@ -336,7 +336,8 @@ async fn letters_that_are_not_sent_back_are_free_at_once() {
 /// Where a letter may be that nobody could look for, the queue is not said to have no more.
 #[tokio::test]
 async fn letters_that_could_not_be_asked_for_are_told_of() {
-    let claimed = |tasks: &[Granted], unavailable| Ok(Response::Claimed { tasks: tasks.to_vec(), unavailable });
+    let claimed =
+        |tasks: &[Granted], unavailable| Ok(Response::Claimed { tasks: tasks.to_vec(), unavailable, left: 0 });
     let outcome = run("redrive --letters mail/dead", [claimed(&[], 2)]).await;
     assert_eq!(outcome.exit, Exit::Unavailable);
     assert!(outcome.noted.contains("0 letters redriven, but 2 partitions could not be asked"), "{}", outcome.noted);
@@ -366,7 +367,7 @@ async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
     let many = || Response::Acked(vec![Ok(acked(1))]);
     let single = || Response::AckedOne(acked(1));
     let unique = |existing| Response::AckedUnique { acked: acked(1), existing };
-    let claimed = Response::Claimed { tasks: vec![granted()], unavailable: 0 };
+    let claimed = Response::Claimed { tasks: vec![granted()], unavailable: 0, left: 0 };
     let read = |state| Ok(Response::Task(Box::new(bare_task(1, state))));
     type Case = (String, Vec<Result<Response, Error>>, String);
     let cases: Vec<Case> = vec![
@@ -384,6 +385,7 @@ async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
             format!("acknowledged the cancellation of {one}"),
         ),
         (format!("redrive {one}"), vec![read(State::Dead), Ok(single())], format!("redriven as {one}")),
+        (format!("purge {one}"), vec![Ok(single())], format!("purged {one}")),
     ];
     for (line, answers, effect) in cases {
         let effect = format!("; it took effect all the same: {effect}\n");

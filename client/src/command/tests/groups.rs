@@ -184,7 +184,7 @@ async fn get_and_claim_show_what_a_task_has_to_do_with_groups() {
 
     let claimed = || {
         let tasks = vec![Granted { grouping: grouping(), group: Some(VIEW), ..granted() }];
-        [Ok(Response::Claimed { tasks, unavailable: 0 })]
+        [Ok(Response::Claimed { tasks, unavailable: 0, left: 0 })]
     };
     let facts = facts.replace(",\"version\":null,", "}\n");
     assert!(run("claim mail --json", claimed()).await.printed.ends_with(&facts));

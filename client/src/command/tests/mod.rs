@@ -92,6 +92,7 @@ impl Write for Written {
 }
 
 /// What came of a command.
+#[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) exit: Exit,
     pub(crate) printed: String,

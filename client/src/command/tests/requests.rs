@@ -101,7 +101,7 @@ async fn enqueue_lines_goes_in_batches() {
 
 #[tokio::test]
 async fn claim_names_queues_lease_and_patience() {
-    let claimed = || Response::Claimed { tasks: vec![granted()], unavailable: 0 };
+    let claimed = || Response::Claimed { tasks: vec![granted()], unavailable: 0, left: 0 };
     let defaults = Claim {
         claim: ClaimId(0),
         repeated: false,
@@ -129,15 +129,17 @@ async fn claim_names_queues_lease_and_patience() {
 
 #[tokio::test]
 async fn a_session_is_a_task_that_its_worker_holds() {
-    let answers =
-        [Ok(Response::Acked(vec![Ok(acked(1))])), Ok(Response::Claimed { tasks: vec![granted()], unavailable: 0 })];
+    let answers = [
+        Ok(Response::Acked(vec![Ok(acked(1))])),
+        Ok(Response::Claimed { tasks: vec![granted()], unavailable: 0, left: 0 }),
+    ];
     let outcome = run("session open --ttl 5s --worker host-7", answers).await;
     assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
     let Call::Enqueue { drafts, .. } = &outcome.calls[0].0 else { panic!("{:?}", outcome.calls) };
     assert_eq!((drafts[0].spec.queue.as_str(), drafts[0].spec.attempts_max), ("norn/sessions", 1));
     let Call::Request(Request::Claim(claim)) = &outcome.calls[1].0 else { panic!("{:?}", outcome.calls) };
     assert_eq!((claim.lease_ms, claim.lease_open, claim.worker.as_str()), (5_000, false, "host-7"));
-    let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0 };
+    let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 };
     let outcome = run("session open", [Ok(Response::Acked(vec![Ok(acked(1))])), Ok(nothing)]).await;
     assert_eq!(outcome.exit, Exit::Unavailable, "{}", outcome.noted);
     for ttl in ["1ms", "61m"] {

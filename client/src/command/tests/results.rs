@@ -36,7 +36,8 @@ async fn json_of_writes() {
 
 #[tokio::test]
 async fn json_of_a_claim() {
-    let answer = Response::Claimed { tasks: vec![granted(), Granted { id: id(2), ..granted() }], unavailable: 0 };
+    let answer =
+        Response::Claimed { tasks: vec![granted(), Granted { id: id(2), ..granted() }], unavailable: 0, left: 0 };
     let expected = named(concat!(
         "{\"id\":\"ID1\",\"token\":\"7.42\",\"queue\":\"mail\",\"data\":\"hello\",\"data_encoding\":\"utf8\",",
         "\"priority\":5,\"attempt\":2,\"lease_ms\":30000,\"lease_expires_ms\":1700000040000,",
@@ -174,7 +175,7 @@ async fn people_read_short_confirmations() {
     let dead = Ok(Response::Task(Box::new(bare_task(1, State::Dead))));
     let failed = run(&named("fail ID1 7.42"), [Ok(Response::Done), dead]).await.printed;
     assert_eq!(failed, named("failed ID1 7.42; it is dead\n"), "it was the last attempt");
-    let claimed = printed("claim mail", Response::Claimed { tasks: vec![granted()], unavailable: 0 }).await;
+    let claimed = printed("claim mail", Response::Claimed { tasks: vec![granted()], unavailable: 0, left: 0 }).await;
     let expected = named(
         "claimed ID1 from mail\n  token     7.42\n  lease     30s, ends in 30s\n  attempt   2\n  priority  5\n  \
          header    trace=abc\n  data      hello\n  update    6.1 #0 half\n",
@@ -435,6 +436,6 @@ async fn a_header_is_one_key_in_json() {
     assert!(json.contains("\"headers\":{\"a\":\"1\",\"b\":\"2\"}"), "{json}");
     let mut granted = granted();
     granted.headers = vec![("a".into(), "1".into()), ("a".into(), "3".into())];
-    let json = printed("claim mail --json", Response::Claimed { tasks: vec![granted], unavailable: 0 }).await;
+    let json = printed("claim mail --json", Response::Claimed { tasks: vec![granted], unavailable: 0, left: 0 }).await;
     assert!(json.contains("\"headers\":{\"a\":\"1\"}"), "{json}");
 }

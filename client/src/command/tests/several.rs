@@ -174,12 +174,68 @@ async fn many_are_released_whoever_holds_them() {
     assert_eq!(sent[1], Request::Release { id: id(3), token: Token { epoch: 7, number: 2 } });
 }
 
+fn purge(number: u32) -> Request {
+    Request::Purge { id: id(number), acks: Acks::Quorum }
+}
+
+/// Goal: what has ended is purged, whichever way it ended, or only what ended in the ways that are named.
+#[tokio::test]
+async fn many_are_purged_of_those_that_have_ended() {
+    for (options, numbers) in [("", 4..7), ("--state done --state dead", 4..6), ("--state dead", 5..6)] {
+        let line = format!("purge --queue mail {options}");
+        let answer = || if numbers.len() == 1 { all_of(State::Dead) } else { all_states() };
+        let outcome = run(&format!("{line} --dry-run --json"), [answer()]).await;
+        assert_eq!(outcome.printed, format!("{{\"chosen\":{},\"changed\":0}}\n", numbers.len()), "{line}");
+        let Request::List { state, .. } = &requests(&outcome)[0] else { panic!("{:?}", outcome.calls) };
+        assert_eq!(*state, (numbers.len() == 1).then_some(State::Dead), "a node looks for one state alone");
+        let outcome = run(&format!("{line} --confirm 9"), [answer()]).await;
+        assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 1), "{line}");
+        assert!(outcome.noted.contains("none purged"), "{}", outcome.noted);
+        let answers = [answer()].into_iter().chain(numbers.clone().map(cancelled));
+        let outcome = run(&format!("{line} --confirm {}", numbers.len()), answers).await;
+        assert_eq!(outcome.exit, Exit::Done, "{line}: {}", outcome.noted);
+        assert!(outcome.printed.ends_with(" purged\n"), "{}", outcome.printed);
+        assert_eq!(requests(&outcome)[1..], numbers.map(purge).collect::<Vec<_>>(), "{line}");
+    }
+    let gone = || Err(Error::new(ErrorCode::NotFound, "no such task"));
+    let outcome = run("purge --queue mail --confirm 3", [all_states(), cancelled(4), gone(), cancelled(6)]).await;
+    assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "2 of 3 tasks purged; 1 gone meanwhile\n"));
+}
+
+/// The fifth task alone, as a node gives those of one state.
+fn all_of(state: State) -> Result<Response, Error> {
+    Ok(Response::Page(Page { tasks: vec![bare_task(5, state)], next: None }))
+}
+
+/// Goal: several are named at once, each has a line, and the first that is refused ends it.
+#[tokio::test]
+async fn tasks_that_are_named_are_purged_one_after_the_other() {
+    let line = format!("purge {} {}", id(1), id(2));
+    let outcome = run(&line, [cancelled(1), cancelled(2)]).await;
+    let told = format!("purged {} (3 of 3 replicas, strict)\npurged {} (3 of 3 replicas, strict)\n", id(1), id(2));
+    assert_eq!((outcome.exit, &outcome.printed), (Exit::Done, &told));
+    assert_eq!(requests(&outcome), [purge(1), purge(2)]);
+    let outcome = run(&format!("{line} --json"), [cancelled(1), cancelled(2)]).await;
+    assert_eq!(outcome.printed.lines().count(), 2, "{}", outcome.printed);
+    let open = Err(Error::invalid("the task has not ended, so it is not purged: cancel it first").about(id(1)));
+    let outcome = run(&line, [open]).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 1));
+    assert!(outcome.noted.contains("cancel it first"), "{}", outcome.noted);
+}
+
 /// Goal: a choice that cannot be meant is refused before anything is asked.
 #[tokio::test]
 async fn a_choice_that_makes_no_sense_is_refused() {
     for line in [
         "cancel --queue mail --state done --dry-run",
         "release --queue mail --state ready --dry-run",
+        "purge --queue mail --state ready --dry-run",
+        "purge --queue mail --state done --state claimed --dry-run",
+        "purge --confirm 1",
+        "purge",
+        "purge ID ID --queue mail",
+        "purge ID --state done",
+        "purge ID --older 1h",
         "cancel --key seven --confirm 1",
         "cancel --queue mail --dry-run --confirm 1",
         "release --confirm 1",

@@ -4,6 +4,12 @@
 
 use super::*;
 use crate::command::{ShownIds, execute};
+use crate::wire::group::{GroupView, Grouping, MemberOf};
+use crate::wire::schedule::{CatchUp, Fired, Schedule, ScheduleView, When};
+use crate::wire::transaction::Refusal;
+use crate::wire::watch::WatchPlace;
+use crate::wire::{WatchCursor, WatchEvent, Watched};
+use std::collections::BTreeSet;
 
 /// Ids as a cluster mints them: of one minute, one session and two batches.
 fn minted(counter: u32, tag: u32) -> TaskId {
@@ -56,6 +62,7 @@ async fn every_verb_takes_six_characters_of_an_id_that_was_shown() {
         "release ID 7.42",
         "cancel ID",
         "redrive ID",
+        "purge ID",
         "session renew ID 7.42",
         "session end ID 7.42",
         "claim mail --session ID",
@@ -128,4 +135,130 @@ async fn ids_that_a_command_shows_are_known_to_the_next() {
     assert_eq!(shown().load(), [id(1), id(2)]);
     execute(&fake, verb("list"), output(true), Some(shown())).await;
     assert_eq!(shown().load(), [id(1), id(2)], "what a program reads, no person sees");
+}
+
+type Answer = Result<Response, Error>;
+
+fn view(task: TaskView) -> Answer {
+    Ok(Response::Task(Box::new(task)))
+}
+
+/// A task that is tied to others in every way.
+fn tied() -> TaskView {
+    let mut task = bare_task(1, State::Dead);
+    task.spec.after = vec![id(2), id(3)];
+    task.spec.grouping = Some(Box::new(Grouping { member: Some(MemberOf { group: id(4), number: 1 }), join: None }));
+    (task.children, task.redriven) = (vec![id(5), id(6)], vec![id(7)]);
+    task
+}
+
+fn join(total: u32, waits_for: Vec<TaskId>) -> Answer {
+    let group = Some(GroupView { total: Some(total), ended: 0, failed: 0 });
+    view(TaskView { group, waits_for, ..bare_task(1, State::Waiting) })
+}
+
+fn events(numbers: &[u32]) -> Answer {
+    let event = |number: &u32| WatchEvent {
+        id: id(*number),
+        queue: queue("mail"),
+        state: State::Done,
+        number: None,
+        result: None,
+        reason: None,
+    };
+    let places = vec![WatchPlace { node: NodeId(1), start: 1, number: 1, whole: vec![1].into() }];
+    let events = numbers.iter().map(event).collect();
+    Ok(Response::Watched(Watched { events, cursor: WatchCursor { places }, lagged: false, silent: 0 }))
+}
+
+fn fired(number: u32) -> Answer {
+    let (queue, payload, when) = (queue("mail"), Vec::new(), When::At(7));
+    let (priority, attempts_max, catch_up) = (0, 0, CatchUp::Last);
+    Ok(Response::Schedules(vec![ScheduleView {
+        name: "nightly".into(),
+        schedule: Arc::new(Schedule { when, queue, payload, priority, attempts_max, catch_up }),
+        number: 1,
+        paused: false,
+        since_ms: 5,
+        through_ms: 6,
+        next_ms: Vec::new(),
+        pending: 0,
+        fired: 1,
+        missed: 0,
+        unsure: 0,
+        last: Some(Fired { tick_ms: 6, id: id(number) }),
+    }]))
+}
+
+/// The ids in a text.
+fn ids_in(text: &str) -> BTreeSet<TaskId> {
+    text.split(|character: char| !character.is_ascii_alphanumeric()).filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Goal: a person can type the end of whatever id was on the screen. Method: of every verb that shows ids that were not typed, each id
+/// in what it has printed is known to the next command.
+#[tokio::test]
+async fn every_id_that_is_printed_is_known_to_the_next_command() {
+    let (one, prefix) = (id(1).to_string(), id(1).to_string()[..12].to_owned());
+    let gone = || Err(Error::new(ErrorCode::NotFound, "no such task"));
+    let waits = TaskView { waits_for: vec![id(2)], ..bare_task(1, State::Waiting) };
+    let refusal = Refusal { depends: vec![id(8)], ..Refusal::default() };
+    let unsure = Err(Error::new(ErrorCode::Unknown, "no answer").about(id(9)));
+    let cases: Vec<(String, Vec<Answer>, usize)> = vec![
+        (format!("get {one}"), vec![view(tied())], 7),
+        (format!("get {one} {}", id(9)), vec![view(tied()), gone()], 8),
+        (format!("wait {one}"), vec![view(tied())], 7),
+        (format!("why {one}"), vec![view(waits), gone()], 2),
+        (format!("members {one}"), vec![join(2, Vec::new()), view(bare_task(3, State::Done)), gone()], 2),
+        ("watch mail --limit 3".to_owned(), vec![events(&[]), events(&[1, 2]), events(&[3])], 3),
+        ("schedule show nightly".to_owned(), vec![fired(4)], 1),
+        (format!("redrive {one}"), vec![view(tied()), view(bare_task(7, State::Ready))], 2),
+        (format!("get {prefix}"), vec![page(1..3, false)], 2),
+        (format!("cancel {prefix}"), vec![page(1..3, false)], 2),
+        ("transact {}".to_owned(), vec![Ok(Response::Transacted(Err(Box::new(refusal))))], 1),
+        ("enqueue mail x".to_owned(), vec![unsure], 1),
+    ];
+    for (line, answers, count) in cases {
+        let (results, notes) = (Written::default(), Written::default());
+        let fake = Fake::new(answers);
+        let output = Output::new(results.clone(), notes.clone(), false);
+        let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
+        let directory = tempfile::tempdir().unwrap();
+        runner.shown = Some(ShownIds::new(directory.path().to_owned()));
+        runner.run(CommandLine::try_parse_from(line.split(' ')).expect(&line).verb).await;
+        runner.remember_shown();
+        let printed = ids_in(&(results.text() + &notes.text()));
+        let known: BTreeSet<TaskId> = ShownIds::new(directory.path().to_owned()).load().into_iter().collect();
+        assert_eq!(printed.len(), count, "{line}: {}{}", results.text(), notes.text());
+        assert!(printed.is_subset(&known), "{line}: of {printed:?} only {known:?} are known");
+    }
+}
+
+/// Goal: who watches in one terminal can type in another what the watch shows. Method: a watch that was dropped in its middle.
+#[tokio::test]
+async fn a_watch_makes_ids_known_while_it_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let fake = Fake::new([events(&[]), events(&[1, 2])]);
+    let output = Output::new(Written::default(), Written::default(), false);
+    let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
+    runner.shown = Some(ShownIds::new(directory.path().to_owned()));
+    let verb = CommandLine::try_parse_from(["watch", "mail"]).unwrap().verb;
+    // Once the script has ended, the watch pauses before it tries again.
+    assert!(futures_util::FutureExt::now_or_never(runner.run(verb)).is_none());
+    assert_eq!(ShownIds::new(directory.path().to_owned()).load(), [id(1), id(2)]);
+}
+
+/// Goal: where only whole ids do, the refusal says so.
+#[tokio::test]
+async fn a_transaction_says_that_its_ids_are_whole() {
+    let tail = id(1).to_string()[26..].to_owned();
+    for file in [
+        format!("{{\"deletes\":[{{\"id\":\"{tail}\"}}]}}"),
+        format!("{{\"near\":\"{tail}\"}}"),
+        format!("{{\"id\":\"{tail}\"}}"),
+    ] {
+        let outcome = run_at(Place::CommandLine, "transact -", file.clone().leak().as_bytes(), []).await;
+        assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 0));
+        assert!(outcome.noted.contains("each id is whole"), "{file}: {}", outcome.noted);
+    }
 }

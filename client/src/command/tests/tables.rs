@@ -1,8 +1,10 @@
 //! Tables fit their screen, and lists turn pages.
 
 use super::*;
+use crate::wire::group::{GroupView, MemberOf};
 use crate::wire::membership::{ClusterView, QueuePolicy, Roster, Settings};
 use crate::wire::response::{ClaimEnd, ClaimOutcome};
+use crate::wire::schedule::{CatchUp, Fired, Schedule, ScheduleView, When};
 
 fn screen(columns: u16, line: &str) -> (Output, Written, Written) {
     let (results, notes) = (Written::default(), Written::default());
@@ -26,6 +28,46 @@ fn assert_fits(text: &str, columns: u16) {
     }
 }
 
+#[tokio::test]
+async fn counters_of_all_nodes_stand_side_by_side() {
+    let counted = |value: u64| Status {
+        counters: vec![("claims_granted".to_owned(), value), ("leases_expired".to_owned(), 5)],
+        ..status()
+    };
+    let mut members = nodes();
+    members.truncate(2);
+    let (first, second) = (members[0].name.clone(), members[1].name.clone());
+    for columns in [60, 80, 120] {
+        let answers = [
+            Ok(Response::Nodes(members.clone())),
+            Ok(Response::Status(Box::new(counted(17)))),
+            Ok(Response::Status(Box::new(counted(9_000_000_000)))),
+        ];
+        let outcome = run_in(columns, "status --nodes", answers).await;
+        assert_fits(&outcome.printed, columns);
+        let lines: Vec<&str> = outcome.printed.lines().collect();
+        assert_eq!((outcome.exit, lines.len()), (Exit::Done, 3), "{lines:#?}");
+        assert!(lines[0].contains(&first) && lines[0].contains(&second), "{lines:#?}");
+        assert!(lines[1].contains("17") && lines[1].contains("9000000000"), "by their names: {lines:#?}");
+    }
+    let answers = || {
+        let silent = Err(Error::unavailable("no answer within 5s"));
+        [Ok(Response::Nodes(members.clone())), silent, Ok(Response::Status(Box::new(counted(17))))]
+    };
+    let outcome = run_in(80, "status --nodes", answers()).await;
+    assert_eq!(outcome.exit, Exit::Unavailable, "{outcome:?}");
+    assert!(outcome.printed.contains(&second) && !outcome.printed.contains(&first), "{outcome:?}");
+    assert!(outcome.noted.contains(&first) && outcome.noted.contains("no answer within 5s"), "{outcome:?}");
+    let outcome = run_in(80, "status --nodes --json", answers()).await;
+    let rows = outcome.printed.lines().map(|line| serde_json::from_str(line).expect("an object"));
+    let rows: Vec<serde_json::Value> = rows.collect();
+    assert_eq!((outcome.exit, rows.len()), (Exit::Unavailable, 2), "{outcome:?}");
+    assert_eq!(
+        (&rows[0]["error"], &rows[1]["counters"]["claims_granted"]),
+        (&"no answer within 5s".into(), &17.into())
+    );
+}
+
 fn long_task(number: u32) -> TaskView {
     let spec =
         Spec { queue: queue("customers/newsletters"), ..spec(b"a payload that goes on and on, for many more words") };
@@ -33,7 +75,8 @@ fn long_task(number: u32) -> TaskView {
 }
 
 fn busy_status() -> Status {
-    let names = ["granted", "expired", "peer_messages_dropped", "clock_ahead_ms.n2", "claim", "of_tomorrow"];
+    let names =
+        ["claims_granted", "leases_expired", "peer_messages_dropped", "clock_ahead_ms.n2", "claim", "of_tomorrow"];
     let counters = names.iter().cycle().take(60).map(|name| ((*name).to_owned(), 1_234_567_890)).collect();
     Status { counters, ..status() }
 }
@@ -63,6 +106,54 @@ async fn tables_fit_screens_of_60_80_and_120_columns() {
     let narrow = run_in(60, "nodes", [Ok(Response::Nodes(nodes()))]).await.printed;
     assert!(narrow.contains("no room for NODE") && !narrow.contains(&NodeId(1).to_string()), "{narrow}");
     assert!(run("nodes", [Ok(Response::Nodes(nodes()))]).await.printed.contains(&NodeId(1).to_string()));
+}
+
+fn schedules() -> Vec<ScheduleView> {
+    let whens = [
+        When::Cron { expression: "0 30 2,14 * * MON-FRI".into(), zone: "America/Argentina/Buenos_Aires".into() },
+        When::At(NOW_MS + 7),
+    ];
+    let view = |(number, when): (u32, When)| ScheduleView {
+        name: format!("newsletters-of-the-customers-{number}"),
+        schedule: Arc::new(Schedule {
+            when,
+            queue: queue("customers/newsletters"),
+            payload: b"all".to_vec(),
+            priority: 0,
+            attempts_max: 0,
+            catch_up: CatchUp::Last,
+        }),
+        number,
+        paused: number == 2,
+        since_ms: 5,
+        through_ms: 6,
+        next_ms: vec![NOW_MS + 3_600_000],
+        pending: 0,
+        fired: 1_234_567,
+        missed: 12,
+        unsure: 1,
+        last: Some(Fired { tick_ms: NOW_MS, id: id(7) }),
+    };
+    (1..).zip(whens).map(view).collect()
+}
+
+#[tokio::test]
+async fn members_and_schedules_fit_screens_of_60_80_and_120_columns() {
+    let member = |number| {
+        let result = Some(b"a result that goes on and on, for many more words than have room".to_vec().into());
+        Ok(Response::Task(Box::new(TaskView { result, ..bare_task(number, State::Done) })))
+    };
+    for columns in [60, 80, 120] {
+        let group = Some(GroupView { total: Some(2), ended: 0, failed: 0 });
+        let join = Ok(Response::Task(Box::new(TaskView { group, ..bare_task(1, State::Waiting) })));
+        let listed = run_in(columns, &format!("members {}", id(1)), [join, member(2), member(3)]).await.printed;
+        assert_fits(&listed, columns);
+        let ids = [1, 2].map(|number| MemberOf { group: id(1), number }.id().to_string());
+        assert!(ids.iter().all(|id| listed.contains(id)) && listed.contains("done"), "{listed}");
+        let listed = run_in(columns, "schedule list", [Ok(Response::Schedules(schedules()))]).await.printed;
+        assert_fits(&listed, columns);
+        assert!(listed.contains("paused") && listed.contains("NEXT"), "{listed}");
+    }
 }
 
 /// Goal: a list of dead tasks shows why each died in one row, and `get` why each claim ended, on screens of any width.

@@ -75,13 +75,13 @@ async fn a_group_is_watched_until_its_join_has_ended() {
 /// Goal: a watch of a task that is no join is refused, as it would show nothing for ever; a join may be enqueued later.
 #[tokio::test]
 async fn only_a_join_is_watched_as_a_group() {
-    let line = format!("watch --group {} --timeout 1ms", id(9));
+    let line = format!("watch --group {} --limit 1", id(9));
     let other = Ok(Response::Task(Box::new(bare_task(9, State::Ready))));
     let outcome = run(&line, [watched(1, Vec::new()), other]).await;
     assert_eq!((outcome.exit, outcome.printed.as_str()), (Exit::Refused, ""));
     assert!(outcome.noted.contains("the task is no join of a group"), "{}", outcome.noted);
     let absent = Err(Error::new(ErrorCode::NotFound, "no such task"));
-    let outcome = run(&line, [watched(1, Vec::new()), absent]).await;
+    let outcome = run(&line, [watched(1, Vec::new()), absent, watched(2, vec![event(1, State::Done)])]).await;
     assert!(outcome.noted.contains("watching"), "{}", outcome.noted);
 }
 

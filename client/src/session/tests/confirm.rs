@@ -1,12 +1,11 @@
 //! Claims whose answers are confirmed, and claims that are left.
 
 use super::*;
-use crate::session::confirm::DOUBT_US;
 
 const WAIT_MS: u64 = 60_000;
 
 /// A session that waits for work at endpoint 0, with the number and the id of the claim.
-fn waiting(endpoints: usize) -> (Bench, u64, ClaimId) {
+pub(super) fn waiting(endpoints: usize) -> (Bench, u64, ClaimId) {
     let (bench, number, request) = bench_sent_at(endpoints, NEW, claim(WAIT_MS), 100 * SECOND_US);
     let Request::Claim(claim) = request else { panic!("{request:?}") };
     assert!(claim.confirms && !claim.repeated);
@@ -14,13 +13,13 @@ fn waiting(endpoints: usize) -> (Bench, u64, ClaimId) {
 }
 
 /// What is sent, if that is a confirmation.
-fn confirmation(outputs: &[Output], claim: ClaimId) -> u64 {
+pub(super) fn confirmation(outputs: &[Output], claim: ClaimId) -> u64 {
     let [(0, number, Request::Confirm { claim: of })] = sent(outputs)[..] else { panic!("{outputs:?}") };
     assert_eq!((*of, done(outputs).len()), (claim, 0), "nothing is handed over before it is confirmed");
     number
 }
 
-fn leaves(outputs: &[Output]) -> Vec<(usize, ClaimId, bool)> {
+pub(super) fn leaves(outputs: &[Output]) -> Vec<(usize, ClaimId, bool)> {
     let pick = |(endpoint, _, request): (usize, u64, &Request)| match request {
         Request::Leave { claim, elsewhere, .. } => Some((endpoint, *claim, *elsewhere)),
         _ => None,
@@ -106,6 +105,15 @@ fn a_claim_that_is_abandoned_is_left() {
     assert_eq!(done(&outputs).len(), 1);
 }
 
+/// Goal: a node gives back what it was not told of only where that is not asked for again.
+#[test]
+fn a_claim_that_is_abandoned_is_said_to_be_over() {
+    let (mut bench, _, claim) = waiting(1);
+    let outputs = bench.step(Input::Abandon { call: CallId(1) });
+    let [(0, _, request)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!(*request, Request::Leave { claim, elsewhere: false, over: true, keeps: Vec::new() });
+}
+
 #[test]
 fn a_claim_that_runs_into_its_deadline_is_left() {
     let (mut bench, _, claim) = waiting(1);
@@ -138,8 +146,8 @@ fn a_claim_whose_node_is_gone_is_left_at_the_next() {
     assert_eq!(leaves(&bench.step(Input::Wake)), [], "once");
 }
 
-/// What is sent behind the answer of the second node, if the first died behind this.
-fn left_behind_the_second_answer(first: impl FnOnce(&mut Bench, u64, ClaimId)) -> (ClaimId, Vec<Request>) {
+/// What is sent behind the answer of the second node, which grants another task, if the first died behind this.
+fn left_behind_the_second_answer(first: impl FnOnce(&mut Bench, u64, ClaimId)) -> (ClaimId, TaskId, Vec<Request>) {
     let (mut bench, number, claim) = waiting(2);
     first(&mut bench, number, claim);
     assert_eq!(connects(&bench.step(Input::Disconnected { endpoint: 0 })), [1]);
@@ -148,48 +156,59 @@ fn left_behind_the_second_answer(first: impl FnOnce(&mut Bench, u64, ClaimId)) -
         [(1, number, Request::Claim(again))] if again.repeated && again.claim == claim => number,
         _ => panic!("{outputs:?}"),
     };
-    let outputs = bench.answer(1, number, something());
+    let second = TaskId::new(2, 2, 3, 4);
+    let answer = grant_of(second);
+    let outputs = bench.answer(1, number, answer.clone());
     let [(1, number, Request::Confirm { .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
     let outputs = bench.answer(1, number, Response::Done);
-    assert_eq!(done(&outputs), [(1, Ok(something()))]);
-    (claim, sent(&outputs).into_iter().map(|(_, _, request)| request.clone()).collect())
+    assert_eq!(done(&outputs), [(1, Ok(answer))]);
+    (claim, second, sent(&outputs).into_iter().map(|(_, _, request)| request.clone()).collect())
 }
 
 /// Goal: the first node may have granted another task, which would be held for a whole lease. Method: it dies before its answer, or
 /// before it says that the answer is confirmed.
 #[test]
 fn a_claim_that_was_answered_elsewhere_keeps_that_answer_alone() {
-    let Response::Claimed { tasks, .. } = something() else { panic!("a grant") };
-    let keeps = vec![tasks[0].id];
-    let (claim, left) = left_behind_the_second_answer(|_, _, _| {});
-    assert_eq!(left, [Request::Leave { claim, elsewhere: true, keeps: keeps.clone() }]);
-    let (claim, left) = left_behind_the_second_answer(|bench, number, claim| {
+    let (claim, second, left) = left_behind_the_second_answer(|_, _, _| {});
+    assert_eq!(left, [Request::Leave { claim, elsewhere: true, over: true, keeps: vec![second] }]);
+    let (claim, second, left) = left_behind_the_second_answer(|bench, number, claim| {
         let outputs = bench.answer(0, number, something());
         confirmation(&outputs, claim);
     });
-    assert_eq!(left, [Request::Leave { claim, elsewhere: true, keeps }]);
+    assert_eq!(left, [Request::Leave { claim, elsewhere: true, over: true, keeps: vec![second] }]);
 }
 
-/// Goal: a task that a node could not ask about is not held for a whole lease.
+/// Goal: a task that a node could not ask about is not held for a whole lease, and a partition that has no leader costs nothing more.
 #[test]
 fn a_claim_whose_node_could_not_ask_everybody_keeps_its_answer_alone() {
     let Response::Claimed { tasks, .. } = something() else { panic!("a grant") };
     let keeps = vec![tasks[0].id];
-    for late in [false, true] {
+    for (unavailable, left) in [(0, 1), (1, 0)] {
         let (mut bench, number, claim) = waiting(1);
-        bench.now_us += if late { DOUBT_US } else { 0 };
-        let outputs = bench.answer(0, number, Response::Claimed { tasks: tasks.clone(), unavailable: 1 });
+        let outputs = bench.answer(0, number, Response::Claimed { tasks: tasks.clone(), unavailable, left });
         let confirm = confirmation(&outputs, claim);
         let outputs = bench.answer(0, confirm, Response::Done);
-        let left = sent(&outputs).into_iter().map(|(_, _, request)| request.clone()).collect::<Vec<_>>();
-        let leave = Request::Leave { claim, elsewhere: true, keeps: keeps.clone() };
-        assert_eq!(left, if late { vec![leave] } else { vec![] }, "a node looks for longer");
+        let leave = Request::Leave { claim, elsewhere: true, over: true, keeps: keeps.clone() };
+        let requests = sent(&outputs).into_iter().map(|(_, _, request)| request.clone()).collect::<Vec<_>>();
+        assert_eq!(requests, if left > 0 { vec![leave] } else { vec![] });
         let (mut bench, number, claim) = waiting(1);
-        bench.now_us += if late { DOUBT_US } else { 0 };
-        let outputs = bench.answer(0, number, nothing(1));
+        let outputs = bench.answer(0, number, Response::Claimed { tasks: Vec::new(), unavailable, left });
         let there = done(&outputs).len() == 1;
-        assert!(there && leaves(&outputs) == if late { vec![(0, claim, true)] } else { vec![] }, "{outputs:?}");
+        assert!(there && leaves(&outputs) == if left > 0 { vec![(0, claim, true)] } else { vec![] }, "{outputs:?}");
     }
+}
+
+/// Goal: a final refusal does not hide what an attempt before it was granted. Method: the node could not answer at first.
+#[test]
+fn a_claim_that_is_refused_behind_an_attempt_is_left() {
+    let (mut bench, number, claim) = waiting(1);
+    let outputs = bench.answer(0, number, Response::Error(error(ErrorCode::Unavailable)));
+    let number = match sent(&outputs)[..] {
+        [(0, number, Request::Claim(_))] => number,
+        _ => bench.sleep_until_sent().1,
+    };
+    let outputs = bench.answer(0, number, Response::Error(error(ErrorCode::Invalid)));
+    assert_eq!((done(&outputs).len(), leaves(&outputs)), (1, vec![(0, claim, true)]));
 }
 
 /// Goal: nothing more is sent where nothing was lost.
@@ -217,7 +236,7 @@ fn a_claim_that_goes_elsewhere_is_left_where_it_was() {
             match request {
                 Request::Ping => assert_eq!(bench.answer(endpoint, number, Response::Done).len(), 0),
                 Request::Claim(again) => moved = Some((endpoint, again.repeated)),
-                Request::Leave { .. } => {}
+                Request::Leave { over, .. } => assert!(!over, "it is made elsewhere"),
                 other => panic!("{other:?}"),
             }
         }

@@ -80,12 +80,27 @@ fn any_part_of_an_answer_is_a_sign_of_life() {
 }
 
 #[test]
-fn nobody_is_asked_who_does_not_know_pings_or_is_the_only_one() {
+fn nobody_is_asked_who_does_not_know_pings() {
     let (mut bench, _, _) = bench_sent(2, enqueue(1), 20 * SECOND_US);
     assert!(matches!(bench.sleep()[..], [Output::Disconnect { endpoint: 0 }, Output::Connect { endpoint: 1 }]));
-    let (mut bench, _) = bench_waits(1, enqueue(1));
-    assert!(matches!(bench.sleep()[..], [Output::Disconnect { endpoint: 0 }]));
-    assert_eq!(sent(&bench.outputs).iter().filter(|(_, _, request)| **request == Request::Ping).count(), 0);
+}
+
+/// Goal: the only node knows that somebody waits, and is asked once as long as it does not answer.
+#[test]
+fn the_only_node_is_asked_and_never_left_for_its_silence() {
+    let (mut bench, number) = bench_waits(1, claim(60_000));
+    let (ping, _) = sleep_until_ping(&mut bench);
+    assert!(bench.answer(0, ping, Response::Done).is_empty());
+    let (ping, length_us) = sleep_until_ping(&mut bench);
+    assert_eq!(length_us, 300 * MS);
+    let start_us = bench.now_us;
+    for wakes in 0..10 {
+        assert!(bench.sleep().is_empty(), "{wakes}");
+    }
+    assert!(bench.now_us - start_us > 20 * SECOND_US, "it looks ever less often");
+    assert!(bench.answer(0, ping, Response::Done).is_empty());
+    assert_eq!(sleep_until_ping(&mut bench).1, 600 * MS);
+    assert_eq!(done(&bench.answer(0, number, nothing(0))).len(), 1);
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Sessions {
             self.opened.extend(taken);
             taken
         });
-        Response::Claimed { tasks: taken.map(granted).into_iter().collect(), unavailable: 0 }
+        Response::Claimed { tasks: taken.map(granted).into_iter().collect(), unavailable: 0, left: 0 }
     }
 }
 

@@ -221,7 +221,7 @@ fn task_item(id: TaskId, what: &str, task: &Task) -> Item {
 }
 
 fn facts_object(facts: &Facts) -> Value {
-    let Facts { updates, completions, cancel, claims, conflict, settled, seal, handed, group } = facts;
+    let Facts { updates, completions, cancel, claims, conflict, settled, seal, handed, group, purged } = facts;
     let updates = updates.iter().map(
         |((token, sequence), entry)| json!({ "token": token.to_string(), "sequence": sequence, "bytes": entry.len() }),
     );
@@ -245,6 +245,7 @@ fn facts_object(facts: &Facts) -> Value {
         "seal": seal.map(|token| token.to_string()),
         "handed": list(handed.iter().map(|token| token.to_string().into()).collect()),
         "group": group.as_ref().map(|group| json!({ "total": group.total, "joins": ids(&group.joins) })),
+        "purged": purged.then_some(true),
     })
 }
 

@@ -8,6 +8,7 @@ mod exchange;
 mod group;
 mod hints;
 mod list;
+mod purge;
 mod read;
 mod redrive;
 mod room;
@@ -21,6 +22,7 @@ pub use group::WriteAnswer;
 pub(in crate::protocol) use group::refused;
 pub use hints::Hints;
 pub use list::{ListAsk, Selection};
+pub use purge::Purger;
 pub(in crate::protocol) use read::view;
 pub use read::{ReadAsk, Reader, Until};
 pub use redrive::Asker;
@@ -109,7 +111,9 @@ impl Ask {
         match self {
             Ask::Write(ask) => ask.writer.client(),
             Ask::Read(ask) => match &ask.reader {
-                Reader::Client(client, _) | Reader::Redrive(Asker::Client { client, .. }) => Some(*client),
+                Reader::Client(client, _)
+                | Reader::Purge(Purger { client, .. })
+                | Reader::Redrive(Asker::Client { client, .. }) => Some(*client),
                 Reader::Redrive(Asker::Leader(_)) | Reader::Transaction(_) | Reader::Claim(_) => None,
             },
             Ask::Count(ask) => Some(ask.client),
@@ -229,7 +233,7 @@ impl Node {
         let Some(replica) = self.partitions.get_mut(&partition) else { return 0 };
         let mut changed = 0;
         let (mut ended, mut bodies) = (Vec::new(), Vec::new());
-        let (mut outbox, mut freed) = (false, false);
+        let (mut outbox, mut freed, mut purged) = (false, false, Vec::new());
         for (id, delta) in items.iter() {
             let learned = replica.learn(*id, delta.clone(), now, &config);
             bodies.extend(learned.body.map(|hash| (*id, Slot::Spec, hash)));
@@ -239,6 +243,9 @@ impl Node {
             freed |= learned.freed;
             if learned.ended {
                 ended.push(*id);
+            }
+            if learned.purged {
+                purged.push(*id);
             }
         }
         if changed > 0 {
@@ -252,6 +259,9 @@ impl Node {
         }
         if freed {
             self.arm_retire(partition);
+        }
+        if !purged.is_empty() {
+            self.retire_purged(partition, purged);
         }
         if !ended.is_empty() {
             self.arm_drop(partition);

@@ -12,6 +12,7 @@
 
 use super::Ask;
 use super::group::COHORTS_MAX;
+use super::purge::Purger;
 use super::redrive::Asker;
 use crate::protocol::Node;
 use crate::protocol::consistent::cohort::Cohort;
@@ -52,6 +53,8 @@ pub enum Reader {
     Client(ClientId, u64),
     /// Somebody who wants a copy of it.
     Redrive(Asker),
+    /// A client that wants nothing of it to be kept.
+    Purge(Purger),
     /// The leader, for a transaction that names it.
     Transaction(TaskId),
     /// A claim under this number that depends on it.
@@ -383,6 +386,10 @@ impl Node {
                 self.outbox.reply(client, number, response);
             }
             Reader::Redrive(asker) => self.redrive_read(id, asker, task, cell),
+            Reader::Purge(purger) => {
+                let all_know = read.answers.values().all(|known| known.task.ended().is_some());
+                self.purge_read(id, &purger, (task, cell), all_know);
+            }
             Reader::Claim(claim) => self.depend_read(claim, id, Ok((task, cell))),
             Reader::Transaction(transaction) => {
                 let epoch = read.answers.values().map(|known| known.viewstamp.epoch).max().unwrap_or(0);
@@ -409,6 +416,7 @@ impl Node {
         match reader {
             Reader::Client(client, number) => self.outbox.reply(client, number, Response::Error(error.about(id))),
             Reader::Redrive(asker) => self.not_redriven(id, &asker, error),
+            Reader::Purge(purger) => self.not_purged(id, &purger, error),
             Reader::Transaction(transaction) => self.transaction_read(transaction, id, Err(error)),
             Reader::Claim(claim) => self.depend_read(claim, id, Err(error)),
         }

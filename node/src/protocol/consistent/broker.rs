@@ -8,9 +8,11 @@ mod confirm;
 mod depends;
 mod pulls;
 mod recall;
+mod silent;
 
 use self::confirm::Returns;
 use self::recall::Recall;
+use self::silent::Voice;
 use super::Viewstamp;
 use crate::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
 use crate::protocol::event::ClientId;
@@ -51,18 +53,18 @@ enum Phase {
     Asking { ask: u64, node: NodeId, recall: bool },
     /// Every reachable node was asked what there is.
     Probing { ask: u64, waiting: BTreeSet<NodeId>, covered: BTreeSet<PartitionId>, found: bool, until_us: u64 },
-    /// Others were quicker; look again soon.
+    /// Others were quicker, or are to be; look again soon.
     Pausing,
     /// Waits for work.
     Parked,
-    /// Tasks that it depends on are being read: these are not yet.
+    /// Tasks that it depends on, and its session, are being read: these are not yet.
     Checking { open: BTreeSet<TaskId> },
-    /// It was answered, and its client is to confirm that. Otherwise these go back.
-    Told { grants: Vec<Grant> },
+    /// It was answered, and its client is to confirm that. Otherwise these go back; it `holds_more` where others were found again.
+    Told { grants: Vec<Grant>, holds_more: bool },
 }
 
 /// A grant that can be given back, and the viewstamp under which it was made or found.
-type Grant = (TaskId, Token, Viewstamp);
+pub(in crate::protocol) type Grant = (TaskId, Token, Viewstamp);
 
 /// A client's claim.
 #[derive(Debug)]
@@ -81,6 +83,8 @@ struct Call {
     probed_empty: bool,
     /// How often it was woken since it rested.
     vain: u32,
+    /// When it last had to let others go first.
+    held_back_us: Option<u64>,
     look_first: bool,
     unavailable: u32,
     wait_until_us: u64,
@@ -105,6 +109,8 @@ pub struct Broker {
     asks: BTreeMap<u64, u64>,
     parked: BTreeMap<QueueName, BTreeSet<u64>>,
     parked_count: usize,
+    /// Clients that have claimed, until they are gone.
+    voices: BTreeMap<ClientId, Voice>,
     summaries: BTreeMap<QueueName, BTreeMap<NodeId, Head>>,
     recent: BTreeMap<QueueName, Recent>,
     /// Questions whose callers are gone: what they bring is given back.
@@ -207,6 +213,7 @@ impl Node {
         }
         self.broker.next += 1;
         let call = self.broker.next;
+        self.broker.listen(client, self.now.mono_us);
         if claim.confirms {
             // Who asks again on the same connection does not look at an earlier answer any more.
             self.leave_call(client, claim.claim);
@@ -243,6 +250,7 @@ impl Node {
                 probes: 0,
                 probed_empty: false,
                 vain: 0,
+                held_back_us: None,
                 // Nobody has told this node of all heads of these queues yet.
                 look_first,
                 unavailable: 0,
@@ -250,7 +258,8 @@ impl Node {
                 deadline_us,
             },
         );
-        if self.broker.calls[&call].claim.depends.is_empty() {
+        let claim = &self.broker.calls[&call].claim;
+        if claim.depends.is_empty() && claim.session.is_none() {
             self.pursue(call);
         } else {
             self.check_depends(call);
@@ -366,7 +375,8 @@ impl Node {
         tasks: Vec<(Granted, Option<Viewstamp>)>,
         (heads, partitions): (&[Option<Head>], &[PartitionId]),
     ) {
-        if self.broker.abandoned.remove(&ask) {
+        // A question that was repeated is answered twice.
+        if self.broker.abandoned.contains(&ask) {
             self.give_back(&tasks);
             return;
         }
@@ -480,7 +490,7 @@ impl Node {
         let now_us = self.now.mono_us;
         let Some(call) = self.broker.calls.get_mut(&number) else { return };
         if matches!(call.phase, Phase::Told { .. }) {
-            return self.take_back(number);
+            return self.unconfirmed(number);
         }
         if now_us >= call.deadline_us {
             self.fail_claim(number);
@@ -533,9 +543,8 @@ impl Node {
     /// Work may come: the nodes are told that somebody waits.
     fn park(&mut self, number: u64) {
         self.timers.cancel(Key::Claim(number));
-        let call = &self.broker.calls[&number];
-        let (until_us, queues) = (call.wait_until_us, call.claim.queues.clone());
-        self.timers.set(Key::Park(number), until_us);
+        let queues = self.broker.calls[&number].claim.queues.clone();
+        self.set_park_timer(number);
         self.broker.park(number);
         self.tell_interest(&queues);
     }
@@ -550,6 +559,9 @@ impl Node {
     }
 
     pub(in crate::protocol) fn on_park_end(&mut self, number: u64) {
+        if self.waits_on(number) {
+            return self.set_park_timer(number);
+        }
         self.broker.unpark(number);
         self.pursue(number);
     }
@@ -558,17 +570,8 @@ impl Node {
     pub(in crate::protocol) fn on_available(&mut self, from: NodeId, queue: &QueueName, head: Option<Head>) {
         self.broker.learn_head(queue, from, head);
         // A node that does not hear this one is not asked: who was woken for it would park again, and that wakes again.
-        let Some(head) = head.filter(|_| self.is_reachable(from)) else { return };
-        let Some(parked) = self.broker.parked.get(queue) else { return };
-        let woken: Vec<u64> = parked.iter().copied().take(head.count as usize).collect();
-        for number in woken {
-            self.broker.unpark(number);
-            self.timers.cancel(Key::Park(number));
-            if let Some(call) = self.broker.calls.get_mut(&number) {
-                call.tried.clear();
-                call.vain += 1;
-            }
-            self.pursue(number);
+        if let Some(head) = head.filter(|_| self.is_reachable(from)) {
+            self.wake_parked(queue, head.count);
         }
     }
 
@@ -598,7 +601,9 @@ impl Node {
         self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
         let oldest_us = self.now.mono_us.saturating_sub(RECENT_MS * 1_000);
         self.broker.recent.retain(|_, recent| recent.used_us >= oldest_us);
-        self.broker.forget_heads(|node| node == self.me || self.peers.contains_key(&node));
+        let is_there = |node: NodeId| node == self.me || self.peers.contains_key(&node);
+        self.broker.forget_heads(is_there);
+        self.grants.forget_given(is_there);
         let mut queues: BTreeSet<QueueName> = self.broker.parked.keys().cloned().collect();
         queues.extend(self.broker.recent.keys().cloned());
         let queues: Vec<QueueName> = queues.into_iter().collect();

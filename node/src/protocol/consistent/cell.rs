@@ -124,6 +124,14 @@ impl Cell {
         ends.find(|end| end.as_deref().is_none_or(is_attempt))?.clone()
     }
 
+    /// When it was last granted to somebody: what was taken back was not.
+    pub fn served_ms(&self) -> Option<u64> {
+        match self.state {
+            CellState::Void => self.past.last().map(|(_, claim)| claim.start_ms),
+            _ => Some(self.granted_ms),
+        }
+    }
+
     /// Bytes of what it says of claims, for budgets.
     pub fn size_bytes(&self) -> usize {
         let own = self.end().map_or(0, |end| end_bytes(end));

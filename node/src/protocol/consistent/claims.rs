@@ -9,6 +9,7 @@ use crate::protocol::available::{Ask, ForwardAsk};
 use crate::protocol::event::ClientId;
 use crate::protocol::partition::Overtaken;
 use crate::protocol::peer::PeerMessage;
+use crate::protocol::task::{PastClaim, is_reason};
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::{ClaimEnd, ClaimOutcome};
@@ -251,8 +252,7 @@ impl Node {
             return Err(Error::new(ErrorCode::Ended, "the task has ended").about(*id));
         }
         if cell.state != CellState::Held {
-            let message = "the claim is over: it was given back, its attempt failed, or its lease ran out";
-            return Err(Error::new(ErrorCode::Superseded, message).about(*id));
+            return Err(Error::new(ErrorCode::Superseded, over(cell)).about(*id));
         }
         Ok((partition, cell))
     }
@@ -339,11 +339,9 @@ impl Node {
 
     /// `failed` says why the attempt failed; without it the claim is merely handed back.
     fn release(&mut self, call: u64, (id, token): (TaskId, Token), retry_in_ms: u64, failed: Option<&str>) {
-        let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. });
-        if self.current(&id, token).is_ok_and(|(_, cell)| released(cell)) {
-            // A repeated call: it was done before, perhaps by an operation that has yet to commit.
-            self.decide_after_commit(call, &id);
-            return;
+        let outcome = if failed.is_some() { ClaimOutcome::Failed } else { ClaimOutcome::Released };
+        if self.ended_so(&id, token, outcome, failed.unwrap_or_default()) {
+            return self.repeat(call, &id);
         }
         match self.held(&id, token) {
             Ok((partition, _)) if failed.is_none() && self.is_session(partition, &id) => {
@@ -353,7 +351,6 @@ impl Node {
             Ok((partition, _)) => {
                 let at_ms = self.now.wall_ms;
                 let not_before_ms = if retry_in_ms == 0 { 0 } else { at_ms.saturating_add(retry_in_ms) };
-                let outcome = if failed.is_some() { ClaimOutcome::Failed } else { ClaimOutcome::Released };
                 let end = self.claim_end(outcome, at_ms, self.kept_reason(partition, failed.unwrap_or_default()));
                 let op = Op::Release { id, token, not_before_ms, at_ms, failed: failed.is_some(), end };
                 self.append(partition, op, Some(Waiting::Call { call, slots: vec![(0, 0)] }));
@@ -365,10 +362,9 @@ impl Node {
     /// `retry` is how long the task waits, and whether its queue's back-off goes before that.
     fn fail(&mut self, call: u64, (id, token): (TaskId, Token), reason: &str, retry: (u64, bool), invalid: bool) {
         let (named_ms, open) = retry;
-        let dead = |cell: &Cell| matches!(cell.state, CellState::Dead { .. });
-        if self.current(&id, token).is_ok_and(|(_, cell)| dead(cell)) {
-            self.decide_after_commit(call, &id);
-            return;
+        let outcome = if invalid { ClaimOutcome::GivenUp } else { ClaimOutcome::Failed };
+        if self.ended_so(&id, token, outcome, reason) {
+            return self.repeat(call, &id);
         }
         // How often it is tried, and after which pause, is for the task and its queue to say.
         let held = self.held(&id, token).map(|(partition, cell)| (partition, cell.attempt));
@@ -380,19 +376,11 @@ impl Node {
             Ok((_, attempt)) => attempt,
             // It ran out and waits, and nobody has it: that it is invalid is still its holder's to say.
             Err(_) if invalid && self.waits(&id, token) => 0,
-            Err(error) if error.code == ErrorCode::Superseded && !invalid => {
-                return self.release(call, (id, token), named_ms, Some(reason));
-            }
-            Err(error) if error.code == ErrorCode::Ended && self.died_so(&id, token, &death(reason, invalid)) => {
-                self.answer_durably(call);
-                return self.decide(call, 0, Ok(0));
-            }
             Err(error) => return self.decide(call, 0, Err(error)),
         };
         let partition = self.partition_of(&id);
         let attempts_max = self.attempts_max(partition, &id);
         if invalid || (attempts_max > 0 && attempt >= attempts_max) {
-            let outcome = if invalid { ClaimOutcome::GivenUp } else { ClaimOutcome::Failed };
             let end = self.claim_end(outcome, self.now.wall_ms, self.kept_reason(partition, reason));
             self.kill(partition, (id, token), &death(reason, invalid), end);
             self.decide_after_commit(call, &id);
@@ -446,13 +434,41 @@ impl Node {
         self.append(partition, op, Some(Waiting::Kill { id }));
     }
 
-    /// Whether a task has been given up for this reason under its latest claim: a call that says so is a repeated one.
-    fn died_so(&self, id: &TaskId, token: Token, reason: &str) -> bool {
-        let task = self.partitions[&self.partition_of(id)].store.task(id);
-        task.and_then(|task| task.facts.as_deref()).is_some_and(|facts| {
+    /// Whether a claim has ended just so: a call that says it is a repeated one, which counted the first time. Later claims, or
+    /// the end of the task, change nothing about that.
+    fn ended_so(&self, id: &TaskId, token: Token, outcome: ClaimOutcome, reason: &str) -> bool {
+        let partition = self.partition_of(id);
+        if !self.may_append(partition) {
+            return false;
+        }
+        let replica = &self.partitions[&partition];
+        let says = |end: &ClaimEnd| end.outcome == outcome && is_reason(end, reason);
+        let is_past = |claims: &[(Token, PastClaim)]| {
+            claims.iter().any(|(of, claim)| *of == token && claim.end.as_deref().is_some_and(says))
+        };
+        let died = outcome != ClaimOutcome::Released;
+        let death = death(reason, outcome == ClaimOutcome::GivenUp);
+        let facts = replica.store.task(id).and_then(|task| task.facts.as_deref());
+        let of_facts = facts.is_some_and(|facts| {
             let is_latest = facts.claims.last().is_some_and(|(latest, _)| *latest == token);
-            is_latest && facts.cancel.as_ref().is_some_and(|cancel| cancel.dead && cancel.reason == reason)
-        })
+            let is_death = facts.cancel.as_ref().is_some_and(|cancel| cancel.dead && cancel.reason == death);
+            is_past(&facts.claims) || died && is_latest && is_death
+        });
+        let of_cell = replica.register.cell(id).is_some_and(|cell| match &cell.state {
+            _ if cell.token != token => is_past(&cell.past),
+            CellState::Released { end: Some(end), .. } => says(end),
+            // Older programs do not write down how it ended.
+            CellState::Released { end: None, .. } => outcome != ClaimOutcome::GivenUp,
+            CellState::Dead { reason, end, .. } => end.as_deref().is_some_and(says) || died && **reason == *death,
+            CellState::Held | CellState::Void | CellState::Sealed { .. } => false,
+        });
+        of_facts || of_cell
+    }
+
+    /// Answers a repeated call as the first one: that was done, perhaps by an operation that has yet to commit.
+    fn repeat(&mut self, call: u64, id: &TaskId) {
+        self.answer_durably(call);
+        self.decide_after_commit(call, id);
     }
 
     /// Whether a task that has not ended was given back under the current token.
@@ -522,6 +538,19 @@ impl Node {
 fn death(reason: &str, invalid: bool) -> String {
     let why = if invalid { "invalid" } else { "the last attempt failed" };
     if reason.is_empty() { why.to_owned() } else { format!("{why}: {reason}") }
+}
+
+/// How a claim ended that is not held any more, for its worker.
+fn over(cell: &Cell) -> &'static str {
+    match (&cell.state, cell.end().map(|end| (end.outcome, end.reason.is_some()))) {
+        (CellState::Void, _) => "the claim is over: its client did not confirm it in time",
+        (_, Some((ClaimOutcome::Failed, _))) => "the claim is over: its attempt was reported as failed",
+        // A session says why.
+        (_, Some((ClaimOutcome::Expired | ClaimOutcome::Released, true))) => "the claim is over: its session ended",
+        (_, Some((ClaimOutcome::Expired, false))) => "the claim is over: its lease ran out",
+        (_, Some((ClaimOutcome::Released, false))) => "the claim is over: it was given back",
+        _ => "the claim is over: it was given back, its attempt failed, or its lease ran out",
+    }
 }
 
 fn answer_one(result: Option<Result<u64, Error>>) -> Response {

@@ -3,7 +3,8 @@
 //! 1. **Bury.** When the retention of an ended task is over, the leader of its partition puts a tombstone in its place, and
 //!    tells the others. A tombstone is a fact, and the top of the lattice: it travels like all facts, and nothing that is
 //!    said of the task later counts. Anybody might bury; one does, so that replicas do it at one time. Where there is an
-//!    archive, the host has the task in it first (`archiving.rs`).
+//!    archive, the host has the task in it first (`archiving.rs`). A client may end the retention (`available/purge.rs`): that
+//!    is a fact of the ended task, which puts it before all others that are due, and changes nothing else of all this.
 //! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must say that it has
 //!    them on disk, and that the ids are old by its own clock. A member that has holes does not answer. All nodes are asked,
 //!    too, whether completions bring tasks as old as these (`outboxes.rs`). Nor is anything forgotten that a transaction is about
@@ -34,6 +35,7 @@ use super::table::Op;
 use super::{Epoch, ReplicaId};
 use crate::config::mutant;
 use crate::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
+use crate::protocol::partition::index::PURGED_MS;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::task::{Content, Task, Tomb};
@@ -125,6 +127,20 @@ impl Node {
         self.look_again(partition, PAUSE_MS);
     }
 
+    /// Tasks that have ended are not to be kept any longer: a leader does not wait until others are due.
+    pub(in crate::protocol) fn retire_purged(&mut self, partition: PartitionId, ids: Vec<TaskId>) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        if mutant!(self.config, PurgesEarly) {
+            for id in &ids {
+                replica.store.forget(id);
+            }
+            return self.forgot(partition, ids);
+        }
+        if replica.register.established() {
+            self.timers.set_earliest(Key::Retire(partition), self.after_ms(PAUSE_MS));
+        }
+    }
+
     /// A leader looks again when the next task is due, or when an answer is; not before the pause is over.
     fn look_again(&mut self, partition: PartitionId, pause_ms: u64) {
         let Some(replica) = self.partitions.get(&partition) else { return };
@@ -142,7 +158,7 @@ impl Node {
         }
         let ended = replica.store.index().ended().filter_map(|(queue, tasks)| {
             let (at_ms, _) = tasks.first()?;
-            Some(at_ms.saturating_add(self.retention_of(queue)).saturating_add(self.patience_ms(queue)))
+            Some(over_ms(*at_ms, self.retention_of(queue).saturating_add(self.patience_ms(queue))))
         });
         let tomb = replica.store.tombs_after(None).next();
         let old = tomb.map(|(id, _)| id.time_ms().saturating_add(self.config.forget_after_ms));
@@ -206,7 +222,7 @@ impl Node {
                 _ => Bound::Unbounded,
             };
             let over = tasks.range((from, Bound::Unbounded));
-            let over = over.take_while(|(at_ms, _)| at_ms.saturating_add(retain_ms) <= wall_ms);
+            let over = over.take_while(|(at_ms, _)| over_ms(*at_ms, retain_ms) <= wall_ms);
             // A claim is dropped first: that tells every replica how the task ended.
             let free = over.filter(|(_, id)| replica.register.cell(id).is_none());
             let tombs = free.filter_map(|(at_ms, id)| {
@@ -563,6 +579,11 @@ impl Node {
         }
         self.forgot(partition, over);
     }
+}
+
+/// When the retention of a task is over that has ended at that time.
+fn over_ms(at_ms: u64, retain_ms: u64) -> u64 {
+    if at_ms == PURGED_MS { 0 } else { at_ms.saturating_add(retain_ms) }
 }
 
 /// Whether an id is so old by this clock that nothing is enqueued under it or below any more.

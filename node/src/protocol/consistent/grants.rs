@@ -1,9 +1,12 @@
 //! Grants at a leader's node: picking tasks, committing the grants, answering brokers; and the clocks of claims.
 
+mod again;
 mod questions;
+mod voids;
 
 pub use self::questions::Grants;
 use self::questions::Session;
+use super::spent::Cost;
 use super::table::{CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
@@ -11,13 +14,11 @@ use crate::limits::{
     CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, DUE_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
 };
 use crate::protocol::loads::Then;
-use crate::protocol::partition::Partition;
 use crate::protocol::partition::index::Class;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Content, Wanted, visible};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
-use norn_client::wire::error::Error;
 use norn_client::wire::{Claim, Granted, NodeId, PartitionId, QueueName, Spec, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -63,18 +64,19 @@ impl Node {
             partitions: BTreeSet::new(),
             recall,
             unsure: BTreeSet::new(),
+            repeated: BTreeSet::new(),
         };
         self.grants.sessions.insert(number, session);
         self.grants.by_ask.insert((from, ask), number);
         let recalled = self.recall(number, &claim, max, got);
         let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
-        // The first answer was lost. The present leaders of the partitions that this node led then know what was in it: they are
-        // asked first.
-        let given = self.grants.given(from, ask);
-        let lost: Vec<PartitionId> = given.filter(|partition| !self.led.contains(partition)).collect();
-        let is_whole = lost.is_empty();
+        // The first answer was lost, or is late. The present leaders of the partitions that this node led then know what was in it:
+        // they are asked first. And it was granted all that this question is granted.
+        let lost: Vec<PartitionId> =
+            self.grants.given(from, ask).into_iter().filter(|partition| !self.led.contains(partition)).collect();
+        let is_new = lost.is_empty() && self.grants.made(from, ask).is_empty();
         self.doubt(number, lost);
-        if !recall && is_whole && recalled < max && !over {
+        if !recall && is_new && recalled < max && !over {
             let granted = self.grant(number, &claim, max - recalled);
             let more = (max - recalled - granted) as u64;
             claim.queues.iter().filter(|_| more > 0).for_each(|queue| self.seek(queue, more));
@@ -83,56 +85,6 @@ impl Node {
             self.answer_grants(number);
         } else {
             self.timers.set(Key::Grant(number), self.after_ms(self.config.request_timeout_ms / 2));
-        }
-    }
-
-    /// Claims that this call holds already, and has not `got`. They are renewed, so that whoever was answered before and gives them
-    /// back unheard comes too late.
-    fn recall(&mut self, session: u64, claim: &Claim, max: usize, got: &[TaskId]) -> usize {
-        let knows = |id: &&PartitionId| self.partitions[id].register.knows_claim(&claim.claim);
-        let (led, unready): (Vec<PartitionId>, Vec<PartitionId>) =
-            self.led.iter().filter(knows).partition(|id| self.may_renew(**id));
-        self.doubt(session, unready);
-        let mut recalled = 0;
-        let mut turns = super::claims::Turns::default();
-        for partition in led {
-            let Partition { register, store, .. } = &self.partitions[&partition];
-            let unproven = &register.leading().expect("it leads").unproven;
-            let has_ended = |id: &TaskId| store.ended(id) || unproven.contains(&(*id, register.table.cells[id].token));
-            // A claim of an ended task is nothing to hold, even if only a follower knows of the end, nor is one of a task that has
-            // lost its spec: neither must take the place of another.
-            let open = |id: &TaskId| !has_ended(id) && !store.lacks_spec(id);
-            let mut unclear = register.held_by(claim.claim).iter().any(|id| store.lacks_spec(id));
-            let mut has_turn = |id: &TaskId| {
-                let checked = self.check_turn(id, &mut turns);
-                unclear |= checked.as_ref().is_err_and(Error::passes);
-                checked.is_ok()
-            };
-            let open = register.held_by(claim.claim).into_iter().filter(|id| open(id) && !got.contains(id));
-            let open = open.filter(|id| has_turn(id)).take(max - recalled);
-            let held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
-            self.doubt(session, unclear.then_some(partition));
-            if held.is_empty() {
-                continue;
-            }
-            recalled += held.len();
-            self.fetch_bodies(session, partition, held.iter().map(|(id, _)| *id));
-            let renewed = |(id, token): &(TaskId, Token)| {
-                let had_ms = self.partitions[&partition].register.table.cells[id].lease_ms;
-                let lease_ms = self.policy_of_task(partition, id).map_or(had_ms, |policy| policy.lease_of(claim));
-                (*id, *token, lease_ms, self.now.wall_ms.saturating_add(lease_ms))
-            };
-            let items = held.iter().map(renewed).collect();
-            self.wait_for(session, partition);
-            self.append(partition, Op::Renew { items }, Some(Waiting::Grant { session, items: held, fresh: false }));
-        }
-        recalled
-    }
-
-    /// Of these partitions the answer does not tell all.
-    fn doubt(&mut self, session: u64, partitions: impl IntoIterator<Item = PartitionId>) {
-        if let Some(state) = self.grants.sessions.get_mut(&session) {
-            state.unsure.extend(partitions);
         }
     }
 
@@ -172,7 +124,8 @@ impl Node {
         let picked = self.pick(claim, max);
         let count = picked.values().map(Vec::len).sum();
         let worker: Arc<str> = claim.worker.as_str().into();
-        for ((partition, lease_ms), ids) in picked {
+        for ((partition, lease_ms), picked) in picked {
+            let (ids, costs): (Vec<TaskId>, Vec<Cost>) = picked.into_iter().unzip();
             self.fetch_bodies(session, partition, ids.iter().copied());
             let sealed: Vec<bool> = ids.iter().map(|id| self.needs_seal(partition, id)).collect();
             let register = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").register;
@@ -183,7 +136,9 @@ impl Node {
             assert!(leading.granted <= Token::SEALED_FROM, "one epoch has so many numbers");
             let number = |(number, sealed): (u64, bool)| if sealed { Token::SEALED_FROM + number } else { number };
             let items: Vec<(TaskId, u64)> = ids.into_iter().zip((first..).zip(sealed).map(number)).collect();
-            let tokens = items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
+            let tokens: Vec<(TaskId, Token)> =
+                items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
+            tokens.iter().zip(costs).for_each(|(grant, cost)| self.note_cost(*grant, cost));
             let (worker, granted_ms, of) = (worker.clone(), self.now.wall_ms, claim.session);
             let held = |(id, _): &(TaskId, u64)| {
                 self.partitions[&partition].register.cell(id).is_some_and(|cell| cell.state == CellState::Held)
@@ -198,13 +153,13 @@ impl Node {
     }
 
     /// The best tasks, by partition and by the lease that their queues give them.
-    fn pick(&mut self, claim: &Claim, max: usize) -> BTreeMap<(PartitionId, u64), Vec<TaskId>> {
+    fn pick(&mut self, claim: &Claim, max: usize) -> BTreeMap<(PartitionId, u64), Vec<(TaskId, Cost)>> {
         // What changed earlier in this step is not published yet.
         while let Some(partition) = self.stirred.pop_first() {
             self.publish_heads(partition);
         }
         let mut queues: Vec<QueueName> = claim.queues.iter().filter(|queue| self.is_open(queue)).cloned().collect();
-        let mut picked: BTreeMap<(PartitionId, u64), Vec<TaskId>> = BTreeMap::new();
+        let mut picked: BTreeMap<(PartitionId, u64), Vec<(TaskId, Cost)>> = BTreeMap::new();
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
         while count < max && bytes < CLAIM_BYTES_MAX {
@@ -230,16 +185,15 @@ impl Node {
             let queue = spec.map(|spec| spec.queue.clone()).expect("a ready task has a spec");
             assert!(self.room_for_claims(partition, &queue) != Some(0), "a published head has room");
             let replica = self.partitions.get_mut(&partition).expect("just seen");
-            if !mutant!(self.config, ServedIgnored) {
-                replica.store.serve(&id, self.now.wall_ms);
-            }
+            let is_served = !mutant!(self.config, ServedIgnored);
+            let turn = is_served.then(|| replica.store.serve(&id, self.now.wall_ms)).flatten();
             replica.store.set_class(&id, Class::Held);
             bytes += replica.store.task(&id).map_or(0, |task| task.size_bytes());
             count += 1;
             let lease_ms = self.policy_of_task(partition, &id).unwrap_or_default().lease_of(claim);
-            picked.entry((partition, lease_ms)).or_default().push(id);
             self.publish_heads(partition);
-            self.use_permit(&queue);
+            let permit = self.use_permit(&queue).map(|ask| (queue.clone(), ask));
+            picked.entry((partition, lease_ms)).or_default().push((id, Cost { permit, turn }));
             queues.retain(|other| *other != queue || self.permits(&queue) != Some(0));
         }
         picked
@@ -299,6 +253,7 @@ impl Node {
             Waiting::Decide { id } => self.transaction_decided(id),
             Waiting::Refuse { id } => self.transaction_refused(id),
             Waiting::Permits(giving) => self.permits_given(*giving),
+            Waiting::Void { permits } => self.unuse_permits(permits),
             Waiting::Quota(changing) => self.quota_changed(*changing),
         }
     }
@@ -320,6 +275,7 @@ impl Node {
             | Waiting::Decide { .. }
             | Waiting::Refuse { .. }
             | Waiting::Permits(_)
+            | Waiting::Void { .. }
             | Waiting::Quota(_) => {}
         }
     }
@@ -328,15 +284,20 @@ impl Node {
         if !self.grants.sessions.contains_key(&session) {
             return;
         }
-        for (id, token) in items {
-            // It stays unproven: a repeat of the call may wait for the same grant.
-            let leading = self.partitions.get(&partition).and_then(|replica| replica.register.leading());
-            let unproven = leading.is_some_and(|leading| leading.unproven.contains(&(*id, *token)));
-            let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !unproven) else { continue };
-            self.outbox.observe(Observation::Granted { id: *id, token: *token });
-            self.grants.sessions.get_mut(&session).expect("just seen").tasks.push((granted, fresh));
+        for item in items {
+            self.tell(partition, fresh, session, item);
         }
         self.one_less(session);
+    }
+
+    /// Adds a grant to an answer, unless its task has ended.
+    fn tell(&mut self, partition: PartitionId, fresh: Option<Viewstamp>, session: u64, (id, token): &(TaskId, Token)) {
+        // It stays unproven: a repeat of the call may wait for the same grant.
+        let leading = self.partitions.get(&partition).and_then(|replica| replica.register.leading());
+        let unproven = leading.is_some_and(|leading| leading.unproven.contains(&(*id, *token)));
+        let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !unproven) else { return };
+        self.outbox.observe(Observation::Granted { id: *id, token: *token });
+        self.grants.sessions.get_mut(&session).expect("under way").tasks.push((granted, fresh));
     }
 
     fn one_less(&mut self, session: u64) {
@@ -371,7 +332,7 @@ impl Node {
         let session_state = self.grants.sessions.remove(&session).expect("answered once");
         self.grants.by_ask.remove(&(session_state.to, session_state.ask));
         self.timers.cancel(Key::Grant(session));
-        let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, .. } = session_state;
+        let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, .. } = session_state;
         let (mut whole, mut unreadable) = (Vec::new(), Vec::new());
         for (mut granted, fresh) in tasks {
             match (bodies.remove(&granted.id).map(Arc::unwrap_or_clone), fresh) {
@@ -379,16 +340,22 @@ impl Node {
                     (granted.payload, granted.headers) = (spec.payload, spec.headers);
                     whole.push((granted, fresh));
                 }
-                (None, Some(at)) => unreadable.push((granted.id, granted.token, at)),
-                // It may be in somebody's hands: its lease runs out, or the next question finds its body.
-                (None, None) => {
+                (None, Some(at)) if !repeated.contains(&granted.id) => unreadable.push((granted.id, granted.token, at)),
+                // A client may have it: its lease runs out, or the next question finds its body.
+                (None, _) => {
                     unsure.insert(self.partition_of(&granted.id));
                 }
             }
         }
-        let given: BTreeSet<PartitionId> = whole.iter().map(|(granted, _)| self.partition_of(&granted.id)).collect();
-        if !recall && !given.is_empty() {
-            self.grants.remember(to, ask, given);
+        if !recall {
+            let mut partitions = unsure.clone();
+            partitions.extend(whole.iter().map(|(granted, _)| self.partition_of(&granted.id)));
+            let all = whole.iter().filter_map(|(granted, fresh)| Some((self.partition_of(&granted.id), (*fresh)?)));
+            let mut made: BTreeSet<(PartitionId, Viewstamp)> = all.collect();
+            for (id, _, at) in &unreadable {
+                made.remove(&(self.partition_of(id), *at));
+            }
+            self.grants.remember((to, ask), partitions, made);
         }
         let heads = queues.iter().map(|queue| self.readable_head(to, self.head(queue))).collect();
         let partitions = match recall {
@@ -397,22 +364,22 @@ impl Node {
             false => unsure.into_iter().collect(),
         };
         self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads, partitions });
-        if !unreadable.is_empty() {
-            // Nobody was told of these.
-            self.outbox.send(self.me, PeerMessage::Return { items: unreadable });
-        }
+        // No client was told of these.
+        self.give_back_grants(unreadable);
     }
 
     /// The quorum is slow or gone: what was not committed is taken back, after the grant and in the same order.
     pub(in crate::protocol) fn on_grant_deadline(&mut self, session: u64) {
         let Some(state) = self.grants.sessions.get(&session) else { return };
+        let claim = state.claim;
         for partition in state.partitions.clone() {
             let register = &self.partitions[&partition].register;
             let Some(leading) = register.leading() else { continue };
             let epoch = leading.epoch;
-            // What was found again is not taken back.
-            let found = |waiting: &Waiting| matches!(waiting, Waiting::Grant { session: of, fresh: false, .. } if *of == session);
-            let pends = leading.waiting.iter().any(|(_, waiting)| found(waiting));
+            // What was found again is not taken back. What is may still be held at a successor.
+            let of_session =
+                |waiting: &Waiting| matches!(waiting, Waiting::Grant { session: of, .. } if *of == session);
+            let pends = leading.waiting.iter().any(|(_, waiting)| of_session(waiting));
             let own = leading.waiting.iter().filter_map(|(length, waiting)| match waiting {
                 Waiting::Grant { session: of, items, fresh: true } if *of == session => Some((*length, items)),
                 Waiting::Grant { .. }
@@ -420,6 +387,7 @@ impl Node {
                 | Waiting::Kill { .. }
                 | Waiting::Seal(_)
                 | Waiting::Permits(_)
+                | Waiting::Void { .. }
                 | Waiting::Quota(_)
                 | Waiting::Reserve { .. }
                 | Waiting::Decide { .. }
@@ -437,20 +405,27 @@ impl Node {
                 .flat_map(|(length, items)| items.iter().filter(move |item| untold(item, length)))
                 .copied()
                 .collect();
-            self.void(partition, items);
+            if self.void(partition, items) {
+                self.remember_void(claim, partition);
+            }
             self.doubt(session, pends.then_some(partition));
         }
         self.answer_grants(session);
     }
 
-    pub(super) fn void(&mut self, partition: PartitionId, items: Vec<(TaskId, Token)>) {
+    /// Whether there was anything to take back, and it could be.
+    pub(super) fn void(&mut self, partition: PartitionId, items: Vec<(TaskId, Token)>) -> bool {
         if items.is_empty() || !self.partitions[&partition].register.established() {
-            return;
+            return false;
         }
         for (id, token) in &items {
             self.outbox.observe(Observation::Voided { id: *id, token: *token });
         }
-        self.append(partition, Op::Void { items }, None);
+        let costs = self.costs_of(&items);
+        let permits: Vec<(QueueName, u64)> = costs.iter().filter_map(|(_, cost)| cost.permit.clone()).collect();
+        self.append(partition, Op::Void { items }, (!permits.is_empty()).then_some(Waiting::Void { permits }));
+        self.restore_turns(partition, &costs);
+        true
     }
 
     /// A broker gives grants back that no client was told of.

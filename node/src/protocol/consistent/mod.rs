@@ -32,13 +32,14 @@ pub mod rules;
 pub mod seals;
 pub mod seat;
 pub mod sessions;
+pub mod spent;
 pub mod table;
 pub mod transactions;
 pub mod uniques;
 
 use crate::protocol::membership::Asked;
 use norn_client::wire::membership::Roster;
-use norn_client::wire::{NodeId, TaskId, Token};
+use norn_client::wire::{NodeId, QueueName, TaskId, Token};
 use seals::Sealing;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -119,6 +120,11 @@ pub enum Waiting {
     Permits(Box<permits::Giving>),
     /// Claims that a partition may have: its leader is told.
     Quota(Box<quotas::Changing>),
+    /// Grants that are taken back: the permits that they used go back, each to its queue and by the question that it answered.
+    Void {
+        /// One for each grant of a queue with a rate.
+        permits: Vec<(QueueName, u64)>,
+    },
 }
 
 /// Whether `present` counts more than half of `members`. Nothing else may compute a majority.

@@ -197,7 +197,8 @@ impl Node {
     /// Whether a fact would end a task without the seal that its completion needs: under a token that no claim of it has. A replica
     /// that knows of no claim goes by what it has taken before, or else by the queue.
     pub(in crate::protocol) fn lacks_seal(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> bool {
-        let Some(facts) = &delta.facts else { return false };
+        // What is said of a purged task replicas have told, and no client.
+        let Some(facts) = delta.facts.as_ref().filter(|facts| !facts.purged) else { return false };
         let mut unsealed = facts.completions.iter().map(|(token, _)| *token).filter(|token| !token.needs_seal());
         unsealed.any(|token| self.is_forged(partition, id, token)) && !mutant!(self.config, UnsealedCounts)
     }

@@ -4,20 +4,22 @@
 //! session ends as a task does: when the worker completes it, when somebody cancels it, or when its lease runs out by both
 //! clocks, whereupon its leader gives it up, as it was the last attempt. That is committed before anybody hears of it, and final.
 //!
-//! A claim may name the session under which it is made. Its own lease is long, so that it need not be renewed; the leader of its
-//! partition asks the leader of the session's, as one that waits for it (`dependencies.rs`), and is told of the end, at once or by
-//! a sweep. Then it gives back all claims under it: as failed attempts, unless the worker has ended the session itself. A worker
-//! counts on a session as on any claim, from when it sent the renewal, so it has stopped before anybody else is granted its tasks.
+//! A claim may name the session under which it is made. The node that is asked for it reads the session at a majority first, and
+//! refuses what is none, has ended, or is held by no worker: no heartbeat would keep what is claimed under it. Such a claim's own
+//! lease is long, so that it need not be renewed; the leader of its partition asks the leader of the session's, as one that waits
+//! for it (`dependencies.rs`), and is told of the end, at once or by a sweep. Then it gives back all claims under it: as failed
+//! attempts, unless the worker has ended the session itself. A worker counts on a session as on any claim, from when it sent the
+//! renewal, so it has stopped before anybody else is granted its tasks.
 //!
 //! Where the session's partition has no leader nobody hears of its end, and its claims last as long as their own leases. A session
 //! that nobody knows, and that is older than what was forgotten, has ended. What was given back so cannot be completed any more
 //! where completions are sealed, whether or not somebody else has the task.
 
 use super::Viewstamp;
-use super::table::{CellState, Op};
+use super::table::{Cell, CellState, Op};
 use crate::config::mutant;
 use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
-use crate::protocol::task::Settled;
+use crate::protocol::task::{Settled, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
@@ -66,8 +68,35 @@ impl Sessions {
     }
 }
 
+fn is_none() -> Error {
+    Error::invalid("the task is no session: `session open` gives the id of one")
+}
+
+fn has_ended() -> Error {
+    Error::new(ErrorCode::Ended, "the session has ended; open another one")
+}
+
+/// Whether a task is an open session, as a majority of its replicas knows it. A session is one once its worker has it.
+pub(super) fn check_open(task: &Task, cell: Option<&Cell>) -> Result<(), Error> {
+    if task.spec.as_ref().is_some_and(|spec| spec.queue.as_str() != SESSIONS_QUEUE) {
+        return Err(is_none());
+    }
+    if task.ended().is_some() || cell.is_some_and(|cell| cell.state.is_final()) {
+        return Err(has_ended());
+    }
+    // The claim is known to a majority, the spec perhaps to the leader alone.
+    match cell.is_some_and(|cell| cell.state == CellState::Held) {
+        true => Ok(()),
+        false => {
+            let message = "no such session is open: `session open` opens one";
+            Err(Error::new(ErrorCode::NotFound, message))
+        }
+    }
+}
+
 impl Node {
-    /// Refuses a claim under a session that has ended, or under what is known to be none.
+    /// Refuses a claim under a session of which this node knows that it has ended, or that it is none. What it does not know, a
+    /// majority of the session's replicas is asked (`broker/depends.rs`).
     pub(super) fn check_session(&self, claim: &Claim) -> Result<(), Error> {
         let is_other = |session: &TaskId| {
             let replica = self.partitions.get(&self.partition_of(session));
@@ -75,19 +104,13 @@ impl Node {
             spec.is_some_and(|spec| spec.queue.as_str() != SESSIONS_QUEUE)
         };
         if let Some(session) = claim.session.filter(is_other) {
-            let message = "the task is no session: `session open` gives the id of one";
-            return Err(Error::invalid(message).about(session));
+            return Err(is_none().about(session));
         }
         let ended = |session: &TaskId| {
             let replica = self.partitions.get(&self.partition_of(session));
             self.sessions.is_over(session) || replica.is_some_and(|replica| replica.end_of(session).is_some())
         };
-        match claim.session.filter(ended) {
-            Some(session) => {
-                Err(Error::new(ErrorCode::Ended, "the session has ended; open another one").about(session))
-            }
-            None => Ok(()),
-        }
+        claim.session.filter(ended).map_or(Ok(()), |session| Err(has_ended().about(session)))
     }
 
     /// Whether a task is the session of a worker.
@@ -187,7 +210,8 @@ impl Node {
         let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
         if cell.renewed > committed {
             // Nobody was told of it, and nobody will be.
-            return self.append(partition, Op::Void { items: vec![(id, token)] }, None);
+            self.void(partition, vec![(id, token)]);
+            return;
         }
         // What was granted a moment ago was granted to one that had ended before, or that had hardly begun.
         let young = self.now.wall_ms < cell.granted_ms.saturating_add(self.config.request_timeout_ms);

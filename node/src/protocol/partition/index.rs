@@ -1,6 +1,6 @@
 //! Which tasks of a partition can be claimed, by queue; kept by every change, so that a claim never scans tasks.
 
-use super::lines::{LineKey, Lines};
+use super::lines::{LineKey, Lines, Served};
 use super::turn::{Moved, Turn};
 use norn_client::wire::membership::KeyConcurrency;
 use norn_client::wire::{QueueName, State, TaskId};
@@ -13,8 +13,11 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Order of claiming: higher priority first, then the older id.
 pub type Rank = (Reverse<i32>, TaskId);
 
-/// In which queue a task has ended, if that is known, and when.
+/// In which queue a task has ended, if that is known, and when; or [`PURGED_MS`].
 pub type Ended<'a> = (Option<&'a QueueName>, u64);
+
+/// Stands for when a task has ended whose retention is over, however long it is.
+pub const PURGED_MS: u64 = 0;
 
 /// Where a task stands for the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -299,9 +302,14 @@ impl Index {
     }
 
     /// A task of a key is granted, where keys take turns.
-    pub fn serve(&mut self, queue: &QueueName, key: Option<NonZeroU64>, at_ms: u64) {
+    pub fn serve(&mut self, queue: &QueueName, key: Option<NonZeroU64>, at_ms: u64) -> Option<Served> {
+        self.lines.get_mut(queue)?.serve(key, at_ms)
+    }
+
+    /// Such a grant is taken back.
+    pub fn take_back(&mut self, queue: &QueueName, key: Option<NonZeroU64>, served: Served) {
         if let Some(lines) = self.lines.get_mut(queue) {
-            lines.serve(key, at_ms);
+            lines.take_back(key, served);
         }
     }
 

@@ -10,6 +10,8 @@
 //!
 //! Within a partition the order is that of a counter, and no clock has a part in it. Partitions are compared by when the first line of
 //! each was last served, by the leader's wall clock; a line that never was counts from when the task was enqueued that opened it.
+//!
+//! A grant that is taken back was nobody's: its line has the place of before again, unless it was served once more since.
 
 use super::index::Rank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +19,22 @@ use std::num::NonZeroU64;
 
 /// Hash of a key; of tasks without one, nothing.
 pub(super) type LineKey = Option<NonZeroU64>;
+
+/// What a grant changed of its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// The place that the line was given.
+    place: u64,
+    /// Place and time of before.
+    before: (u64, u64),
+}
+
+impl Served {
+    /// The higher, the later.
+    pub fn place(self) -> u64 {
+        self.place
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
@@ -32,7 +50,7 @@ pub struct Lines {
     next: u64,
     lines: BTreeMap<LineKey, Line>,
     /// Lines that have tasks, by their places.
-    order: BTreeMap<u64, LineKey>,
+    order: BTreeSet<(u64, LineKey)>,
 }
 
 impl Lines {
@@ -51,7 +69,7 @@ impl Lines {
     pub(super) fn emptied(&self, has: impl Fn(LineKey) -> bool) -> Lines {
         let lines = self.lines.iter().filter(|(key, _)| has(**key));
         let lines = lines.map(|(key, line)| (*key, Line { tasks: BTreeSet::new(), ..*line })).collect();
-        Lines { next: self.next, lines, order: BTreeMap::new() }
+        Lines { next: self.next, lines, order: BTreeSet::new() }
     }
 
     fn open(&mut self, key: LineKey, at_ms: u64) -> &mut Line {
@@ -67,7 +85,7 @@ impl Lines {
         }
         let line = self.lines.get_mut(&key).expect("just opened");
         line.tasks.insert(rank);
-        self.order.insert(line.place, key);
+        self.order.insert((line.place, key));
     }
 
     /// A task is not claimable any more.
@@ -75,32 +93,48 @@ impl Lines {
         let line = self.lines.get_mut(&key).expect("a claimable task's line is open");
         assert!(line.tasks.remove(rank), "a claimable task is in its line");
         if line.tasks.is_empty() {
-            self.order.remove(&line.place);
+            self.order.remove(&(line.place, key));
         }
     }
 
     /// A key has no open tasks any more.
     pub(super) fn forget(&mut self, key: LineKey) {
         if let Some(line) = self.lines.remove(&key) {
-            self.order.remove(&line.place);
+            self.order.remove(&(line.place, key));
         }
     }
 
     /// A task of a key is granted.
-    pub(super) fn serve(&mut self, key: LineKey, at_ms: u64) {
-        let Some(line) = self.lines.get_mut(&key) else { return };
-        self.order.remove(&line.place);
-        (line.place, line.at_ms) = (self.next, at_ms);
+    pub(super) fn serve(&mut self, key: LineKey, at_ms: u64) -> Option<Served> {
+        let line = self.lines.get(&key)?;
+        let served = Served { place: self.next, before: (line.place, line.at_ms) };
         self.next += 1;
+        self.put(key, served.place, at_ms);
+        Some(served)
+    }
+
+    /// A grant is taken back.
+    pub(super) fn take_back(&mut self, key: LineKey, served: Served) {
+        // Lines that were made anew, as other policies hold, count their places anew: then a line may be put elsewhere once.
+        if self.lines.get(&key).is_some_and(|line| line.place == served.place) {
+            let (place, at_ms) = served.before;
+            self.put(key, place, at_ms);
+        }
+    }
+
+    fn put(&mut self, key: LineKey, place: u64, at_ms: u64) {
+        let line = self.lines.get_mut(&key).expect("it is there");
+        self.order.remove(&(line.place, key));
+        (line.place, line.at_ms) = (place, at_ms);
         if !line.tasks.is_empty() {
-            self.order.insert(line.place, key);
+            self.order.insert((place, key));
         }
     }
 
     /// The first task of the first line, and when that was served; where keys are not known, of tasks without one.
     pub(super) fn head(&self, keys: bool) -> Option<(u64, Rank)> {
         let first = match keys {
-            true => self.order.first_key_value().map(|(_, key)| *key)?,
+            true => self.order.first().map(|(_, key)| *key)?,
             false => None,
         };
         let line = self.lines.get(&first)?;
@@ -142,6 +176,27 @@ mod tests {
         assert_eq!([(); 5].map(|()| take(&mut lines)), [1, 3, 2, 4, 1]);
         lines.forget(key(4));
         assert_eq!(lines.lines.len(), 3);
+    }
+
+    /// Goal: what is taken back leaves the order as it was, for grants of one line too, in any order.
+    #[test]
+    fn a_line_whose_grant_is_taken_back_has_its_place_again() {
+        let mut lines = Lines::default();
+        for time_ms in 0..3 {
+            [1, 2, 3].into_iter().for_each(|of| lines.show(key(of), rank(time_ms, of as i32)));
+        }
+        let before = lines.order.clone();
+        let served = [1, 2, 1].map(|of| lines.serve(key(of), 1_000).expect("it is there"));
+        assert_eq!(lines.order.first().map(|(_, key)| *key), Some(key(3)));
+        lines.take_back(key(1), served[0]);
+        assert_eq!(lines.order.last().map(|(_, key)| *key), Some(key(1)), "it was served once more");
+        lines.take_back(key(2), served[1]);
+        lines.take_back(key(1), served[2]);
+        lines.take_back(key(1), served[0]);
+        assert_eq!(lines.order, before);
+        lines.forget(key(1));
+        lines.take_back(key(1), served[0]);
+        assert_eq!(lines.order.len(), 2);
     }
 
     /// However many new keys come, who is there waits for those before it only.

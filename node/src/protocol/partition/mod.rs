@@ -489,9 +489,9 @@ impl Partition {
         let mut served: BTreeMap<Option<NonZeroU64>, u64> = BTreeMap::new();
         for (id, cell) in &self.register.table.cells {
             let spec = self.store.task(id).and_then(|task| task.spec.as_ref());
-            if let Some(spec) = spec.filter(|spec| spec.queue == *queue) {
+            if let Some((spec, granted_ms)) = spec.filter(|spec| spec.queue == *queue).zip(cell.served_ms()) {
                 let at_ms = served.entry(spec.key).or_default();
-                *at_ms = cell.granted_ms.max(*at_ms);
+                *at_ms = granted_ms.max(*at_ms);
             }
         }
         self.store.line_up(queue, &served);

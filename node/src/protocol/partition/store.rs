@@ -1,6 +1,7 @@
 //! Tasks of one partition with everything that is derived from them: digests, tree, index, recent changes.
 
-use super::index::{Class, Ended, Index, Place};
+use super::index::{Class, Ended, Index, PURGED_MS, Place};
+use super::lines::Served;
 use super::places::bucket_of;
 use super::tree::{Root, Tree};
 use crate::limits::RECENT_CHANGES_MAX;
@@ -33,6 +34,8 @@ pub struct Learned {
     pub outbox: bool,
     /// Nothing keeps it any more: they did, and now all are, or the join of its group has ended.
     pub freed: bool,
+    /// It has ended, and an operator wants nothing of it to be kept: that was not known before.
+    pub purged: bool,
 }
 
 /// A task came to a state that is told to those who watch.
@@ -135,10 +138,21 @@ fn newly_waited_for(
     after.filter(|id| !before.contains(*id)).copied().collect()
 }
 
-/// In which queue a task has ended that may be buried, and when: not before it was enqueued, whatever a client says.
+/// In which queue a task has ended that may be buried, and when: not before it was enqueued, whatever a client says. One that is
+/// purged comes before all others; without its spec it is not known what else needs it, so it waits as if it were not.
 fn ended<'a>(id: &TaskId, task: &'a Task<Outline>) -> Option<Ended<'a>> {
-    let tomb = task.tomb().filter(|_| !task.has_outbox() && !task.awaits_join());
-    tomb.map(|tomb| (task.spec.as_ref().map(|spec| &spec.queue), tomb.at_ms.max(id.time_ms())))
+    let tomb = task.tomb().filter(|_| !task.has_outbox() && !task.awaits_join())?;
+    let queue = task.spec.as_ref().map(|spec| &spec.queue);
+    let at_ms = match task.is_purged() && queue.is_some() {
+        true => PURGED_MS,
+        false => tomb.at_ms.max(id.time_ms()).max(PURGED_MS + 1),
+    };
+    Some((queue, at_ms))
+}
+
+/// Whether nothing of a task is to be kept, and it has ended.
+fn is_over_early(task: &Task<Outline>) -> bool {
+    task.is_purged() && task.ended().is_some()
 }
 
 /// Where a task stands, from its facts and what holds it.
@@ -201,7 +215,7 @@ impl Store {
             .or_insert_with(|| Box::new(Entry::new(Task::default(), 0, Class::Orphan)));
         let (before_digest, had_ended) = (entry.digest(), entry.task.ended().is_some());
         let had_spec = entry.task.spec.is_some();
-        let awaited_join = entry.task.awaits_join();
+        let (awaited_join, was_over) = (entry.task.awaits_join(), is_over_early(&entry.task));
         let brought: Vec<TaskId> = entry.task.brings().collect();
         let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
         let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id));
@@ -244,6 +258,7 @@ impl Store {
         }
         let ended = entry.task.ended().is_some() && !had_ended;
         let join_over = awaited_join && !entry.task.awaits_join();
+        let purged = !was_over && is_over_early(&entry.task);
         if ended && let Some(spec) = &mut entry.task.spec {
             // What is over is only read.
             spec.leave_memory();
@@ -253,7 +268,7 @@ impl Store {
         self.note_leaver(&id);
         let (had_outbox, outbox) = self.note_outbox(id, &brought);
         self.remember(id);
-        Learned { changed: true, ended, body, outbox, freed: had_outbox && !outbox || join_over }
+        Learned { changed: true, ended, body, outbox, freed: had_outbox && !outbox || join_over, purged }
     }
 
     /// Takes a task out of everything but the tree. Its digest, and whether it had ended.
@@ -411,10 +426,18 @@ impl Store {
     }
 
     /// A task is granted, where keys take turns.
-    pub fn serve(&mut self, id: &TaskId, at_ms: u64) {
+    pub fn serve(&mut self, id: &TaskId, at_ms: u64) -> Option<Served> {
         let Store { tasks, index, .. } = self;
+        let spec = tasks.get(id)?.task.spec.as_ref()?;
+        index.serve(&spec.queue, spec.key, at_ms)
+    }
+
+    /// Such a grant is taken back: another task may be the first one.
+    pub fn take_back(&mut self, id: &TaskId, served: Served) {
+        let Store { tasks, index, touched, .. } = self;
         if let Some(spec) = tasks.get(id).and_then(|entry| entry.task.spec.as_ref()) {
-            index.serve(&spec.queue, spec.key, at_ms);
+            index.take_back(&spec.queue, spec.key, served);
+            touched.insert(spec.queue.clone());
         }
     }
 

@@ -6,7 +6,7 @@
 //! show it, or at the change that skips it. Any other, such as `*/30` or `0 * * * *`, is a *pattern*, and due whenever clocks
 //! show what it names: not at all in an hour that is skipped, and twice in one that is repeated.
 
-use super::zone::{Shown, shown, shows};
+use super::zone::Clocks;
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use croner::Cron;
@@ -17,6 +17,9 @@ use norn_client::wire::schedule::When;
 pub const INSTANT_MS_MAX: u64 = 95_617_583_999_999;
 
 const SECOND_MS: u64 = 1_000;
+
+/// No clock shows a time that is so far from UTC, and no change moves clocks so far.
+const FAR_S: i64 = 30 * 3_600;
 
 /// Years of an expression that names none. What never comes is looked for in all of them, while the leader does nothing else.
 const YEARS: &str = "1970-2199";
@@ -104,10 +107,9 @@ impl Calendar {
     pub fn after(&self, ms: u64) -> Option<u64> {
         match self {
             Calendar::Cron { cron, zone, fixed } => {
-                let (times, from) = (Times { cron, zone: *zone }, instant(ms)?);
-                let tick = millis(if *fixed { times.fixed_after(from)? } else { times.pattern_after(from)? })?;
-                // What a library gets wrong is no reason to stop.
-                (tick > ms).then_some(tick)
+                let times = Times { cron, clocks: zone, fixed: *fixed };
+                // What a library gets wrong does not set a schedule back.
+                millis(times.after(instant(ms)?)?).filter(|tick| *tick > ms)
             }
             Calendar::At(at_ms) => (*at_ms > ms).then_some(*at_ms),
         }
@@ -117,9 +119,8 @@ impl Calendar {
     pub fn until(&self, ms: u64) -> Option<u64> {
         match self {
             Calendar::Cron { cron, zone, fixed } => {
-                let (times, from) = (Times { cron, zone: *zone }, instant(ms)?);
-                let tick = millis(if *fixed { times.fixed_until(from)? } else { times.pattern_until(from)? })?;
-                (tick <= ms).then_some(tick)
+                let times = Times { cron, clocks: zone, fixed: *fixed };
+                millis(times.until(instant(ms)?)?).filter(|tick| *tick <= ms)
             }
             Calendar::At(at_ms) => (*at_ms <= ms).then_some(*at_ms),
         }
@@ -148,13 +149,33 @@ fn is_fixed(expression: &str) -> bool {
     !times.into_iter().any(|field| field.contains(['*', '?']))
 }
 
-/// The times of an expression in a zone. All are seconds, see [`super::zone`].
-struct Times<'a> {
-    cron: &'a Cron,
-    zone: Tz,
+/// The times of an expression in a zone, however its clocks change. All are seconds, see [`super::zone`].
+pub(super) struct Times<'a, Z> {
+    /// Which local times it names.
+    pub cron: &'a Cron,
+    /// Where they are local.
+    pub clocks: &'a Z,
+    /// They are fixed times, and no pattern.
+    pub fixed: bool,
 }
 
-impl Times<'_> {
+impl<Z: Clocks> Times<'_, Z> {
+    /// The first time after an instant.
+    pub fn after(&self, instant: i64) -> Option<i64> {
+        match self.fixed {
+            true => Some(self.due(self.next(self.reached(instant))?)),
+            false => self.pattern_after(instant),
+        }
+    }
+
+    /// The last time up to an instant.
+    pub fn until(&self, instant: i64) -> Option<i64> {
+        match self.fixed {
+            true => Some(self.due(self.last(self.reached(instant))?)),
+            false => self.pattern_until(instant),
+        }
+    }
+
     /// The first local time behind another one that the expression names.
     fn next(&self, local: i64) -> Option<i64> {
         let from: DateTime<Utc> = DateTime::from_timestamp(local, 0)?;
@@ -167,87 +188,60 @@ impl Times<'_> {
         Some(self.cron.find_previous_occurrence(&from, true).ok()?.timestamp()).filter(|last| *last <= local)
     }
 
-    /// When a fixed time is due.
-    fn due(&self, local: i64) -> Option<i64> {
-        match shown(self.zone, local)? {
-            Shown::Once(at) | Shown::Twice { first: at, .. } | Shown::Never { change: at, .. } => Some(at),
-        }
-    }
-
-    /// The latest local time that clocks have shown or skipped at an instant: later fixed times are due later, all others were
+    /// The latest local time that clocks have shown or skipped up to an instant: later fixed times are due later, all others were
     /// due up to then.
-    fn reached(&self, instant: i64) -> Option<i64> {
-        let local = shows(self.zone, instant)?;
-        match shown(self.zone, local)? {
-            Shown::Twice { second, to, .. } if second == instant => Some(to - 1),
-            _ => Some(local),
+    fn reached(&self, instant: i64) -> i64 {
+        let (mut reached, mut until) = (self.clocks.shows(instant), instant);
+        while let Some(change) = self.clocks.change_until(instant - FAR_S, until) {
+            until = change - 1;
+            reached = reached.max(self.clocks.shows(until));
+        }
+        reached
+    }
+
+    /// When a fixed time is due: when clocks first show it, or skip it.
+    fn due(&self, local: i64) -> i64 {
+        let mut from = local - FAR_S;
+        loop {
+            let left = local - self.clocks.shows(from);
+            if left <= 0 {
+                return from;
+            }
+            match self.clocks.change_after(from, from + left) {
+                Some(change) => from = change,
+                None => return from + left,
+            }
         }
     }
 
-    fn fixed_after(&self, instant: i64) -> Option<i64> {
-        self.due(self.next(self.reached(instant)?)?)
-    }
-
-    fn fixed_until(&self, instant: i64) -> Option<i64> {
-        self.due(self.last(self.reached(instant)?)?)
-    }
-
+    /// When clocks next show what a pattern names. Between two changes that is the next local time; behind each change it is looked
+    /// for anew.
     fn pattern_after(&self, instant: i64) -> Option<i64> {
-        let local = shows(self.zone, instant)?;
-        let next = self.next(local);
-        if let Shown::Twice { first, second, from, to } = shown(self.zone, local)? {
-            if second == instant && next.is_some_and(|next| next < to) {
-                return self.second(next?);
-            }
-            // The first round is over; the second one begins before anything that is shown once.
-            if first == instant && next.is_none_or(|next| next >= to) {
-                let again = self.next(from - 1).filter(|again| *again < to);
-                return again.map_or_else(|| self.shown_from(next?), |again| self.second(again));
-            }
-        }
-        self.shown_from(next?)
-    }
-
-    /// When clocks show a local time for the first time, or else the first one behind it that they show.
-    fn shown_from(&self, mut local: i64) -> Option<i64> {
+        let mut from = instant + 1;
         loop {
-            match shown(self.zone, local)? {
-                Shown::Once(at) | Shown::Twice { first: at, .. } => return Some(at),
-                Shown::Never { to, .. } => local = self.next(to - 1)?,
+            let shown = self.clocks.shows(from);
+            let at = self.next(shown - 1).map(|next| from + (next - shown));
+            // A change behind that brings back no local time from before `from`.
+            let near = from + 2 * FAR_S;
+            match (self.clocks.change_after(from, at.map_or(near, |at| at.min(near))), at) {
+                (Some(change), _) => from = change,
+                (None, Some(at)) if at > near => from = at - FAR_S,
+                (None, at) => return at,
             }
         }
     }
 
+    /// When clocks last showed what a pattern names, likewise.
     fn pattern_until(&self, instant: i64) -> Option<i64> {
-        let local = shows(self.zone, instant)?;
-        let last = self.last(local);
-        if let Shown::Twice { first, second, from, to } = shown(self.zone, local)? {
-            if first == instant && last.is_some_and(|last| last >= from) {
-                return self.due(last?);
-            }
-            // The second round has shown nothing yet; the first one ended right before it.
-            if second == instant && last.is_none_or(|last| last < from) {
-                let before = self.last(to - 1)?;
-                return if before >= from { self.due(before) } else { self.shown_until(before) };
-            }
-        }
-        self.shown_until(last?)
-    }
-
-    /// When clocks show a local time again that they show twice.
-    fn second(&self, local: i64) -> Option<i64> {
-        match shown(self.zone, local)? {
-            Shown::Twice { second, .. } => Some(second),
-            Shown::Once(_) | Shown::Never { .. } => None,
-        }
-    }
-
-    /// When clocks show a local time for the last time, or else the last one before it that they show.
-    fn shown_until(&self, mut local: i64) -> Option<i64> {
+        let mut until = instant;
         loop {
-            match shown(self.zone, local)? {
-                Shown::Once(at) | Shown::Twice { second: at, .. } => return Some(at),
-                Shown::Never { from, .. } => local = self.last(from - 1)?,
+            let shown = self.clocks.shows(until);
+            let at = self.last(shown).map(|last| until - (shown - last));
+            let near = until - 2 * FAR_S;
+            match (self.clocks.change_until(at.map_or(near, |at| at.max(near)), until), at) {
+                (Some(change), _) => until = change - 1,
+                (None, Some(at)) if at < near => until = at + FAR_S,
+                (None, at) => return at,
             }
         }
     }

@@ -66,6 +66,9 @@ impl Facts {
         if let Some(group) = &self.group {
             sum = sum.wrapping_add(fact(id, 11, group));
         }
+        if self.purged {
+            sum = sum.wrapping_add(fact(id, 12, &true));
+        }
         sum
     }
 }

@@ -15,6 +15,11 @@ pub fn claim_end(outcome: ClaimOutcome, at_ms: u64, reason: &str) -> Arc<ClaimEn
     Arc::new(ClaimEnd { outcome, at_ms, reason })
 }
 
+/// Whether a claim may have ended for this reason: of one that is not kept, any reason may be.
+pub fn is_reason(end: &ClaimEnd, reason: &str) -> bool {
+    end.reason.as_deref().is_none_or(|kept| kept == CUT || kept == cut(reason))
+}
+
 fn cut(reason: &str) -> String {
     if reason.len() <= CLAIM_REASON_BYTES_MAX {
         return reason.to_owned();

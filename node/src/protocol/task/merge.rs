@@ -73,6 +73,7 @@ impl Facts {
         let both = self.seal.zip(other.seal);
         conflict |= both.is_some_and(|(known, seal)| known != seal);
         self.seal = self.seal.max(other.seal);
+        self.purged |= other.purged;
         self.conflict = conflict;
     }
 
@@ -96,6 +97,7 @@ impl Facts {
     /// Whether merging `other` would teach anything. Looks at the keys of `other` alone.
     fn knows(&self, other: &Facts) -> bool {
         (self.conflict || !other.conflict)
+            && (self.purged || !other.purged)
             && has_all(&self.updates, &other.updates, |known, value| known == value || self.conflict && value < known)
             && has_all(&self.completions, &other.completions, |known, value| {
                 known == value || (self.conflict || known.is(value)) && value < known

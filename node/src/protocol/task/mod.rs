@@ -20,7 +20,7 @@ mod view;
 pub use blob::{Blob, Filling, SMALL_BYTES, Slot};
 pub use children::Children;
 pub use digest::{Digest, buried, spec_digest};
-pub use end::{bound_reasons, claim_end, end_bytes};
+pub use end::{bound_reasons, claim_end, end_bytes, is_reason};
 pub use group::GroupFacts;
 pub use members::Members;
 pub use merge::Conflict;
@@ -85,13 +85,17 @@ pub struct Facts {
     /// Of a join: what is known of its group.
     #[serde(default)]
     pub group: Option<Box<GroupFacts>>,
+    /// An operator wants nothing of it to be kept any more: once it has ended, its retention is over. Only ever turns true.
+    #[serde(default)]
+    pub purged: bool,
 }
 
 impl Serialize for Facts {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 5;
-        let later = [!self.settled.is_empty(), self.seal.is_some(), !self.handed.is_empty(), self.group.is_some()];
+        let later =
+            [!self.settled.is_empty(), self.seal.is_some(), !self.handed.is_empty(), self.group.is_some(), self.purged];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut facts = serializer.serialize_struct("Facts", count)?;
         facts.serialize_field("updates", &self.updates)?;
@@ -110,6 +114,9 @@ impl Serialize for Facts {
         }
         if count > OLDEST + 3 {
             facts.serialize_field("group", &self.group)?;
+        }
+        if count > OLDEST + 4 {
+            facts.serialize_field("purged", &self.purged)?;
         }
         facts.end()
     }
@@ -299,6 +306,11 @@ impl Task {
         Task::from_facts(Facts { group: Some(Box::new(group)), ..Facts::default() })
     }
 
+    /// Only that its retention is over once it has ended.
+    pub fn from_purge() -> Self {
+        Task::from_facts(Facts { purged: true, ..Facts::default() })
+    }
+
     /// Only that it ended.
     pub fn from_tomb(tomb: Tomb) -> Self {
         Task { tomb: Some(Box::new(tomb)), ..Task::default() }
@@ -413,6 +425,11 @@ impl<S: Content> Task<S> {
         Some(Tomb { state, at_ms })
     }
 
+    /// Whether nothing of it is to be kept once it has ended.
+    pub fn is_purged(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.purged)
+    }
+
     /// The facts that make it ended, without anything else: what a replica needs to judge alike, if it [`has_blobs`](Task::has_blobs).
     pub fn ending(&self) -> Task {
         if let Some(tomb) = &self.tomb {
@@ -423,6 +440,18 @@ impl<S: Content> Task<S> {
         let mut ending = Facts { completions, cancel, seal, ..Facts::default() };
         ending.leave_out_places();
         Task::from_facts(ending)
+    }
+
+    /// That nothing of it is kept any longer, and how it ended, for who has not heard of that.
+    pub fn purge(&self) -> Task {
+        let Some(facts) = self.facts.as_ref().filter(|_| self.tomb.is_none()) else { return Task::from_purge() };
+        Task::from_facts(Facts {
+            completions: facts.winner().cloned().into_iter().collect(),
+            cancel: facts.cancel.clone(),
+            seal: facts.seal,
+            purged: true,
+            ..Facts::default()
+        })
     }
 
     /// Bytes of payload and facts, for budgets.

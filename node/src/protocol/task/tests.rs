@@ -55,6 +55,7 @@ fn fact() -> impl Strategy<Value = Task> {
             Task::from_seal(Token { epoch: 1, number: Token::SEALED_FROM + number }, completed)
         }),
         cancel().prop_map(Task::from_cancel),
+        Just(Task::from_purge()),
         (token(), 0u64..2).prop_map(|(token, start_ms)| Task::from_facts(Facts {
             claims: vec![(token, PastClaim { start_ms, end_ms: 9, worker: "w".into(), end: None })],
             ..Facts::default()
@@ -100,6 +101,32 @@ fn a_persons_word_shows_over_the_leaders_and_that_over_the_groups() {
         assert_eq!(join(weaker, stronger), *stronger);
         assert_eq!(join(stronger, weaker), *stronger);
     }
+}
+
+/// A replica that has heard of nothing else ends the task as the one that purges it.
+#[test]
+fn a_purge_says_how_the_task_ended_and_nothing_besides() {
+    let completed = |result: &[u8]| {
+        let result = Some(ByteBuf::from(result.to_vec()));
+        Completed { sequence: None, result, at_ms: 4, children: None }
+    };
+    let token = |number| Token { epoch: 1, number };
+    let sealed = |number, result| Task::from_seal(token(Token::SEALED_FROM + number), completed(result));
+    let ends = [
+        Task::from_completion(token(1), completed(b"a")),
+        sealed(1, b"b"),
+        Task::from_cancel(Cancel { dead: true, reason: "a".into(), at_ms: 4 }),
+        join(&Task::from_cancel(Cancel { dead: false, reason: "a".into(), at_ms: 3 }), &sealed(2, b"c")),
+    ];
+    for end in ends {
+        let log = Task::from_update(token(1), 0, b"entry".to_vec());
+        let purge = join(&end, &log).purge();
+        assert!(purge.is_purged() && purge.facts.as_ref().is_some_and(|facts| facts.updates.is_empty()));
+        assert_eq!((purge.ended(), purge.tomb()), (end.ended(), end.tomb()));
+    }
+    let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 4 });
+    assert_eq!(tomb.purge(), Task::from_purge());
+    assert_eq!(join(&tomb, &Task::from_purge()), tomb, "nothing stands beside a tombstone");
 }
 
 #[test]

@@ -17,7 +17,7 @@ impl Cluster {
     }
 
     /// Makes a node forget how to read the records of facts that it has.
-    fn spoil(&mut self, index: usize) {
+    pub(super) fn spoil(&mut self, index: usize) {
         let facts = self.logs[index].iter().enumerate().filter(|(_, record)| matches!(record, Record::Facts { .. }));
         let spoiled: Vec<usize> = facts.map(|(at, _)| at).collect();
         self.unreadable.extend(spoiled.into_iter().map(|at| (index, at)));
@@ -316,7 +316,7 @@ fn a_follower_that_lost_a_body_is_not_heard_for_its_partition() {
     cluster.nodes[follower].on_bodies_lost(&[id]);
     assert_eq!(cluster.lost(follower), 1);
     match cluster.ask(leader, Request::Claim(claim_of(ClaimId(77), 10_000, 1))) {
-        Response::Claimed { tasks, unavailable } => assert_eq!((tasks, unavailable), (Vec::new(), 1)),
+        Response::Claimed { tasks, unavailable, .. } => assert_eq!((tasks, unavailable), (Vec::new(), 1)),
         other => panic!("{other:?}"),
     }
 }

@@ -173,6 +173,27 @@ fn whoever_waits_is_served_when_a_permit_comes() {
     }
 }
 
+/// Goal: workers that are gone use up no permits, however many come one after another; and what comes back comes back once. Method: one
+/// permit in twenty seconds, and workers that do not say that they know what they were granted.
+#[test]
+fn a_grant_that_is_taken_back_gives_its_permit_back() {
+    let mut cluster = queue_with(rate(3, 60_000));
+    cluster.spread_tasks(6);
+    cluster.advance(25_000);
+    for number in 0..4 {
+        let claim = Claim { confirms: true, wait_ms: 5_000, ..claim_of(ClaimId(700 + number), 600_000, 1) };
+        let waits = cluster.submit(number as usize % 3, Request::Claim(claim));
+        let since_us = cluster.now.mono_us;
+        cluster.run_until(|cluster| cluster.replies.contains_key(&waits));
+        let reply = cluster.replies.remove(&waits);
+        assert!(matches!(&reply, Some(Response::Claimed { tasks, .. }) if tasks.len() == 1), "{number}: {reply:?}");
+        assert!(cluster.now.mono_us - since_us < 2_000_000, "{number}");
+        cluster.advance(2_500);
+    }
+    assert_eq!(cluster.claim_for(1, 2_000, 600_000).len(), 1);
+    assert_eq!(cluster.claim_for(2, 5_000, 600_000).len(), 0, "that was all");
+}
+
 /// The next leader of the home gives nothing before all that was given is over.
 #[test]
 fn a_rate_holds_when_the_leader_of_the_home_is_lost() {

@@ -78,7 +78,7 @@ fn a_node_that_stood_still_says_so() {
         assert_eq!(said.iter().map(|(index, _)| *index).collect::<Vec<_>>(), nodes);
         assert!(said.iter().all(|(_, for_ms)| (5_000..=5_001 + heartbeat_ms).contains(for_ms)), "{said:?}");
     }
-    assert_eq!(cluster.nodes[0].outbox.counters()["stood_still"], 2);
+    assert_eq!(cluster.nodes[0].outbox.counters()["process_stalls"], 2);
     cluster.down.insert(0);
     cluster.advance(5_000);
     cluster.restart(0);

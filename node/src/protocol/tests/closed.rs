@@ -38,7 +38,7 @@ fn set(cluster: &mut Cluster, setting: QueueSetting) {
 /// How many a claim gets, and how many partitions it could not ask.
 fn look(cluster: &mut Cluster, index: usize, claim: u128) -> (usize, u32) {
     match cluster.ask(index, Request::Claim(claim_of(ClaimId(claim), 600_000, 1))) {
-        Response::Claimed { tasks, unavailable } => (tasks.len(), unavailable),
+        Response::Claimed { tasks, unavailable, .. } => (tasks.len(), unavailable),
         other => panic!("{other:?}"),
     }
 }

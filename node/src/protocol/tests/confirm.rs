@@ -7,6 +7,8 @@ const CLAIM: ClaimId = ClaimId(77);
 const LEASE_MS: u64 = 600_000;
 /// Longer than a confirmation is waited for, and the leader needs.
 const TOO_LATE_MS: u64 = 2_500;
+/// For so long a partition has no leader.
+const AWAY_MS: u64 = 20_000;
 
 impl Cluster {
     /// Three nodes with one task, which may be tried once.
@@ -101,7 +103,10 @@ fn a_client_that_leaves_its_wait_is_granted_nothing_more() {
     cluster.connect_all();
     let number = cluster.claim_to_confirm(0, 60_000);
     cluster.advance(1_000);
-    assert_eq!(cluster.ask(0, Request::Leave { claim: CLAIM, elsewhere: false, keeps: Vec::new() }), Response::Done);
+    assert_eq!(
+        cluster.ask(0, Request::Leave { claim: CLAIM, elsewhere: false, over: false, keeps: Vec::new() }),
+        Response::Done
+    );
     let reply = cluster.replies.remove(&number);
     assert!(matches!(&reply, Some(Response::Error(error)) if error.code == ErrorCode::Superseded), "{reply:?}");
     let id = cluster.enqueue(1, b"x", 0);
@@ -119,7 +124,10 @@ fn a_client_that_leaves_elsewhere_gives_back_what_a_node_granted_that_is_gone() 
     cluster.told(number);
     cluster.down.insert(broker);
     let other = (broker + 1) % 3;
-    assert_eq!(cluster.ask(other, Request::Leave { claim: CLAIM, elsewhere: true, keeps: Vec::new() }), Response::Done);
+    assert_eq!(
+        cluster.ask(other, Request::Leave { claim: CLAIM, elsewhere: true, over: true, keeps: Vec::new() }),
+        Response::Done
+    );
     cluster.advance(1_000);
     assert_eq!(cluster.state_of(other, id), State::Ready);
 }
@@ -135,7 +143,10 @@ fn a_client_that_leaves_elsewhere_keeps_what_it_names() {
     let told = cluster.replies.remove(&number);
     assert!(matches!(&told, Some(Response::Claimed { tasks, .. }) if tasks.len() == 2), "{told:?}");
     assert!(cluster.confirms(0).is_ok());
-    assert_eq!(cluster.ask(1, Request::Leave { claim: CLAIM, elsewhere: true, keeps: vec![second] }), Response::Done);
+    assert_eq!(
+        cluster.ask(1, Request::Leave { claim: CLAIM, elsewhere: true, over: true, keeps: vec![second] }),
+        Response::Done
+    );
     cluster.advance(1_000);
     assert_eq!([first, second].map(|id| cluster.state_of(1, id)), [State::Ready, State::Claimed]);
 }
@@ -152,6 +163,57 @@ fn a_grant_goes_back_though_its_leader_is_gone() {
     cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
     cluster.advance(5_000);
     assert_eq!(cluster.state_of(broker, id), State::Ready);
+}
+
+/// Goal: what a node was still looking for goes back as well, when its client gives the call up. Method: the leader that granted is gone,
+/// and has no successor yet.
+#[test]
+fn a_call_that_is_given_up_while_its_node_looks_for_more_gives_that_back() {
+    for over in [false, true] {
+        let (mut cluster, id) = Cluster::with_one_task();
+        let leader = cluster.leader(&id);
+        let number = cluster.claim_to_confirm(leader, 0);
+        cluster.told(number);
+        assert!(cluster.confirms(leader).is_ok());
+        cluster.down.insert(leader);
+        let other = (leader + 1) % 3;
+        let again = Claim { confirms: true, repeated: true, ..claim_of(CLAIM, LEASE_MS, 1) };
+        let number = cluster.submit(other, Request::Claim(again));
+        cluster.advance(100);
+        assert!(!cluster.replies.contains_key(&number), "it looks");
+        let leave = Request::Leave { claim: CLAIM, elsewhere: false, over, keeps: Vec::new() };
+        assert_eq!(cluster.ask(other, leave), Response::Done);
+        cluster.advance(5_000);
+        let expected = if over { State::Ready } else { State::Claimed };
+        assert_eq!(cluster.state_of(other, id), expected, "a call that is made elsewhere may get it there");
+    }
+}
+
+/// Goal: what goes back waits for no lease, however long a partition is without leader. Method: two of three nodes are away for longer
+/// than an election takes, when the client of the third is gone, or leaves elsewhere.
+#[test]
+fn a_grant_goes_back_though_its_partition_was_without_leader_for_long() {
+    for leaves in [false, true] {
+        let (mut cluster, id) = Cluster::with_one_task();
+        let broker = (cluster.leader(&id) + 1) % 3;
+        let number = cluster.claim_to_confirm(broker, 0);
+        cluster.told(number);
+        if leaves {
+            assert!(cluster.confirms(broker).is_ok());
+        }
+        cluster.down.extend((0..3).filter(|index| *index != broker));
+        if leaves {
+            let leave = Request::Leave { claim: CLAIM, elsewhere: true, over: true, keeps: Vec::new() };
+            assert_eq!(cluster.ask(broker, leave), Response::Done);
+        } else {
+            cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
+        }
+        cluster.advance(AWAY_MS);
+        cluster.down.clear();
+        cluster.connect_all();
+        cluster.advance(AWAY_MS);
+        assert_eq!(cluster.state_of(broker, id), State::Ready, "leaves: {leaves}");
+    }
 }
 
 /// Goal: an answer that nobody looks at any more does not stand in the way of the next one.

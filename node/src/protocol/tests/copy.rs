@@ -327,7 +327,7 @@ fn what_comes_late_from_an_earlier_start_is_dropped() {
         let (length, done, missing, wound, log) = (u64::MAX, Vec::new(), Vec::new(), Default::default(), word(boot));
         let late = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };
         tell(&mut cluster, 1, NodeId(1), late);
-        cluster.nodes[1].outbox.counters().get("refused").copied().unwrap_or(0)
+        cluster.nodes[1].outbox.counters().get("messages_refused").copied().unwrap_or(0)
     };
     assert_eq!((refused(old), refused(old + 1)), (0, 1));
 }

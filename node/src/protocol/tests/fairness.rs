@@ -174,6 +174,30 @@ fn keys_take_turns() {
     assert_eq!(served(&mut cluster, 2), "ba", "who was served when is known from the table");
 }
 
+/// Goal: a worker that is gone costs no key its turn. Method: one that does not say that it knows what it was granted.
+#[test]
+fn a_grant_that_is_taken_back_gives_its_turn_back() {
+    for two in [false, true] {
+        let mut cluster = queue_with(QueueSetting::KeyConcurrency(KeyConcurrency::Any));
+        assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Order(Order::Fair))));
+        for key in ["a", "b"] {
+            cluster.fill(key, 4);
+            cluster.advance(10);
+        }
+        assert_eq!(served(&mut cluster, 1), "a");
+        cluster.advance(500);
+        let max = if two { 4 } else { 1 };
+        let claim = Claim { confirms: true, ..claim_of(ClaimId(7_777), 600_000, max) };
+        let number = cluster.submit(1, Request::Claim(claim));
+        cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+        let Some(Response::Claimed { tasks, .. }) = cluster.replies.remove(&number) else { panic!("no claim") };
+        assert!(tasks.len() == max as usize && tasks[0].payload == b"b", "{tasks:?}");
+        cluster.advance(2_500);
+        assert_eq!(served(&mut cluster, 4), "baba");
+        cluster.nodes.iter().for_each(|node| node.check().expect("the index is right"));
+    }
+}
+
 /// When keys were served is told to those only who can read it.
 #[test]
 fn an_old_node_is_told_of_heads_as_ever() {

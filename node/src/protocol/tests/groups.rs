@@ -5,6 +5,7 @@ use super::*;
 use crate::limits::GROUP_WINDOW;
 use norn_client::wire::State;
 use norn_client::wire::group::{GroupView, Grouping, Join, MemberOf};
+use norn_client::wire::limits::GROUP_MEMBERS_MAX;
 
 pub(super) fn member(group: TaskId, number: u32) -> NewTask {
     let member = MemberOf { group, number };
@@ -94,6 +95,42 @@ fn failed_members_count_as_ended_and_the_join_says_how_many_failed() {
     assert_eq!(cluster.finish(0, 10).len(), 2);
     cluster.run_until_ready(group);
     assert_eq!(cluster.claim(1, 5_000)[0].group, view(3, 3, 1));
+}
+
+/// As many as a group may have, of which nothing but the join's window is looked at at a time.
+// O17
+#[test]
+fn a_group_of_as_many_members_as_there_may_be_comes_to_its_end() {
+    const AT_ONCE: usize = 500;
+    let mut cluster = connected();
+    cluster.check_every = 20_000;
+    let group = cluster.id(0x55_5555);
+    cluster.store_all(0, vec![join(group, Some(GROUP_MEMBERS_MAX), false)]);
+    let numbers: Vec<u32> = (1..=GROUP_MEMBERS_MAX).collect();
+    for (batch, numbers) in numbers.chunks(AT_ONCE).enumerate() {
+        cluster.store_all(batch % 3, numbers.iter().map(|number| member(group, *number)).collect());
+    }
+    let mut done = 0;
+    while done < GROUP_MEMBERS_MAX as usize {
+        cluster.number += 1;
+        let claim = claim_of(ClaimId(u128::from(cluster.number)), 600_000, AT_ONCE as u32);
+        let Response::Claimed { tasks, .. } = cluster.ask(0, Request::Claim(claim)) else { panic!("no claim") };
+        assert!(!tasks.is_empty() && tasks.iter().all(|task| task.id != group), "after {done}: {}", tasks.len());
+        let ended = |task: &norn_client::wire::Granted| {
+            let (id, token) = (task.id, task.token);
+            Completion { id, token, sequence: None, result: None, at_ms: 5, children: Vec::new() }
+        };
+        let items = tasks.iter().map(ended).collect();
+        let Response::Acked(acked) = cluster.ask(1, Request::Complete { items, acks: Acks::Quorum }) else {
+            panic!("no completion")
+        };
+        assert!(acked.iter().all(Result::is_ok));
+        done += tasks.len();
+    }
+    cluster.run_until_ready(group);
+    let granted = cluster.finish(2, 10);
+    let all = view(GROUP_MEMBERS_MAX, GROUP_MEMBERS_MAX, 0);
+    assert_eq!(granted.iter().map(|granted| (granted.id, granted.group)).collect::<Vec<_>>(), [(group, all)]);
 }
 
 // O19

@@ -41,3 +41,14 @@ fn a_misplaced_leadership_is_handed_over_once_its_node_was_up_for_a_while() {
         assert_eq!((0..3).map(|index| cluster.led_by(index)).collect::<Vec<_>>(), led);
     }
 }
+
+#[test]
+fn a_stopping_node_hands_its_leaderships_over() {
+    let mut cluster = Cluster::new(3);
+    let mut effects = Vec::new();
+    cluster.nodes[0].step(cluster.now, Event::Shutdown, &mut effects);
+    cluster.carry_out(0, effects);
+    cluster
+        .run_until(|cluster| cluster.nodes[0].partitions.values().all(|replica| replica.register.leading().is_none()));
+    cluster.run_until(|cluster| cluster.nodes[1].is_serving());
+}

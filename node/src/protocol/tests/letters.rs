@@ -63,6 +63,61 @@ fn a_task_that_dies_is_in_the_dead_letter_queue_with_all_that_it_was() {
     assert_eq!(reason(&died).as_deref(), Some("bad address"), "its claims tell so when the letter is there");
 }
 
+/// Goal: what belongs to tasks that are there is lost to no limit.
+#[test]
+fn letters_copies_and_tasks_of_schedules_get_into_queues_that_are_full() {
+    use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, When};
+    let later = QueueName::new(LATER).expect("a name");
+    let is_full = |cluster: &mut Cluster, queue: &QueueName| {
+        let tasks = vec![NewTask { id: cluster.id(3), spec: Spec { queue: queue.clone(), ..spec(b"more", 0) } }];
+        let refused = cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All });
+        matches!(refused, Response::Error(error) if error.code == ErrorCode::Overloaded)
+    };
+    let mut cluster = Cluster::with_letters();
+    assert!(is_changed(&cluster.set(0, LATER, QueueSetting::Tasks(Some(1)))));
+    for (payload, tag) in [(b"one", 7), (b"two", 8), (b"six", 9)] {
+        cluster.kill(payload, tag);
+        cluster.advance(2_000);
+    }
+    assert_eq!(cluster.letters().len(), 3);
+    assert!(is_full(&mut cluster, &later));
+
+    let mail = QueueName::new("mail").expect("a name");
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::DeadLetter(None))));
+    let died = cluster.kill(b"last", 5);
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Tasks(Some(1)))));
+    cluster.enqueue(0, b"enough", 4);
+    cluster.advance(1_000);
+    assert!(is_full(&mut cluster, &mail));
+    let child = cluster.id(5);
+    assert_eq!(cluster.redrive(1, died, child), Ok(child));
+    let schedule = Schedule {
+        when: When::At(cluster.now.wall_ms + 1_000),
+        queue: mail.clone(),
+        payload: b"due".to_vec(),
+        priority: 0,
+        attempts_max: 0,
+        catch_up: CatchUp::Last,
+    };
+    let set = ScheduleChange::Set { name: "once".into(), schedule: Arc::new(schedule) };
+    let answer = cluster.ask(2, Request::Schedule(Box::new(set)));
+    assert!(!matches!(answer, Response::Error(_)), "{answer:?}");
+    cluster.advance(5_000);
+    let list = Request::List {
+        queue: Some(mail.clone()),
+        state: Some(State::Ready),
+        after: None,
+        from: None,
+        to: None,
+        limit: 100,
+    };
+    let Response::Page(page) = cluster.ask(1, list) else { panic!("no list") };
+    let mut payloads: Vec<&[u8]> = page.tasks.iter().map(|task| task.spec.payload.as_slice()).collect();
+    payloads.sort_unstable();
+    assert_eq!(payloads, [b"due".as_slice(), b"enough", b"last"]);
+    assert!(is_full(&mut cluster, &mail));
+}
+
 #[test]
 fn the_last_attempt_that_runs_out_brings_a_letter_too_and_a_letter_brings_none() {
     let mut cluster = Cluster::with_letters();

@@ -116,6 +116,9 @@ fn a_replica_with_holes_stores_but_does_not_count() {
     let claim = Request::Claim(claim_of(ClaimId(77), 60_000, 1));
     let granted = |response: &Response| matches!(response, Response::Claimed { tasks, .. } if !tasks.is_empty());
     assert!(!granted(&cluster.ask(leader, claim.clone())), "the leader alone knows what has not ended");
+    // The call is over, and its client says so.
+    let leave = Request::Leave { claim: ClaimId(77), elsewhere: true, keeps: Vec::new(), over: true };
+    assert_eq!(cluster.ask(leader, leave), Response::Done);
 
     cluster.restart(away);
     cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());

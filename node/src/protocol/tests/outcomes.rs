@@ -43,6 +43,19 @@ impl Cluster {
         self.logs.iter().flatten().filter(outcomes).count()
     }
 
+    fn refusal(&mut self, index: usize, request: Request) -> norn_client::wire::Error {
+        match self.ask(index, request) {
+            Response::Error(error) => error,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// It is refused, as the claim ended so.
+    fn over(&mut self, index: usize, request: Request, how: &str) {
+        let error = self.refusal(index, request);
+        assert!(error.code == ErrorCode::Superseded && error.message.contains(how), "{error:?}");
+    }
+
     fn told_everywhere(&mut self, id: TaskId, expected: &[Option<(ClaimOutcome, Option<&str>)>]) -> TaskView {
         let views = [0, 1, 2].map(|index| self.get(index, id));
         views.iter().for_each(|view| assert_eq!(told(view), expected, "{view:?}"));
@@ -237,9 +250,83 @@ fn claims_tell_that_their_session_ended() {
             cluster.complete(0, session, token);
         }
         cluster.advance(10_000);
-        let view = cluster.get(0, id);
+        let (held, view) = (tasks[0].token, cluster.get(0, id));
+        cluster.over(2, fail(id, held, "", 0), "its session ended");
+        cluster.over(2, Request::Release { id, token: held }, "its session ended");
         // A claim of a moment ago is given back even where the session died; this one had lasted.
         assert_eq!(told(&view).last(), Some(&Some((outcome, Some("its session ended")))), "{view:?}");
+    }
+}
+
+/// Goal: a failure or a release that comes when the claim is over is refused, and says how that ended; the history stays as it was.
+#[test]
+fn what_is_said_of_a_claim_that_is_over_does_not_count() {
+    let mut cluster = Cluster::modern(3);
+    let backoff = Backoff { first_ms: 60_000, most_ms: 60_000, jitter_percent: 0 };
+    let with = |cluster: &mut Cluster, tag: u32, lease_ms: u64| {
+        let id = cluster.enqueue(0, b"x", tag);
+        (id, cluster.take(lease_ms))
+    };
+    let (given_back, token) = with(&mut cluster, 1, LONG_MS);
+    assert_eq!(cluster.ask(0, fail(given_back, token, "busy", 60_000)), Response::Done);
+    cluster.over(0, Request::Release { id: given_back, token }, "reported as failed");
+    cluster.over(1, fail(given_back, token, "another reason", 0), "reported as failed");
+    let (released, token) = with(&mut cluster, 2, LONG_MS);
+    assert_eq!(cluster.ask(0, Request::Release { id: released, token }), Response::Done);
+    cluster.over(2, fail(released, token, "", 0), "given back");
+    let token = cluster.take(LONG_MS);
+    assert!(matches!(cluster.complete(0, released, token), Response::Acked(_)));
+    for request in [fail(released, token, "", 0), Request::Release { id: released, token }] {
+        assert_eq!(cluster.refusal(1, request).code, ErrorCode::Ended);
+    }
+    cluster.set(0, "mail", QueueSetting::Backoff(Some(backoff)));
+    let (expired, token) = with(&mut cluster, 3, 1_000);
+    cluster.advance(3_000);
+    for index in 0..3 {
+        cluster.over(index, fail(expired, token, "busy", 0), "lease ran out");
+        cluster.over(index, Request::Release { id: expired, token }, "lease ran out");
+    }
+    cluster.told_everywhere(expired, &[Some((Expired, None))]);
+    cluster.set(0, "mail", QueueSetting::Attempts(Some(1)));
+    let (dead, token) = with(&mut cluster, 4, 1_000);
+    cluster.advance(3_000);
+    assert_eq!(cluster.get(0, dead).state, State::Dead);
+    assert_eq!(cluster.refusal(0, fail(dead, token, "busy", 0)).code, ErrorCode::Ended);
+    cluster.told_everywhere(dead, &[Some((Expired, None))]);
+}
+
+/// Goal: a call whose answer was lost is answered as the first time, whatever has become of the task since; nobody else's is.
+#[test]
+fn a_repeated_failure_or_release_is_answered_as_the_first() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let mut said = Vec::new();
+    for number in 0..2 {
+        let token = cluster.take(LONG_MS);
+        said.push(Request::Release { id, token });
+        assert_eq!(cluster.ask(number, said[2 * number].clone()), Response::Done);
+        let token = cluster.take(LONG_MS);
+        said.push(fail(id, token, &"é".repeat(300 + number), 0));
+        assert_eq!(cluster.ask(number, said[2 * number + 1].clone()), Response::Done);
+    }
+    let last = cluster.take(LONG_MS);
+    let check = |cluster: &mut Cluster| {
+        for (index, request) in said.iter().enumerate() {
+            assert_eq!(cluster.ask(index % 3, request.clone()), Response::Done, "{request:?}");
+        }
+    };
+    check(&mut cluster);
+    assert_eq!(cluster.get(0, id).state, State::Claimed, "that changes nothing");
+    let death = invalid(id, last, "no such address");
+    assert_eq!(cluster.ask(0, death.clone()), Response::Done);
+    for _ in 0..2 {
+        check(&mut cluster);
+        assert_eq!(cluster.ask(1, death.clone()), Response::Done);
+        assert_eq!(cluster.refusal(0, fail(id, last, "no such address", 0)).code, ErrorCode::Ended);
+        assert_eq!(cluster.refusal(0, invalid(id, last, "another reason")).code, ErrorCode::Ended);
+        // And once the claim is dropped.
+        cluster.advance(2_000);
+        cluster.restart_all();
     }
 }
 

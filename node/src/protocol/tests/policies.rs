@@ -127,7 +127,7 @@ fn who_leaves_a_short_lease_open_waits_for_a_part_of_it() {
     let claim = Claim { lease_open: true, wait_ms: 60_000, ..claim_of(ClaimId(7), 30_000, 1) };
     let number = cluster.submit(1, Request::Claim(claim));
     cluster.advance(1_000);
-    let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0 };
+    let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 };
     assert_eq!(cluster.replies.remove(&number), Some(nothing), "what comes later would come with little left");
 }
 

@@ -80,7 +80,7 @@ fn whoever_is_left_goes_on_alone_and_grants_nothing_before_all_leases_have_run_o
     while granted.len() < ids.len() {
         cluster.number += 1;
         let claim = claim_of(ClaimId(u128::from(cluster.number)), 60_000, 4);
-        let Response::Claimed { tasks, unavailable } = cluster.ask(0, Request::Claim(claim)) else { panic!() };
+        let Response::Claimed { tasks, unavailable, .. } = cluster.ask(0, Request::Claim(claim)) else { panic!() };
         assert!(!tasks.is_empty() || unavailable > 0, "nobody is told that there is nothing");
         assert!(tasks.is_empty() || cluster.now.wall_ms >= silent_ms, "{tasks:?} while leases may run");
         granted.extend(tasks);

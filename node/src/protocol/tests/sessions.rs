@@ -29,6 +29,16 @@ impl Cluster {
         tasks
     }
 
+    /// A claim under it is refused: why, and which task that names.
+    fn refused_under(&mut self, index: usize, session: TaskId) -> (ErrorCode, Option<TaskId>) {
+        self.number += 1;
+        let claim = Claim { session: Some(session), ..claim_of(ClaimId(u128::from(self.number)), LONG_MS, 1) };
+        match self.ask(index, Request::Claim(claim)) {
+            Response::Error(error) => (error.code, error.id),
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn heartbeat(&mut self, session: &Granted) {
         let request = Request::Renew { items: vec![(session.id, session.token)], lease_ms: None };
         let response = self.ask(1, request);
@@ -132,6 +142,53 @@ fn who_lost_its_session_cannot_complete_where_completions_are_sealed() {
     assert!(cluster.is_claimable(task));
     let Response::Acked(results) = cluster.complete(0, task, held.token) else { panic!("no answer") };
     assert_eq!(results[0].as_ref().map_err(|error| error.code), Err(ErrorCode::Superseded));
+}
+
+/// Goal: no claim is made under a session that no heartbeat keeps. Method: an id that is none, a session without a worker, and one that
+/// has just ended, at every node, also one without a replica of it.
+#[test]
+fn a_claim_is_refused_under_what_is_no_open_session() {
+    let mut cluster = Cluster::modern(4);
+    cluster.connect_all();
+    let task = cluster.enqueue(0, b"a", 0x11_1111);
+    let session = cluster.open_session(60_000);
+    let queue = QueueName::new(SESSIONS_QUEUE).expect("a name");
+    let (unknown, unheld) = (cluster.id(0x33_3333), cluster.id(0x22_2222));
+    let spec = Spec { queue, attempts_max: 1, ..spec(b"worker", 0) };
+    cluster.ask(0, Request::Enqueue { tasks: vec![NewTask { id: unheld, spec }], acks: Acks::Quorum });
+    for index in 0..4 {
+        for id in [unknown, unheld] {
+            assert_eq!(cluster.refused_under(index, id), (ErrorCode::NotFound, Some(id)));
+        }
+    }
+    assert!(cluster.is_claimable(task));
+    assert!(matches!(cluster.complete(2, session.id, session.token), Response::Acked(_)));
+    for index in 0..4 {
+        assert_eq!(cluster.refused_under(index, session.id), (ErrorCode::Ended, Some(session.id)));
+    }
+    assert!(cluster.is_claimable(task));
+}
+
+/// Goal: what a node does not know it asks for. Method: a session is opened while a node is away, which is asked for a claim when it is
+/// back; and all other replicas are gone.
+#[test]
+fn a_session_that_a_node_has_not_heard_of_is_asked_for() {
+    let mut cluster = connected();
+    let task = cluster.enqueue(0, b"a", 0x11_1111);
+    let others = |session: &Granted, cluster: &Cluster| {
+        let leaders = [task, session.id].map(|id| cluster.leader(&id));
+        (0..3).find(|index| !leaders.contains(index)).expect("two lead")
+    };
+    let first = cluster.open_session(60_000);
+    let away = others(&first, &cluster);
+    cluster.down.insert(away);
+    let session = cluster.open_session(60_000);
+    cluster.down.remove(&away);
+    let node = &cluster.nodes[away];
+    assert!(node.partitions[&node.partition_of(&session.id)].store.task(&session.id).is_none(), "it was away");
+    assert_eq!(cluster.claim_under(away, session.id, 1)[0].id, task);
+    cluster.down.extend((0..3).filter(|index| *index != away));
+    assert_eq!(cluster.refused_under(away, session.id), (ErrorCode::Unavailable, Some(session.id)));
 }
 
 /// Goal: nobody mistakes another task for a session: no heartbeat would keep what is claimed under it.

@@ -111,6 +111,7 @@ fn a_node_that_is_held_logs_nothing_that_the_old_program_does_not_read() {
         later_enqueue(&mut cluster, |spec| spec.key = Some("key".into())),
         later_enqueue(&mut cluster, |spec| spec.after = vec![ids[0]]),
         later_completion(&mut cluster, &claimed),
+        Request::Purge { id: ids[0], acks: Acks::Quorum },
     ];
     for request in later {
         let Response::Error(error) = cluster.ask(0, request) else { panic!("it is refused") };
@@ -161,6 +162,7 @@ fn a_record_says_which_version_reads_it() {
         (facts(Spec { key: Some("key".into()), ..spec(b"", 1) }), Some(Feature::Dependencies)),
         (facts(Spec { after: vec![id], ..spec(b"", 1) }), Some(Feature::Dependencies)),
         (Record::Hint { partition, since_ms: 1, items: Arc::new(vec![(id, settled)]) }, Some(Feature::Dependencies)),
+        (Record::Facts { partition, items: Arc::new(vec![(id, Task::from_purge())]) }, Some(Feature::Purges)),
         (op(seal), Some(Feature::Seals)),
         (op(Op::Drop { items: vec![ended] }), Some(Feature::Seals)),
         (op(Op::Cohort(Change::Calm)), Some(Feature::Rescue)),

@@ -25,10 +25,11 @@ fn who_waits_is_not_woken_for_what_is_not_granted() {
     assert!(cluster.nodes[leader].head(&queue).is_none(), "nor does it tell of anything");
     // What is not granted is not said to be nothing.
     let look = claim_of(ClaimId(78), 1_000, 1);
-    let Response::Claimed { tasks, unavailable } = cluster.ask((leader + 1) % 3, Request::Claim(look)) else {
+    let Response::Claimed { tasks, unavailable, left } = cluster.ask((leader + 1) % 3, Request::Claim(look)) else {
         panic!()
     };
     assert!(tasks.is_empty() && unavailable > 0);
+    assert_eq!(left, 0, "it was asked for the first time");
     cluster.nodes[leader].stopping = false;
     cluster.run_until(|cluster| cluster.replies.contains_key(&number));
     let Some(Response::Claimed { tasks, .. }) = cluster.replies.remove(&number) else { panic!() };
@@ -59,7 +60,7 @@ fn a_claim_does_not_wait_for_a_node_that_is_deaf() {
         let number = cluster.post(1, Request::Claim(claim_of(ClaimId(77 + u128::from(work)), 60_000, 1)));
         cluster.advance_losing(100, is_lost);
         let reply = cluster.replies.remove(&number);
-        let Some(Response::Claimed { tasks, unavailable }) = reply else { panic!("it is waited for: {reply:?}") };
+        let Some(Response::Claimed { tasks, unavailable, .. }) = reply else { panic!("it is waited for: {reply:?}") };
         let expected = if work { vec![id] } else { Vec::new() };
         assert_eq!(tasks.iter().map(|task| task.id).collect::<Vec<_>>(), expected);
         assert_eq!(unavailable, 0, "others lead");

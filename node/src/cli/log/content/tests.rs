@@ -36,6 +36,7 @@ fn facts_show_everything_but_what_belongs_to_the_task() {
     let known = Facts {
         updates: vec![((TOKEN, 0), b"secret!".to_vec().into())],
         completions: vec![(TOKEN, completed)],
+        purged: true,
         ..Facts::default()
     };
     let tomb = Tomb { state: norn_client::wire::State::Done, at_ms: 2_000 };
@@ -49,6 +50,7 @@ fn facts_show_everything_but_what_belongs_to_the_task() {
     assert_eq!(item["updates"], json!([{ "token": "7.42", "sequence": 0, "bytes": 7 }]));
     let completion = &item["completions"][0];
     assert_eq!((&completion["token"], &completion["result_bytes"]), (&json!("7.42"), &json!(6)));
+    assert_eq!(item["purged"], json!(true));
     assert_eq!(item["tomb"], json!({ "state": "done", "at_ms": 2_000 }));
     let lines = Content::of(&record, None).unwrap().lines().join("\n");
     for shown in

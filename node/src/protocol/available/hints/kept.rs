@@ -111,7 +111,8 @@ pub fn describe(task: &Task) -> String {
     let facts = task.facts.iter().flat_map(|facts| {
         let updates = facts.updates.iter().map(|((token, sequence), _)| format!("entry {token}/{sequence}"));
         let completions = facts.completions.iter().map(|(token, _)| format!("completion {token}"));
-        updates.chain(completions).chain(facts.cancel.iter().map(|_| "cancellation".to_owned()))
+        let purge = facts.purged.then(|| "purge".to_owned());
+        updates.chain(completions).chain(facts.cancel.iter().map(|_| "cancellation".to_owned())).chain(purge)
     });
     let mut words: Vec<String> = spec.chain(facts).take(DESCRIBED_MAX + 1).collect();
     if words.len() > DESCRIBED_MAX {

@@ -3,7 +3,7 @@
 //! A client may be gone when its answer is on the way: killed, cut off, or waiting for something else. What was granted would be held
 //! by nobody until its lease is over. So a grant is its client's only once the client has said that the answer came; what was made for
 //! the call and is not confirmed in time is given back, which makes it void: it was no attempt. A client that has been told
-//! "too late" asks again.
+//! "too late" asks again. What is granted next goes to the calls of other clients first (`silent.rs`).
 //!
 //! A leader takes a grant back only if it was not renewed since. Whoever asks again elsewhere renews it, so what the first node gives
 //! back is not taken from the second. For the same reason a grant that was only found again is not given back here: another node may
@@ -24,12 +24,15 @@ use std::collections::{BTreeMap, BTreeSet};
 const CONFIRM_MS: u64 = 2_000;
 /// ...over the slowest network that is counted with: about a megabyte a second.
 const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
-/// Givings back that are said again, at the most.
+/// Givings back that are said again, at the most: of grants, and as many of claims.
 const RETURNS_MAX: usize = 1_000;
 /// What is given back is said again after this time, then after twice as long, and so on...
 const REPEAT_MS: u64 = 250;
-/// ...so many times in all. Leaders that are not heard for so long are followed by others, who know as much as they.
-const SAID_MAX: u32 = 6;
+/// ...up to 16 seconds...
+const DOUBLINGS_MAX: u32 = 6;
+/// ...this many times in all, over almost five minutes: a partition that has no leader in all this time has none for as long as most
+/// leases. To say it too often does no harm: a claim's id is of one call, and a grant that was renewed since stays.
+const SAID_MAX: u32 = 24;
 
 /// What is given back.
 #[derive(Debug)]
@@ -40,25 +43,60 @@ enum Back {
     Claim { claim: ClaimId, keeps: Vec<TaskId> },
 }
 
-/// What is said again.
+/// What is said again, by number, and how often each was said.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     next: u64,
-    /// How often each was said.
-    open: BTreeMap<u64, (Back, u32)>,
+    grants: BTreeMap<u64, (Back, u32)>,
+    claims: BTreeMap<u64, (Back, u32)>,
+    /// Numbers of the claims: a client may say twice that a claim is over.
+    by_claim: BTreeMap<ClaimId, u64>,
+}
+
+impl Returns {
+    /// Its number, and the numbers of those that are not said again any more.
+    fn insert(&mut self, back: Back) -> (u64, Vec<u64>) {
+        self.next += 1;
+        let mut dropped = Vec::new();
+        let open = match &back {
+            Back::Grants(_) => &mut self.grants,
+            Back::Claim { claim, .. } => {
+                dropped.extend(self.by_claim.insert(*claim, self.next));
+                &mut self.claims
+            }
+        };
+        open.insert(self.next, (back, 0));
+        dropped.extend(open.first_key_value().map(|(oldest, _)| *oldest).filter(|_| open.len() > RETURNS_MAX));
+        dropped.iter().for_each(|number| self.remove(*number));
+        (self.next, dropped)
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut (Back, u32)> {
+        let Returns { grants, claims, .. } = self;
+        grants.get_mut(&number).or_else(move || claims.get_mut(&number))
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.grants.remove(&number);
+        if let Some((Back::Claim { claim, .. }, _)) = self.claims.remove(&number)
+            && self.by_claim.get(&claim) == Some(&number)
+        {
+            self.by_claim.remove(&claim);
+        }
+    }
 }
 
 impl Node {
     /// Tells a client what it was granted.
     pub(super) fn answer_claim(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
-        let left = call.recall.left() as u32;
-        let unavailable = if call.got.is_empty() { call.unavailable.max(left) } else { left };
+        let left = call.recall.left(call.got.len() >= call.claim.max as usize) as u32;
+        let unavailable = if call.got.is_empty() { call.unavailable } else { 0 };
         let confirms = call.claim.confirms && !call.got.is_empty();
         let (client, of) = (call.client, call.number);
         let got = if confirms { self.await_confirmation(number) } else { self.end_claim(number).got };
         let tasks = got.into_iter().map(|(granted, ..)| granted).collect();
-        self.outbox.reply(client, of, Response::Claimed { tasks, unavailable });
+        self.outbox.reply(client, of, Response::Claimed { tasks, unavailable, left });
     }
 
     fn await_confirmation(&mut self, number: u64) -> Vec<(Granted, Option<Viewstamp>, NodeId)> {
@@ -66,9 +104,10 @@ impl Node {
         self.timers.cancel(Key::Park(number));
         let call = self.broker.calls.get_mut(&number).expect("it is answered");
         let got = std::mem::take(&mut call.got);
-        let grants = got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh)).collect();
+        let grants: Vec<Grant> = got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh)).collect();
+        let holds_more = grants.len() < got.len();
         let bytes: u64 = got.iter().map(|(granted, ..)| granted.payload.len() as u64).sum();
-        let phase = std::mem::replace(&mut call.phase, Phase::Told { grants });
+        let phase = std::mem::replace(&mut call.phase, Phase::Told { grants, holds_more });
         self.broker.end_question(&phase);
         self.timers.set(Key::Claim(number), self.now.mono_after_ms(CONFIRM_MS + bytes / TRANSFER_BYTES_PER_MS));
         got
@@ -100,22 +139,25 @@ impl Node {
         self.outbox.reply(client, number, response);
     }
 
-    /// A client does not wait for a call any more; and if it says what it keeps, all else goes back that was granted elsewhere.
+    /// A client does not wait for a call any more. Unless it makes it elsewhere, it says what it keeps, and all else goes back that was
+    /// granted elsewhere; `over` says that of calls alone that may hold more than this node knows.
     pub(in crate::protocol) fn leave_claim(
         &mut self,
         (client, number): (ClientId, u64),
         claim: ClaimId,
-        keeps: Option<Vec<TaskId>>,
+        (elsewhere, over): (bool, bool),
+        keeps: Vec<TaskId>,
     ) {
-        self.leave_call(client, claim);
-        if let Some(keeps) = keeps {
+        let holds_more = self.leave_call(client, claim);
+        if elsewhere || over && holds_more {
             self.give(Back::Claim { claim, keeps });
         }
         self.outbox.reply(client, number, Response::Done);
     }
 
-    pub(super) fn leave_call(&mut self, client: ClientId, claim: ClaimId) {
-        let Some(number) = self.broker.confirming.get(&(client, claim)).copied() else { return };
+    /// Ends a client's call; whether it may hold more than goes back with it.
+    pub(super) fn leave_call(&mut self, client: ClientId, claim: ClaimId) -> bool {
+        let Some(number) = self.broker.confirming.get(&(client, claim)).copied() else { return false };
         let call = self.end_claim(number);
         self.give_back_all(&call);
         if !matches!(call.phase, Phase::Told { .. }) {
@@ -123,10 +165,17 @@ impl Node {
             let error = Error::new(ErrorCode::Superseded, "its client has left this claim, or made it anew");
             self.outbox.reply(call.client, call.number, Response::Error(error));
         }
+        call.holds_more()
     }
 
     /// Nobody has confirmed in time.
-    pub(super) fn take_back(&mut self, number: u64) {
+    pub(super) fn unconfirmed(&mut self, number: u64) {
+        let client = self.broker.calls[&number].client;
+        self.broker.note_mute(client);
+        self.take_back(number);
+    }
+
+    fn take_back(&mut self, number: u64) {
         let call = self.end_claim(number);
         self.give_back_all(&call);
     }
@@ -136,46 +185,42 @@ impl Node {
         let gone: Vec<u64> =
             self.broker.calls.iter().filter(|(_, call)| call.client == client).map(|(number, _)| *number).collect();
         gone.into_iter().for_each(|number| self.take_back(number));
+        self.broker.voices.remove(&client);
     }
 
     /// Gives back what was granted for a call that has ended without its client.
     pub(super) fn give_back_all(&mut self, call: &Call) {
         let told = match &call.phase {
-            Phase::Told { grants } if !mutant!(self.config, UnconfirmedKept) => grants.clone(),
+            Phase::Told { grants, .. } if !mutant!(self.config, UnconfirmedKept) => grants.clone(),
             _ => Vec::new(),
         };
         let got = call.got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh));
-        let grants: Vec<Grant> = got.chain(told).collect();
-        if !grants.is_empty() {
-            self.give(Back::Grants(grants));
-        }
+        self.give_back_grants(got.chain(told).collect());
     }
 
     /// Gives back what was granted for nobody. What was only found again stays: another node may have answered with it.
     pub(super) fn give_back(&mut self, tasks: &[(Granted, Option<Viewstamp>)]) {
-        let grants: Vec<Grant> = tasks.iter().filter_map(|(granted, fresh)| made(granted, *fresh)).collect();
+        self.give_back_grants(tasks.iter().filter_map(|(granted, fresh)| made(granted, *fresh)).collect());
+    }
+
+    /// Gives back grants of which no client was told.
+    pub(in crate::protocol) fn give_back_grants(&mut self, grants: Vec<Grant>) {
         if !grants.is_empty() {
             self.give(Back::Grants(grants));
         }
     }
 
     fn give(&mut self, back: Back) {
-        self.broker.returns.next += 1;
-        let number = self.broker.returns.next;
-        self.broker.returns.open.insert(number, (back, 0));
-        if self.broker.returns.open.len() > RETURNS_MAX
-            && let Some((oldest, _)) = self.broker.returns.open.pop_first()
-        {
-            self.timers.cancel(Key::Return(oldest));
-        }
+        let (number, dropped) = self.broker.returns.insert(back);
+        dropped.into_iter().for_each(|number| self.timers.cancel(Key::Return(number)));
         self.say_back(number);
     }
 
-    /// Says what goes back to whoever leads there now.
+    /// Says what goes back to those who lead there now.
     pub(in crate::protocol) fn say_back(&mut self, number: u64) {
-        let Some((back, said)) = self.broker.returns.open.get_mut(&number) else { return };
+        let Some((back, said)) = self.broker.returns.get_mut(number) else { return };
         *said += 1;
-        let (last, pause_ms) = (*said == SAID_MAX, REPEAT_MS << (*said - 1));
+        let (last, pause_ms) = (*said == SAID_MAX, REPEAT_MS << (*said - 1).min(DOUBLINGS_MAX));
         match back {
             Back::Claim { claim, keeps } => {
                 let (claim, keeps) = (*claim, keeps.clone());
@@ -199,7 +244,7 @@ impl Node {
             }
         }
         if last {
-            self.broker.returns.open.remove(&number);
+            self.broker.returns.remove(number);
         } else {
             self.timers.set(Key::Return(number), self.now.mono_after_ms(pause_ms));
         }
@@ -216,6 +261,18 @@ impl Node {
             let items: Vec<(TaskId, Token)> = left.map(|id| (*id, register.table.cells[id].token)).collect();
             self.void(partition, items);
         }
+    }
+}
+
+impl Call {
+    /// Whether it may hold what is not given back with it: what was found again, or what it has not been told of.
+    fn holds_more(&self) -> bool {
+        let asks = match self.phase {
+            Phase::Asking { .. } => true,
+            Phase::Told { holds_more, .. } => holds_more,
+            Phase::Idle | Phase::Probing { .. } | Phase::Pausing | Phase::Parked | Phase::Checking { .. } => false,
+        };
+        asks || self.recall.left(false) > 0 || self.got.iter().any(|(_, fresh, _)| fresh.is_none())
     }
 }
 

@@ -1,8 +1,9 @@
-//! Claims that depend on tasks: nothing is granted unless these are there, wherever they lie.
+//! Claims that depend on tasks: nothing is granted unless these are there, wherever they lie. A claim under a session depends on that.
 
 use super::Phase;
 use crate::protocol::Node;
 use crate::protocol::available::Reader;
+use crate::protocol::consistent::sessions::check_open;
 use crate::protocol::consistent::table::Cell;
 use crate::protocol::partition::version::is_as_expected;
 use crate::protocol::task::Task;
@@ -13,10 +14,12 @@ use std::collections::BTreeSet;
 impl Node {
     /// Reads what a call depends on: before anything is asked for, and when something was granted. What is there the second time
     /// was there all the while, as nothing that has ended comes back, and no version does. So it was when the tasks were granted.
+    /// A session is read once: those that grant under it are told of its end.
     pub(super) fn check_depends(&mut self, number: u64) {
         let timeout_ms = self.config.request_timeout_ms;
         let call = self.broker.calls.get_mut(&number).expect("under way");
-        let open: BTreeSet<TaskId> = call.claim.depends.iter().map(|depend| depend.id).collect();
+        let session = call.claim.session.filter(|_| call.got.is_empty());
+        let open: BTreeSet<TaskId> = call.claim.depends.iter().map(|depend| depend.id).chain(session).collect();
         call.phase = Phase::Checking { open: open.clone() };
         open.into_iter().for_each(|id| self.read_for(Reader::Claim(number), id, timeout_ms));
     }
@@ -38,6 +41,8 @@ impl Node {
             let message = "a task that the claim depends on is not there, or not as expected; nothing was claimed";
             Error::new(ErrorCode::Conflict, message)
         };
+        let session = call.claim.session.filter(|session| *session == id && call.got.is_empty());
+        let read = read.and_then(|known| session.map_or(Ok(()), |_| check_open(known.0, known.1)).map(|()| known));
         if let Err(error) = read.and_then(|known| there(known).ok_or_else(missing)) {
             let call = self.end_claim(number);
             self.give_back_all(&call);

@@ -3,7 +3,7 @@
 //! call's id, and is asked before anything else is asked for.
 //!
 //! A leader that is gone has a successor soon, which is waited for; not for long, as its partition may have lost its majority. A
-//! successor that comes while the call waits for work is asked then. Where none has come, the answer says that something is
+//! successor that comes while the call waits for work is asked within a second. Where none has come, the answer says that something is
 //! left ([`Response::Claimed`](norn_client::wire::Response)), and takes leave of what it was not told of.
 
 use super::Phase;
@@ -16,12 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 const RECALL_MS: u64 = 1_500;
 /// Between two rounds.
 const ROUND_MS: u64 = 50;
+/// A call that waits for work looks this often for leaders that were missing.
+const LOOK_MS: u64 = 1_000;
 
 /// What is left to ask about.
 #[derive(Debug, Default)]
 pub(super) struct Recall {
     /// Partitions in which the call may hold tasks.
     open: BTreeSet<PartitionId>,
+    /// Those of them of which a leader said so, or that were missed before.
+    doubted: BTreeSet<PartitionId>,
     /// Nodes that were asked in this round.
     asked: BTreeSet<NodeId>,
     /// When to go on without; 0: the first round has not begun.
@@ -36,9 +40,16 @@ impl Recall {
         !self.open.is_empty()
     }
 
-    /// Partitions in which the call may hold more than it was told.
-    pub fn left(&self) -> usize {
-        self.open.len() + self.missed.keys().filter(|partition| !self.open.contains(partition)).count()
+    /// Partitions in which the call may hold more than it was told. One that has all that it asked for was not granted more, unless
+    /// there was a doubt.
+    pub fn left(&self, has_all: bool) -> usize {
+        let open = if has_all { &self.doubted } else { &self.open };
+        open.len() + self.missed.keys().filter(|partition| !open.contains(partition)).count()
+    }
+
+    fn doubt(&mut self, partitions: &[PartitionId]) {
+        self.open.extend(partitions);
+        self.doubted.extend(partitions);
     }
 }
 
@@ -52,7 +63,7 @@ impl Node {
     /// In these partitions a call may hold more than it was told.
     pub(super) fn recall_also(&mut self, number: u64, partitions: &[PartitionId]) {
         if let Some(call) = self.broker.calls.get_mut(&number) {
-            call.recall.open.extend(partitions);
+            call.recall.doubt(partitions);
         }
     }
 
@@ -74,21 +85,39 @@ impl Node {
         call.phase = Phase::Idle;
         if !recall {
             call.tried.insert(node);
-            call.recall = all;
+            let mut doubted = std::mem::take(&mut call.recall.doubted);
+            doubted.extend(call.recall.missed.keys());
+            call.recall = Recall { doubted, ..all };
         }
+    }
+
+    /// Partitions of which nothing was heard in time, and that have another leader now.
+    fn led_since(&self, number: u64) -> impl Iterator<Item = PartitionId> {
+        let has_another = move |(partition, before): &(&PartitionId, &Option<NodeId>)| {
+            self.leader_of(**partition).is_some_and(|leader| Some(leader) != **before && self.is_reachable(leader))
+        };
+        self.broker.calls[&number].recall.missed.iter().filter(has_another).map(|(partition, _)| *partition)
+    }
+
+    /// Whether a call goes on waiting for work: there is time left, and no leader that it missed has come.
+    pub(super) fn waits_on(&self, number: u64) -> bool {
+        let until_us = self.broker.calls.get(&number).map_or(0, |call| call.wait_until_us);
+        self.now.mono_us < until_us && self.led_since(number).next().is_none()
+    }
+
+    /// Nothing else tells a call that waits for work of a leader that it missed.
+    pub(super) fn set_park_timer(&mut self, number: u64) {
+        let (call, look_us) = (&self.broker.calls[&number], self.now.mono_after_ms(LOOK_MS));
+        let look_us = if call.recall.missed.is_empty() { u64::MAX } else { look_us };
+        self.timers.set(Key::Park(number), call.wait_until_us.min(look_us));
     }
 
     /// What was not heard of in time is asked about once it has another leader.
     fn recall_missed(&mut self, number: u64) {
-        let call = &self.broker.calls[&number];
-        let has_another = |(partition, before): &(&PartitionId, &Option<NodeId>)| {
-            self.leader_of(**partition).is_some_and(|leader| Some(leader) != **before && self.is_reachable(leader))
-        };
-        let led: Vec<PartitionId> =
-            call.recall.missed.iter().filter(has_another).map(|(partition, _)| *partition).collect();
+        let led: Vec<PartitionId> = self.led_since(number).collect();
         let recall = &mut self.broker.calls.get_mut(&number).expect("just seen").recall;
         recall.missed.retain(|partition, _| !led.contains(partition));
-        recall.open.extend(led);
+        recall.doubt(&led);
     }
 
     /// Asks the next leader what the call holds already, or waits for one. Whether there is anything left to ask.
@@ -134,6 +163,7 @@ impl Node {
             |partition| if says { !told.contains(partition) } else { self.leader_of(*partition) != Some(from) },
         );
         if let Some(call) = self.broker.calls.get_mut(&number) {
+            call.recall.doubted.retain(|partition| open.contains(partition));
             call.recall.open = open;
         }
     }

@@ -54,7 +54,8 @@ impl Store {
         }
         self.tree.change(&id, before, digest);
         self.remember(id);
-        Learned { changed: true, ended: !had_ended, body: None, outbox, freed: had_outbox && !outbox }
+        let freed = had_outbox && !outbox;
+        Learned { changed: true, ended: !had_ended, body: None, outbox, freed, purged: false }
     }
 
     /// The tombstone of a task of which it was not known that it has ended, or whose queue was not known, says so.

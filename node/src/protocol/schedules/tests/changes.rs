@@ -1,13 +1,18 @@
-//! Calendars where clocks change, compared with a reckoning that walks through the minutes.
+//! Calendars where clocks change, compared with a reckoning that walks through the minutes, or through the seconds where an expression
+//! names some.
 
 use super::cron;
 use crate::protocol::schedules::Calendar;
-use chrono::{DateTime, Datelike, Offset, TimeZone, Timelike, Utc};
+use crate::protocol::schedules::calendar::Times;
+use crate::protocol::schedules::zone::Clocks;
+use chrono::{DateTime, Datelike, Days, Timelike, Utc, Weekday};
 use chrono_tz::{TZ_VARIANTS, Tz};
 use std::collections::BTreeSet;
 
-/// Days that are walked through before and after each change.
-const DAYS: i64 = 2;
+/// What is walked through before and after each change.
+const AROUND_S: i64 = 2 * DAY_S;
+/// The same for expressions with seconds.
+const AROUND_BY_SECONDS_S: i64 = 4 * 3_600;
 const MINUTE_S: i64 = 60;
 const DAY_S: i64 = 86_400;
 /// 2000-01-01 and 2041-01-01.
@@ -16,7 +21,7 @@ const YEARS_S: std::ops::Range<i64> = 946_684_800..2_240_524_800;
 /// An expression, whether its times are fixed ones, and whether it names a local time.
 type Case = (&'static str, bool, fn(&DateTime<Utc>) -> bool);
 
-const CASES: [Case; 16] = [
+const CASES: [Case; 32] = [
     ("30 2 * * *", true, |at| at.hour() == 2 && at.minute() == 30),
     ("30 2,14 * * *", true, |at| [2, 14].contains(&at.hour()) && at.minute() == 30),
     ("0,30 2 * * *", true, |at| at.hour() == 2 && [0, 30].contains(&at.minute())),
@@ -35,78 +40,139 @@ const CASES: [Case; 16] = [
     ("5 */2 * * *", false, |at| at.hour().is_multiple_of(2) && at.minute() == 5),
     ("0-45/15 1,2 * * *", true, |at| [1, 2].contains(&at.hour()) && at.minute().is_multiple_of(15)),
     ("@hourly", false, |at| at.minute() == 0),
+    ("*/7 1-3 * * *", false, |at| (1..=3).contains(&at.hour()) && at.minute().is_multiple_of(7)),
+    ("3-59/9 2 * * *", true, |at| at.hour() == 2 && at.minute() % 9 == 3),
+    ("30 1 L * *", true, |at| at.hour() == 1 && at.minute() == 30 && is_last(at, 1)),
+    ("30 1-3 * * 0L", true, |at| {
+        (1..=3).contains(&at.hour()) && at.minute() == 30 && at.weekday() == Weekday::Sun && is_last(at, 7)
+    }),
+    ("*/15 2 * * 0#2", false, |at| {
+        at.hour() == 2 && at.minute().is_multiple_of(15) && at.weekday() == Weekday::Sun && (8..15).contains(&at.day())
+    }),
+    ("0,30 0-3 1W * *", true, |at| at.hour() < 4 && at.minute().is_multiple_of(30) && at.day() == weekday_by(at, 1)),
+    ("*/30 0-3 15W * *", false, |at| at.hour() < 4 && at.minute().is_multiple_of(30) && at.day() == weekday_by(at, 15)),
+    ("0 30 2 * * * 2001-2041/2", true, |at| {
+        at.hour() == 2 && at.minute() == 30 && at.second() == 0 && at.year() % 2 == 1
+    }),
+    ("0 */30 * * * * 2000-2040/2", false, |at| {
+        at.minute().is_multiple_of(30) && at.second() == 0 && at.year() % 2 == 0
+    }),
+    ("* 30 2 * * *", false, |at| at.hour() == 2 && at.minute() == 30),
+    ("15 30 2 * * *", true, |at| at.hour() == 2 && at.minute() == 30 && at.second() == 15),
+    ("*/20 */15 * * * *", false, |at| at.minute().is_multiple_of(15) && at.second().is_multiple_of(20)),
+    ("0,59 59 0-3 * * *", true, |at| at.hour() < 4 && at.minute() == 59 && [0, 59].contains(&at.second())),
+    ("10-50/20 0,1 1,2,3 * * *", true, |at| {
+        (1..=3).contains(&at.hour()) && at.minute() < 2 && [10, 30, 50].contains(&at.second())
+    }),
+    ("59 59 23 L * *", true, |at| (at.hour(), at.minute(), at.second()) == (23, 59, 59) && is_last(at, 1)),
+    ("1 */10 2 * * 0#L", false, |at| {
+        at.hour() == 2
+            && at.minute().is_multiple_of(10)
+            && at.second() == 1
+            && at.weekday() == Weekday::Sun
+            && is_last(at, 7)
+    }),
 ];
 
-fn offset_s(zone: Tz, instant: i64) -> i64 {
-    let at = DateTime::from_timestamp(instant, 0).expect("a time of these years").naive_utc();
-    i64::from(zone.offset_from_utc_datetime(&at).fix().local_minus_utc())
+/// Whether it is another month some days later.
+fn is_last(at: &DateTime<Utc>, days: u64) -> bool {
+    (*at + Days::new(days)).month() != at.month()
+}
+
+/// The day of the month from Monday to Friday that is the nearest to another one of the same month.
+fn weekday_by(at: &DateTime<Utc>, day: u32) -> u32 {
+    match at.with_day(day).expect("each month has it").weekday() {
+        Weekday::Sat if day == 1 => 3,
+        Weekday::Sat => day - 1,
+        Weekday::Sun => day + 1,
+        _ => day,
+    }
+}
+
+/// Whether an expression has seconds.
+fn has_seconds(expression: &str) -> bool {
+    expression.split(' ').count() > 5
 }
 
 /// The instants at which the clocks of a zone change, found by looking at every sixth hour and then at the minutes before it.
 fn changes(zone: Tz) -> Vec<i64> {
     const STEP_S: i64 = 6 * 3_600;
-    let differs = |instant: &i64, step: i64| offset_s(zone, instant - step) != offset_s(zone, *instant);
+    let differs = |instant: &i64, step: i64| zone.offset(instant - step) != zone.offset(*instant);
     let steps = YEARS_S.step_by(STEP_S as usize).filter(|end| differs(end, STEP_S));
     let minutes = |end: i64| (end - STEP_S + MINUTE_S..=end).step_by(MINUTE_S as usize);
     steps.flat_map(minutes).filter(|minute| differs(minute, MINUTE_S)).collect()
 }
 
-/// When an expression is due around a change. A fixed time is when clocks first reach or pass it, and a pattern whenever they
-/// show it.
-fn reckoned(zone: Tz, change: i64, (_, fixed, names): &Case) -> Vec<u64> {
+/// When an expression is due after an instant and up to another one. A fixed time is when clocks first reach or pass it, and a pattern
+/// whenever they show it.
+fn reckoned(clocks: &impl Clocks, begin: i64, end: i64, (expression, fixed, names): &Case) -> Vec<i64> {
     let is_named = |local: i64| names(&DateTime::from_timestamp(local, 0).expect("a time of these years"));
-    let begin = change - DAYS * DAY_S;
+    let step_s = if has_seconds(expression) { 1 } else { MINUTE_S };
     // An earlier change may have been shortly before.
-    let early = begin - DAY_S;
-    let mut reached = early + offset_s(zone, early);
+    let minutes = (begin - DAY_S..begin).step_by(MINUTE_S as usize);
+    let before = minutes.map(|minute| clocks.shows(minute) + MINUTE_S - step_s).max();
+    let mut reached = clocks.shows(begin).max(before.expect("a day has minutes"));
     let mut due = Vec::new();
-    for instant in (early + MINUTE_S..=change + DAYS * DAY_S).step_by(MINUTE_S as usize) {
-        let local = instant + offset_s(zone, instant);
-        let mut passed = (reached + MINUTE_S..=local).step_by(MINUTE_S as usize);
-        if if *fixed { passed.any(is_named) } else { is_named(local) } {
-            due.push(instant as u64 * 1_000);
+    for minute in (begin..end).step_by(MINUTE_S as usize) {
+        // Clocks change at whole minutes.
+        let offset = clocks.offset(minute);
+        let behind = clocks.offset(minute + MINUTE_S);
+        for instant in (minute + step_s..=minute + MINUTE_S).step_by(step_s as usize) {
+            let local = instant + if instant < minute + MINUTE_S { offset } else { behind };
+            let mut passed = (reached + step_s..=local).step_by(step_s as usize);
+            if if *fixed { passed.any(is_named) } else { is_named(local) } {
+                due.push(instant);
+            }
+            reached = reached.max(local);
         }
-        reached = reached.max(local);
     }
-    due.retain(|tick| *tick > begin as u64 * 1_000);
     due
 }
 
-/// Compares both ways of a calendar with the reckoning, around one change.
-fn is_right(zone: Tz, change: i64) {
-    let (begin_ms, end_ms) = ((change - DAYS * DAY_S) as u64 * 1_000, (change + DAYS * DAY_S) as u64 * 1_000);
-    for case in &CASES {
-        let calendar = Calendar::new(&cron(case.0, zone.name())).expect("a good expression");
-        let next = |before: &u64| calendar.after(*before).filter(|tick| *tick <= end_ms);
-        let forwards: Vec<u64> = std::iter::successors(next(&begin_ms), next).collect();
-        let wanted = reckoned(zone, change, case);
-        assert_eq!(forwards, wanted, "{} in {zone}, around {change}", case.0);
-        let backwards: Vec<u64> = calendar.backwards(begin_ms, end_ms).collect();
-        assert!(backwards.iter().rev().eq(&wanted), "{} in {zone}, around {change}, backwards: {backwards:?}", case.0);
-        // From any moment, too, and not only from one time to the next.
-        for moment_ms in (begin_ms..end_ms).step_by(1_733_000) {
-            let after = forwards.iter().find(|tick| **tick > moment_ms).copied();
-            assert_eq!(calendar.after(moment_ms).filter(|tick| *tick <= end_ms), after, "{} in {zone}", case.0);
-            let until = forwards.iter().rfind(|tick| **tick <= moment_ms).copied();
-            assert_eq!(calendar.until(moment_ms).filter(|tick| *tick > begin_ms), until, "{} in {zone}", case.0);
-        }
+/// Compares both ways of an expression's times with the reckoning, around one change.
+fn is_right(clocks: &impl Clocks, name: &str, change: i64, case: &Case) {
+    let around_s = if has_seconds(case.0) { AROUND_BY_SECONDS_S } else { AROUND_S };
+    let (begin, end) = (change - around_s, change + around_s);
+    let calendar = Calendar::new(&cron(case.0, "UTC")).expect("a good expression");
+    let Calendar::Cron { cron, fixed, .. } = &calendar else { panic!("{} is an expression", case.0) };
+    assert_eq!(*fixed, case.1, "{}", case.0);
+    let times = Times { cron, clocks, fixed: *fixed };
+    let next = |before: &i64| times.after(*before).filter(|tick| *tick <= end);
+    let forwards: Vec<i64> = std::iter::successors(next(&begin), next).collect();
+    assert_eq!(forwards, reckoned(clocks, begin, end, case), "{} in {name}, around {change}", case.0);
+    let before = |tick: &i64| times.until(*tick - 1).filter(|tick| *tick > begin);
+    let last = times.until(end).filter(|tick| *tick > begin);
+    let backwards: Vec<i64> = std::iter::successors(last, before).collect();
+    assert!(backwards.iter().rev().eq(&forwards), "{} in {name}, around {change}, backwards: {backwards:?}", case.0);
+    // From any moment, too, and not only from one time to the next.
+    for moment in (begin..end).step_by(around_s as usize / 20 + 11) {
+        let after = forwards.iter().find(|tick| **tick > moment).copied();
+        assert_eq!(times.after(moment).filter(|tick| *tick <= end), after, "{} in {name}", case.0);
+        let until = forwards.iter().rfind(|tick| **tick <= moment).copied();
+        assert_eq!(times.until(moment).filter(|tick| *tick > begin), until, "{} in {name}", case.0);
     }
+}
+
+fn all_are_right(clocks: &impl Clocks, name: &str, change: i64) {
+    CASES.iter().for_each(|case| is_right(clocks, name, change, case));
 }
 
 /// What is alike of two changes: the time of the day and of the week, and by how much clocks change.
 fn kind(zone: Tz, change: i64) -> (i64, i64) {
-    let before = change - 1 + offset_s(zone, change - 1);
-    ((before + 1).rem_euclid(7 * DAY_S), offset_s(zone, change) - offset_s(zone, change - 1))
+    let before = zone.shows(change - 1);
+    ((before + 1).rem_euclid(7 * DAY_S), zone.offset(change) - zone.offset(change - 1))
 }
 
-/// Goal: what README says of changed clocks, in all zones. Method: one change of each kind from 2000 to 2040.
+/// Goal: what README says of changed clocks, in all zones. Method: one change of each kind from 2000 to 2040, and every other expression at
+/// each of them.
 #[test]
 fn fixed_times_are_due_once_and_patterns_as_clocks_show_them() {
     let mut kinds = BTreeSet::new();
     for zone in TZ_VARIANTS {
         for change in changes(zone) {
             if kinds.insert(kind(zone, change)) {
-                is_right(zone, change);
+                let cases = CASES.iter().skip(kinds.len() % 2).step_by(2);
+                cases.for_each(|case| is_right(&zone, zone.name(), change, case));
             }
         }
     }
@@ -121,9 +187,36 @@ fn every_change_of_clocks_is_right() {
     for zone in TZ_VARIANTS {
         for change in changes(zone) {
             // Many zones are others under another name.
-            if seen.insert((change, offset_s(zone, change - 1), offset_s(zone, change))) {
-                is_right(zone, change);
+            if seen.insert((change, zone.offset(change - 1), zone.offset(change))) {
+                all_are_right(&zone, zone.name(), change);
             }
+        }
+    }
+}
+
+/// Clocks that are set by a table: from when, and how far they are ahead then.
+struct Table(Vec<(i64, i64)>);
+
+impl Clocks for Table {
+    fn offset(&self, instant: i64) -> i64 {
+        self.0.iter().rev().find(|(from, _)| *from <= instant).map_or(self.0[0].1, |(_, offset)| *offset)
+    }
+}
+
+/// Goal: no schedule ends or comes twice because a zone changes again before the last change is over. Method: clocks as no zone has set
+/// them so far: back and back again within what is shown twice, back and forth, forth and forth within what is skipped, forth and back.
+#[test]
+fn changes_within_a_change_are_right() {
+    const HOUR_S: i64 = 3_600;
+    // 2026-10-25T01:00:00Z, a Sunday.
+    let change = 1_792_890_000;
+    for (from, to, then) in [(2, 1, 0), (2, 1, 2), (0, 1, 2), (1, 2, 1), (2, 0, 1), (0, 2, 1), (2, 1, 3)] {
+        let apart =
+            [HOUR_S / 2, HOUR_S, HOUR_S * 3 / 2].into_iter().filter(|apart_s| from != then || *apart_s >= HOUR_S);
+        for apart_s in apart {
+            let set = [(i64::MIN, from), (change, to), (change + apart_s, then)];
+            let clocks = Table(set.map(|(from, hours)| (from, hours * HOUR_S)).to_vec());
+            all_are_right(&clocks, &format!("{from}, {to} and {then}, {apart_s} s apart"), change);
         }
     }
 }

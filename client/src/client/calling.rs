@@ -1,0 +1,46 @@
+//! What several calls make together, the same for a program and for the command line.
+
+use super::Client;
+use crate::session::Call;
+use crate::wire::error::Error;
+use crate::wire::ids::TaskId;
+use crate::wire::request::Request;
+use crate::wire::response::{Response, State, TaskView};
+
+/// Makes calls: a client, or what runs a verb, which notes what each of them changes.
+pub(crate) trait Caller {
+    /// Makes one call, within the caller's usual time.
+    async fn make(&self, call: Call) -> Result<Response, Error>;
+}
+
+impl Caller for Client {
+    async fn make(&self, call: Call) -> Result<Response, Error> {
+        self.call(call, None).await
+    }
+}
+
+/// Makes a request.
+pub(super) async fn request(caller: &impl Caller, request: Request) -> Result<Response, Error> {
+    caller.make(Call::Request(request)).await
+}
+
+/// Reads a task.
+pub(super) async fn read(caller: &impl Caller, id: TaskId) -> Result<TaskView, Error> {
+    match request(caller, Request::Get { id, minimum: None, minimum_sequence: None }).await? {
+        Response::Task(task) => Ok(*task),
+        _ => Err(strange("get")),
+    }
+}
+
+/// A question is answered by something else.
+pub(crate) fn strange(verb: &str) -> Error {
+    Error::invalid(format!("the node's answer to `{verb}` is not one to that; do both sides have the same version?"))
+}
+
+/// Whether a task stays as it is.
+pub(crate) fn has_ended(state: State) -> bool {
+    match state {
+        State::Done | State::Dead | State::Cancelled => true,
+        State::Waiting | State::Ready | State::Claimed => false,
+    }
+}

@@ -1,0 +1,160 @@
+//! Tasks that are chosen by what they are, to be changed together.
+//!
+//! They are looked for first, in pages, so that their number is known before the first of them is changed. What is enqueued
+//! meanwhile is not among them.
+
+use super::calling::{Caller, has_ended, request};
+use super::cancelling::seen_ended;
+use super::listing::now_ms;
+use super::walk::{LOOKED_MAX, Walk};
+use super::{Client, ListOptions};
+use crate::wire::error::{Error, ErrorCode};
+use crate::wire::ids::{TaskId, Token};
+use crate::wire::limits::LIST_PAGE_MAX;
+use crate::wire::request::{Acks, Request};
+use crate::wire::response::{Response, State, TaskView};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+/// How a change is refused where others have changed the task since it was chosen.
+const OVERTAKEN: [ErrorCode; 4] = [ErrorCode::NotFound, ErrorCode::Conflict, ErrorCode::Superseded, ErrorCode::Ended];
+/// Requests that are under way at once.
+const AT_ONCE: usize = 32;
+
+/// Tasks that had not ended when they were chosen. Nothing is changed yet: look how many they are before it is.
+#[derive(Debug)]
+pub struct Chosen {
+    client: Client,
+    /// With the token of the latest claim of those that are claimed.
+    tasks: Vec<(TaskId, Option<Token>)>,
+}
+
+impl Client {
+    /// Chooses tasks that have not ended, to be changed together: at most 100,000 are looked at, and more are refused with
+    /// [`ErrorCode::Invalid`]. Then name a queue, or choose fewer by state or age. It only reads.
+    ///
+    /// ```no_run
+    /// # use norn_client::client::{Client, ListOptions};
+    /// # use norn_client::wire::{Acks, QueueName};
+    /// # async fn example(client: Client, mail: QueueName) -> Result<(), norn_client::wire::Error> {
+    /// let chosen = client.choose(ListOptions::new().queue(mail).key("customer-7")).await?;
+    /// if chosen.len() <= 100 {
+    ///     let cancelled = chosen.cancel("the customer has left", Acks::Quorum).await?;
+    ///     println!("{cancelled} tasks will not run");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn choose(&self, options: ListOptions) -> Result<Chosen, Error> {
+        let mut tasks = Vec::new();
+        let take = |task: &TaskView| {
+            if !has_ended(task.state) {
+                tasks.push((task.id, held_by(task)));
+            }
+        };
+        each(self, Walk::new(options, now_ms()), take).await?;
+        Ok(Chosen { client: self.clone(), tasks })
+    }
+}
+
+impl Chosen {
+    /// How many tasks these are.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Which tasks these are, in the order of the list.
+    pub fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.tasks.iter().map(|(id, _)| *id)
+    }
+
+    /// Cancels them, several at once, but for those that have ended meanwhile: these stay as they are, as with [`Client::cancel`]. Gives
+    /// how many were cancelled.
+    ///
+    /// The first failure that is not due to one task alone ends it. Its message says how many were cancelled before; to choose and
+    /// cancel again does the rest.
+    pub async fn cancel(self, reason: impl Into<String>, acks: Acks) -> Result<usize, Error> {
+        let reason = reason.into();
+        let cancel = |(id, _)| Request::Cancel { id, reason: reason.clone(), at_ms: 0, acks };
+        let requests = self.tasks.into_iter().map(cancel).collect();
+        carry_out(&self.client, requests, "cancelled", Some(State::Cancelled)).await
+    }
+
+    /// Gives the claims of those back that were claimed when they were chosen, whichever workers hold them: these tasks can be claimed
+    /// again at once, and the holders learn of it when they renew or complete. Choose with `state(State::Claimed)` for [`Chosen::len`]
+    /// to count these alone. A task that has changed hands meanwhile keeps its claim. Gives how many were given back.
+    ///
+    /// A failure is as with [`Chosen::cancel`].
+    pub async fn release(self) -> Result<usize, Error> {
+        let release = |(id, token): (TaskId, Option<Token>)| Some(Request::Release { id, token: token? });
+        let requests = self.tasks.into_iter().filter_map(release).collect();
+        carry_out(&self.client, requests, "released", None).await
+    }
+}
+
+/// The token of the claim that a claimed task has.
+pub(crate) fn held_by(task: &TaskView) -> Option<Token> {
+    let token = task.claims.iter().map(|claim| claim.token).max();
+    token.filter(|_| task.state == State::Claimed)
+}
+
+/// Hands all tasks that are wanted to `take`, unless too many would have to be looked at.
+pub(crate) async fn each(caller: &impl Caller, mut walk: Walk, mut take: impl FnMut(&TaskView)) -> Result<(), Error> {
+    walk.bounded = true;
+    while let Some(tasks) = walk.next(caller, LIST_PAGE_MAX).await? {
+        tasks.iter().filter(|task| walk.options.wants(task)).for_each(&mut take);
+    }
+    if walk.is_spent() {
+        let message =
+            format!("more than {LOOKED_MAX} tasks would have to be looked at: choose fewer with --older or --newer");
+        return Err(Error::invalid(message));
+    }
+    Ok(())
+}
+
+/// How many of the requests had an effect. A failure that is not due to one task alone ends it, and says how many were `done` before.
+/// Where a node acknowledges a change whatever the task is, `brings` is the state that only this change brings about.
+pub(crate) async fn carry_out(
+    caller: &impl Caller,
+    requests: Vec<Request>,
+    done: &str,
+    brings: Option<State>,
+) -> Result<usize, Error> {
+    let (chosen, mut changed) = (requests.len(), 0);
+    let (mut left, mut running) = (requests.into_iter(), FuturesUnordered::new());
+    for request in left.by_ref().take(AT_ONCE) {
+        running.push(carry_out_one(caller, request, brings));
+    }
+    while let Some(answer) = running.next().await {
+        match answer {
+            Ok(had_effect) => changed += usize::from(had_effect),
+            Err(error) if OVERTAKEN.contains(&error.code) => {}
+            Err(error) => {
+                let message = format!("{changed} of {chosen} tasks {done} before this failure: {}", error.message);
+                return Err(Error { message, ..error });
+            }
+        }
+        if let Some(request) = left.next() {
+            running.push(carry_out_one(caller, request, brings));
+        }
+    }
+    Ok(changed)
+}
+
+/// Whether a request had an effect. Where that cannot be read, the acknowledgement counts.
+async fn carry_out_one(caller: &impl Caller, one: Request, brings: Option<State>) -> Result<bool, Error> {
+    // The task may have ended since it was chosen.
+    if let Request::Cancel { id, .. } = one
+        && seen_ended(caller, id).await.is_some()
+    {
+        return Ok(false);
+    }
+    let Response::AckedOne(acked) = request(caller, one).await? else { return Ok(true) };
+    let Some(brings) = brings else { return Ok(true) };
+    Ok(seen_ended(caller, acked.id).await.is_none_or(|state| state == brings))
+}

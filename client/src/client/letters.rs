@@ -1,0 +1,248 @@
+//! Letters of dead tasks, back to where these died.
+//!
+//! A letter is claimed, and completed with the task that it tells of: so no other program sends it back meanwhile, and nothing is lost
+//! between the one and the other.
+
+use super::Client;
+use super::answers::unexpected;
+use super::calling::{Caller, read, request};
+use crate::session::{Call, Draft, Finish};
+use crate::wire::error::Error;
+use crate::wire::headers;
+use crate::wire::ids::{ClaimId, QueueName, TaskId};
+use crate::wire::limits::LEASE_MS_DEFAULT;
+use crate::wire::request::{Acks, Claim, Completion, Request, Spec};
+use crate::wire::response::{Acked, Granted, Response};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Letters that are claimed at once.
+const LETTERS: u64 = 32;
+/// Letters that were claimed longer ago are given back: their leases may end before they are sent.
+const HELD_MAX: Duration = Duration::from_millis(LEASE_MS_DEFAULT / 2);
+
+/// Which letters to send back, and where to.
+///
+/// ```
+/// use norn_client::client::LetterOptions;
+/// use norn_client::wire::QueueName;
+/// let letters = QueueName::new("mail-dead").unwrap();
+/// let options = LetterOptions::new(letters).limit(100);
+/// # assert_eq!(options.limit, 100);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LetterOptions {
+    /// The queue of the letters.
+    pub letters: QueueName,
+    /// The queue of the tasks that they tell of; by default each one's own.
+    pub to: Option<QueueName>,
+    /// Most letters that are sent back; all that are ready by default.
+    pub limit: u64,
+    /// How safe it is before it is acknowledged.
+    pub acks: Acks,
+}
+
+impl LetterOptions {
+    /// All letters that are ready in a queue, back to where the tasks died.
+    pub fn new(letters: QueueName) -> Self {
+        LetterOptions { letters, to: None, limit: u64::MAX, acks: Acks::default() }
+    }
+
+    /// To this queue.
+    #[must_use]
+    pub fn to(mut self, queue: QueueName) -> Self {
+        self.to = Some(queue);
+        self
+    }
+
+    /// At most this many.
+    #[must_use]
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// How safe it is before it is acknowledged.
+    #[must_use]
+    pub fn acks(mut self, acks: Acks) -> Self {
+        self.acks = acks;
+        self
+    }
+}
+
+/// A letter that was sent back: it is done, and the task that it told of is enqueued as a new one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentBack {
+    /// Where the new task is.
+    pub queue: QueueName,
+    /// The completion of the letter, under the letter's id.
+    pub acked: Acked,
+}
+
+/// Letters that are sent back, one after the other, as far as they are asked for. Holds claims of 32 at most.
+#[derive(Debug)]
+pub struct Letters {
+    client: Client,
+    sending: Sending,
+}
+
+impl Client {
+    /// Sends the letters that are ready in a queue back, each with the next call of [`Letters::next`]: the task that died is enqueued
+    /// once more, as a new one with all its attempts, and its letter is done.
+    ///
+    /// ```no_run
+    /// # use norn_client::client::{Client, LetterOptions};
+    /// # async fn example(client: Client, dead: norn_client::wire::QueueName) -> Result<(), norn_client::wire::Error> {
+    /// let mut letters = client.redrive_letters(LetterOptions::new(dead));
+    /// while let Some(sent) = letters.next().await? {
+    ///     println!("letter {} is back in {}", sent.acked.id, sent.queue);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn redrive_letters(&self, options: LetterOptions) -> Letters {
+        Letters { client: self.clone(), sending: Sending::new(options) }
+    }
+}
+
+impl Letters {
+    /// Sends the next one back; nothing after the last, and after as many as the options say.
+    ///
+    /// A task in the queue that is no letter is given back, and an error of code [`ErrorCode::Invalid`](crate::wire::ErrorCode::Invalid)
+    /// names it once the letters that were claimed with it are sent. Where some partitions could not be asked for letters, the error
+    /// is `unavailable`. After another error all letters that were claimed are given back, and asking again claims them anew; after one
+    /// of code `unknown` the letter may have been sent back. Letters that this claimed and did not send wait for their lease of 30 s
+    /// if it is dropped: [`Letters::give_back`] frees them at once.
+    pub async fn next(&mut self) -> Result<Option<SentBack>, Error> {
+        self.sending.next(&self.client).await
+    }
+
+    /// Ends before the last letter, and gives those back that were claimed and not sent.
+    pub async fn give_back(mut self) {
+        self.sending.give_back(&self.client).await;
+    }
+}
+
+/// How far letters are sent back.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    options: LetterOptions,
+    /// How many were sent back.
+    pub sent: u64,
+    /// Claimed at this time.
+    held: VecDeque<Granted>,
+    claimed: Instant,
+    /// A task among those that were claimed that is no letter.
+    strange: Option<TaskId>,
+}
+
+impl Sending {
+    pub fn new(options: LetterOptions) -> Sending {
+        Sending { options, sent: 0, held: VecDeque::new(), claimed: Instant::now(), strange: None }
+    }
+
+    /// Sends the next one back.
+    pub async fn next(&mut self, caller: &impl Caller) -> Result<Option<SentBack>, Error> {
+        if self.claimed.elapsed() > HELD_MAX {
+            self.give_back(caller).await;
+        }
+        loop {
+            let Some(letter) = self.held.pop_front() else {
+                if let Some(id) = self.strange.take() {
+                    let message =
+                        format!("task {id} in {} is no letter; take such tasks out first", self.options.letters);
+                    return Err(Error::invalid(message).about(id));
+                }
+                if self.sent >= self.options.limit || !self.claim(caller).await? {
+                    return Ok(None);
+                }
+                continue;
+            };
+            match self.send_back(caller, &letter).await {
+                Ok(Some(sent)) => {
+                    self.sent += 1;
+                    return Ok(Some(sent));
+                }
+                Ok(None) => {
+                    self.strange = Some(letter.id);
+                    release(caller, &letter).await?;
+                }
+                Err(error) => {
+                    // No worker is to wait for leases of letters that are not worked on.
+                    self.held.push_front(letter);
+                    self.give_back(caller).await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Gives back what it holds. What cannot be given back waits for the end of its lease.
+    pub async fn give_back(&mut self, caller: &impl Caller) {
+        while let Some(letter) = self.held.pop_front() {
+            drop(release(caller, &letter).await);
+        }
+    }
+
+    /// Claims more letters. Whether there are any.
+    async fn claim(&mut self, caller: &impl Caller) -> Result<bool, Error> {
+        let claim = Claim {
+            claim: ClaimId(0),
+            repeated: false,
+            queues: vec![self.options.letters.clone()],
+            lease_ms: LEASE_MS_DEFAULT,
+            wait_ms: 0,
+            max: LETTERS.min(self.options.limit - self.sent) as u32,
+            worker: "redrive".to_owned(),
+            lease_open: true,
+            session: None,
+            depends: Vec::new(),
+            confirms: false,
+        };
+        let Response::Claimed { tasks, unavailable, .. } = request(caller, Request::Claim(claim)).await? else {
+            return unexpected("claim");
+        };
+        if tasks.is_empty() && unavailable > 0 {
+            let count = |count: u64, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+            let (done, unasked) = (count(self.sent, "letter"), count(unavailable.into(), "partition"));
+            let message = format!("{done} redriven, but {unasked} could not be asked; ask again for more");
+            return Err(Error::unavailable(message));
+        }
+        (self.held, self.claimed) = (tasks.into(), Instant::now());
+        Ok(!self.held.is_empty())
+    }
+
+    /// Nothing, if it is no letter.
+    async fn send_back(&self, caller: &impl Caller, task: &Granted) -> Result<Option<SentBack>, Error> {
+        // A grant does not tell all that the task was.
+        let letter = read(caller, task.id).await?;
+        let Some(draft) = written_back(&letter.spec, self.options.to.as_ref()) else { return Ok(None) };
+        let (id, token, queue) = (task.id, task.token, draft.spec.queue.clone());
+        let completion = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
+        let items = vec![Finish { completion, children: vec![draft] }];
+        match caller.make(Call::Complete { items, acks: self.options.acks }).await? {
+            Response::Acked(mut results) if results.len() == 1 => {
+                let acked = results.remove(0)?;
+                Ok(Some(SentBack { queue, acked }))
+            }
+            _ => unexpected("complete"),
+        }
+    }
+}
+
+async fn release(caller: &impl Caller, task: &Granted) -> Result<(), Error> {
+    request(caller, Request::Release { id: task.id, token: task.token }).await.map(drop)
+}
+
+/// The task that a letter tells of; nothing, if it is none.
+fn written_back(letter: &Spec, to: Option<&QueueName>) -> Option<Draft> {
+    let died = letter.header(headers::DEAD_TASK)?.to_owned();
+    let queue = match to {
+        Some(queue) => queue.clone(),
+        None => QueueName::new(letter.header(headers::DEAD_QUEUE)?).ok()?,
+    };
+    let own = letter.headers.iter().filter(|(name, _)| !headers::TOLD.contains(&name.as_str())).cloned();
+    let headers = own.chain([(headers::REDRIVEN_FROM.to_owned(), died)]).collect();
+    let spec = Spec { queue, headers, not_before_ms: 0, after: Vec::new(), ..letter.clone() };
+    Some(Draft { id: None, spec, delay_ms: 0, near: None })
+}

@@ -1,0 +1,48 @@
+//! `purge`: forgets tasks that have ended before their retention is over.
+
+use super::error::{Exit, Failure};
+use super::parse::DurabilityArguments;
+use super::redrive::show_acked;
+use super::runner::unexpected;
+use super::several::{Change, SeveralArguments};
+use super::{Runner, Transport};
+use crate::wire::{Request, Response, State, TaskView};
+use clap::Args;
+
+/// Forgets tasks that have ended, with payload, result and log, before their retention is over
+///
+/// A task that has not ended is refused: cancel it first. `get` and `list` show a purged task until its leader has put a tombstone in its
+/// place. That takes a moment; a member of a group is kept until the group's join has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct PurgeArguments {
+    /// Tasks that have ended
+    #[arg(value_name = "ID", required_unless_present = "queue", conflicts_with = "queue")]
+    pub id: Vec<String>,
+    /// Many at once.
+    #[command(flatten)]
+    pub several: SeveralArguments,
+    /// How safe it is before the answer.
+    #[command(flatten)]
+    pub durability: DurabilityArguments,
+}
+
+impl PurgeArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let acks = self.durability.acks;
+        if self.id.is_empty() {
+            let request = |task: &TaskView| Some(Request::Purge { id: task.id, acks });
+            let states = &[State::Done, State::Dead, State::Cancelled];
+            let change = Change { states, done: "purged", left: "gone meanwhile", brings: None };
+            return self.several.each(runner, change, request).await;
+        }
+        for id in &self.id {
+            let id = runner.resolve_target(id).await?;
+            let Response::AckedOne(acked) = runner.request(Request::Purge { id, acks }).await? else {
+                return Err(unexpected("purge"));
+            };
+            show_acked(&mut runner.output, "purged", &acked)?;
+        }
+        runner.output.end_rows()?;
+        Ok(Exit::Done)
+    }
+}

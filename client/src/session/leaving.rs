@@ -1,0 +1,175 @@
+//! Claims that are over, and hold something that their callers do not have: a node is to take that back, wherever it lies.
+//!
+//! A node that is told so may be gone before it has passed that on, and then no other knows. So leave is taken again until a node has
+//! answered, or the lease is over. A session without calls connects for that.
+
+use super::call::is_retryable;
+use super::links::Failure;
+use super::{Output, Session, ensure};
+use crate::wire::error::Retry;
+use crate::wire::ids::{ClaimId, TaskId};
+use crate::wire::request::Request;
+use crate::wire::response::Response;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// Claims that are left at the most; the oldest goes first.
+const LEAVING_MAX: usize = 1_024;
+/// Requests of it under way at once: a node takes no more than so many of a connection.
+const SAID_MAX: usize = 8;
+/// Bounds of the time for which it is tried. A queue may give longer leases than its claims name.
+const TRIED_MS: RangeInclusive<u64> = 60_000..=600_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    next: u64,
+    /// In the order in which they ended.
+    open: BTreeMap<u64, Left>,
+    /// Those under way, by the numbers of their requests.
+    said: BTreeMap<u64, Said>,
+}
+
+/// A claim that is over.
+#[derive(Debug)]
+struct Left {
+    claim: ClaimId,
+    /// What its caller was given.
+    keeps: Vec<TaskId>,
+    /// Until when its leases may last.
+    until_us: u64,
+    /// Not to be said before this.
+    from_us: u64,
+    /// How often a node refused it.
+    failures: u32,
+}
+
+#[derive(Debug)]
+struct Said {
+    order: u64,
+    left: Left,
+    endpoint: usize,
+    until_us: u64,
+    /// How much the connection had received when it was sent.
+    received_before: u64,
+}
+
+impl Leaving {
+    /// Whether a node is needed for it now.
+    pub fn is_due(&self, now_us: u64) -> bool {
+        self.said.len() < SAID_MAX && self.open.values().any(|left| left.from_us <= now_us)
+    }
+
+    /// When something must happen here that needs no other connection.
+    pub fn next_wake(&self, now_us: u64) -> Option<u64> {
+        let paused = self.open.values().map(|left| left.from_us).filter(|from_us| *from_us > now_us);
+        self.said.values().map(|said| said.until_us).chain(paused).min()
+    }
+
+    fn add(&mut self, left: Left) {
+        self.next += 1;
+        self.open.insert(self.next, left);
+        if self.open.len() > LEAVING_MAX {
+            self.open.pop_first();
+        }
+    }
+
+    /// Of what is under way, this is to be said again, from some time on.
+    fn again(&mut self, number: u64, from_us: u64) {
+        let Some(Said { order, left, .. }) = self.said.remove(&number) else { return };
+        self.open.insert(order, Left { from_us, ..left });
+    }
+
+    fn lost_with(&self, endpoint: usize) -> Vec<u64> {
+        self.said.iter().filter(|(_, said)| said.endpoint == endpoint).map(|(number, _)| *number).collect()
+    }
+
+    pub fn check(&self) -> Result<(), String> {
+        ensure(self.open.len() <= LEAVING_MAX + SAID_MAX, || "too many claims are left".into())?;
+        ensure(self.said.len() <= SAID_MAX, || "too many claims are left at once".into())
+    }
+}
+
+impl Session {
+    /// What a claim holds goes back wherever it lies, but for what its caller keeps.
+    pub(super) fn leave_everywhere(&mut self, claim: ClaimId, keeps: Vec<TaskId>, lease_ms: u64) {
+        let until_us = self.after_ms(lease_ms.clamp(*TRIED_MS.start(), *TRIED_MS.end()));
+        self.leaving.add(Left { claim, keeps, until_us, from_us: self.now_us, failures: 0 });
+    }
+
+    /// The node to which claims are said to be over: the active one, if it understands that.
+    pub(super) fn leave_at(&self) -> Option<usize> {
+        let all = [self.links.active].into_iter().chain(0..self.links.len());
+        all.into_iter().find(|endpoint| self.knows_confirming(*endpoint))
+    }
+
+    /// Says which claims are over, as far as there is a node and room.
+    pub(super) fn say_leaves(&mut self) {
+        let now_us = self.now_us;
+        self.leaving.open.retain(|_, left| left.until_us > now_us);
+        if !self.leaving.is_due(now_us) {
+            return;
+        }
+        let Some(endpoint) = self.leave_at() else { return };
+        let due = self.leaving.open.iter().filter(|(_, left)| left.from_us <= now_us).map(|(order, _)| *order);
+        let due: Vec<u64> = due.take(SAID_MAX - self.leaving.said.len()).collect();
+        for order in due {
+            let left = self.leaving.open.remove(&order).expect("just seen");
+            let (number, received_before) = (self.next_number(), self.links.get(endpoint).received);
+            let request = Request::Leave { claim: left.claim, elsewhere: true, over: true, keeps: left.keeps.clone() };
+            let until_us = self.after_ms(self.config.attempt_timeout_ms);
+            self.leaving.said.insert(number, Said { order, left, endpoint, until_us, received_before });
+            self.outputs.push(Output::Send { endpoint, number, request });
+        }
+    }
+
+    /// Whether an answer is to one of these requests. A refusal that does not pass is as good as a yes: to say it again does not help.
+    pub(super) fn leave_answered(&mut self, endpoint: usize, number: u64, response: &Response) -> bool {
+        let Some(said) = self.leaving.said.get_mut(&number).filter(|said| said.endpoint == endpoint) else {
+            return false;
+        };
+        let Response::Error(error) = response else {
+            self.leaving.said.remove(&number);
+            return true;
+        };
+        said.left.failures = said.left.failures.saturating_add(1);
+        let failures = said.left.failures;
+        if is_retryable(error) {
+            let pause_ms = self.pause_ms(failures);
+            self.leaving.again(number, self.after_ms(pause_ms));
+            if error.retry == Retry::Later && endpoint == self.links.active {
+                self.links.rotate(self.now_us, true);
+            }
+        } else {
+            self.leaving.said.remove(&number);
+        }
+        true
+    }
+
+    /// A connection is gone, and what was not answered on it may not have come.
+    pub(super) fn leaves_lost(&mut self, endpoint: usize) {
+        for number in self.leaving.lost_with(endpoint) {
+            self.leaving.again(number, self.now_us);
+        }
+    }
+
+    /// What had its time goes to another node. A connection that is silent altogether is given up.
+    pub(super) fn expire_leaves(&mut self) {
+        let now_us = self.now_us;
+        let late = self.leaving.said.iter().filter(|(_, said)| said.until_us <= now_us);
+        let late: Vec<(u64, usize, u64)> =
+            late.map(|(number, said)| (*number, said.endpoint, said.received_before)).collect();
+        for (number, endpoint, received_before) in late {
+            if !self.leaving.said.contains_key(&number) {
+                continue;
+            }
+            self.leaving.again(number, now_us);
+            if self.links.get(endpoint).received == received_before {
+                self.outputs.push(Output::Disconnect { endpoint });
+                self.close(endpoint, Failure::Passing);
+            } else if endpoint == self.links.active {
+                self.links.rotate(now_us, false);
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Claims that are over, and are said to be until a node has answered that.
+
+use super::confirm::{leaves, waiting};
+use super::*;
+
+const UNDER_WAY_MAX: usize = 8;
+
+/// A session without calls whose claim is to be left, and with no connection.
+fn to_leave(endpoints: usize) -> (Bench, ClaimId) {
+    let (mut bench, _, claim) = waiting(endpoints);
+    bench.step(Input::Disconnected { endpoint: 0 });
+    let outputs = bench.step(Input::Abandon { call: CallId(1) });
+    assert_eq!((done(&outputs).len(), leaves(&outputs)), (1, vec![]), "there is no node");
+    (bench, claim)
+}
+
+/// Lets an endpoint be reached, which the session tries by itself; what it is sent.
+fn reached(bench: &mut Bench, endpoint: usize) -> Vec<Output> {
+    for _ in 0..100 {
+        if matches!(bench.session.links.get(endpoint).link, Link::Connecting { .. }) {
+            return bench.open_at(endpoint, NEW);
+        }
+        let outputs = bench.sleep();
+        for other in connects(&outputs).into_iter().filter(|other| *other != endpoint) {
+            bench.step(Input::Disconnected { endpoint: other });
+        }
+    }
+    panic!("it is not tried");
+}
+
+/// The number of the one leave among these.
+fn number_of(outputs: &[Output]) -> u64 {
+    let [(_, number, Request::Leave { .. })] = sent(outputs)[..] else { panic!("{outputs:?}") };
+    number
+}
+
+/// Nothing is left to do until then.
+fn is_quiet(bench: &mut Bench, for_us: u64) -> bool {
+    let until_us = bench.now_us + for_us;
+    while bench.session.next_wake().is_some_and(|at_us| at_us <= until_us) {
+        if !leaves(&bench.sleep()).is_empty() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Goal: a task is not held for a lease because its client has nothing else to ask.
+#[test]
+fn an_idle_session_connects_to_leave() {
+    let (mut bench, claim) = to_leave(1);
+    let outputs = reached(&mut bench, 0);
+    assert_eq!(leaves(&outputs), [(0, claim, true)]);
+    let number = number_of(&outputs);
+    assert!(bench.answer(0, number, Response::Done).is_empty());
+    assert!(is_quiet(&mut bench, 100 * SECOND_US));
+}
+
+/// Goal: a node that is gone before it has passed a leave on is no loss.
+#[test]
+fn a_leave_is_taken_again_when_its_connection_is_gone() {
+    let (mut bench, claim) = to_leave(2);
+    let outputs = reached(&mut bench, 1);
+    assert_eq!(leaves(&outputs), [(1, claim, true)]);
+    bench.step(Input::Disconnected { endpoint: 1 });
+    let outputs = reached(&mut bench, 0);
+    assert_eq!(leaves(&outputs), [(0, claim, true)]);
+    let number = number_of(&outputs);
+    bench.answer(0, number, Response::Done);
+    assert!(is_quiet(&mut bench, 100 * SECOND_US));
+}
+
+/// The same of one that answers nothing.
+#[test]
+fn a_leave_is_taken_again_when_its_node_is_silent() {
+    let (mut bench, claim) = to_leave(1);
+    let first = number_of(&reached(&mut bench, 0));
+    let outputs = bench.sleep();
+    assert!(outputs.iter().any(|output| matches!(output, Output::Disconnect { endpoint: 0 })), "{outputs:?}");
+    let outputs = reached(&mut bench, 0);
+    assert_eq!(leaves(&outputs), [(0, claim, true)]);
+    assert!(number_of(&outputs) > first);
+}
+
+/// The same of one that cannot do that now. What it refuses for good is not asked again.
+#[test]
+fn a_leave_is_taken_again_when_it_is_refused_for_the_moment() {
+    for (code, again) in [(ErrorCode::Unavailable, true), (ErrorCode::Invalid, false)] {
+        let (mut bench, claim) = to_leave(1);
+        let number = number_of(&reached(&mut bench, 0));
+        let mut outputs = bench.answer(0, number, Response::Error(error(code)));
+        if outputs.is_empty() && again {
+            outputs = bench.sleep();
+        }
+        assert_eq!(leaves(&outputs), if again { vec![(0, claim, true)] } else { vec![] });
+        let answered = again.then(|| number_of(&outputs));
+        answered.into_iter().for_each(|number| drop(bench.answer(0, number, Response::Done)));
+        assert!(is_quiet(&mut bench, 100 * SECOND_US));
+    }
+}
+
+/// Goal: where no node comes back, a session does not look for one for ever.
+#[test]
+fn a_leave_ends_with_its_lease() {
+    let (mut bench, _) = to_leave(2);
+    let begun_us = bench.now_us;
+    for _ in 0..10_000 {
+        if bench.session.next_wake().is_none() {
+            break;
+        }
+        let outputs = bench.sleep();
+        for endpoint in connects(&outputs) {
+            bench.step(Input::Disconnected { endpoint });
+        }
+    }
+    assert_eq!(bench.session.next_wake(), None);
+    let took_us = bench.now_us - begun_us;
+    assert!((60 * SECOND_US..70 * SECOND_US).contains(&took_us), "{took_us}");
+}
+
+/// Goal: many claims do not fill a connection, and none is forgotten.
+#[test]
+fn few_leaves_are_under_way_at_once() {
+    let mut bench = Bench::new(1);
+    let count = 3 * UNDER_WAY_MAX as u64;
+    for call in 0..count {
+        bench.submit(call, claim(60_000), 100 * SECOND_US);
+    }
+    bench.open_at(0, NEW);
+    bench.step(Input::Disconnected { endpoint: 0 });
+    for call in 0..count {
+        bench.step(Input::Abandon { call: CallId(call) });
+    }
+    let mut outputs = reached(&mut bench, 0);
+    let mut left = 0;
+    while !outputs.is_empty() {
+        let numbers: Vec<u64> = sent(&outputs).into_iter().map(|(_, number, _)| number).collect();
+        assert!(numbers.len() <= UNDER_WAY_MAX && leaves(&outputs).len() == numbers.len());
+        left += numbers.len() as u64;
+        outputs = numbers.into_iter().flat_map(|number| bench.answer(0, number, Response::Done)).collect();
+    }
+    assert_eq!(left, count);
+}

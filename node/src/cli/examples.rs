@@ -1,0 +1,58 @@
+//! What `--help` shows by example of commands that the client does not have. Each line is one that the program takes: a test sees to that.
+
+pub const DEV: &str = "Examples:
+  norn dev
+  norn dev --nodes 1 --no-repl          # until it is stopped; one line `ready` once it serves
+
+See also: repl, start, status";
+
+pub const START: &str = "Examples:
+  norn start --data /var/lib/norn --certs /etc/norn --listen 10.0.0.1:7400
+  norn start --config /etc/norn.toml --log-format json
+  norn start --config /etc/norn.toml --print-config
+
+See also: cert node, cluster init, cluster token, log verify";
+
+pub const CERT_CA: &str = "Example:
+  norn cert ca --dir certs
+
+See also: cert node, cert client";
+
+pub const CERT_NODE: &str = "Examples:
+  norn cert node n1 --host 10.0.0.1 --dir certs
+  norn cert node n1 --host 10.0.0.1,n1.example.org --dir certs --renew
+
+See also: cert ca, cert client, start";
+
+pub const CERT_CLIENT: &str = "Example:
+  norn cert client worker-7 --dir certs
+
+See also: cert ca, cert node";
+
+pub const CLUSTER_INIT: &str = "Example:
+  norn cluster init --peers 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400 --certs certs --name mail
+
+See also: start, cert client, cluster status, cluster add";
+
+pub const LOG_INSPECT: &str = "Examples:
+  norn log inspect /var/lib/norn --full
+  norn log inspect /var/lib/norn --task 000038g2m4d7kq9rjscg0080000w3n5t --json
+
+See also: log verify, log repair, get";
+
+pub const LOG_VERIFY: &str = "Example:
+  norn log verify /var/lib/norn
+
+See also: log repair, log inspect, start";
+
+pub const LOG_REPAIR: &str = "Examples:
+  norn log repair /var/lib/norn --dry-run
+  norn log repair /var/lib/norn
+
+See also: log verify, log inspect, start";
+
+pub const REPL: &str = "Examples:
+  norn repl
+  norn repl --json < commands.txt       # one line of JSON for each command
+
+See also: dev, help";

@@ -1,0 +1,120 @@
+//! Which of the calls that wait for work have a client that is still there.
+//!
+//! A client that is killed says nothing, and its connection is lost only after a while. What is granted to its calls meanwhile goes back
+//! two seconds later each time (`confirm.rs`), call after call. But a client with calls under way asks its node for a sign of life as
+//! long as it hears nothing (`client/src/session/pulse.rs`). So calls of clients that have been silent for longer, or that did not
+//! confirm what they were told, come last: who has been heard is woken first, here and at other nodes, and a silent one is woken only
+//! if the work is still there after that. It may be there after all, and is to be served then: a client asks for no sign of life while
+//! it has as many calls under way as it may have, and old ones never do.
+
+use super::{Broker, Phase};
+use crate::protocol::Node;
+use crate::protocol::event::ClientId;
+use crate::protocol::timers::Key;
+use norn_client::wire::QueueName;
+use std::cmp::Reverse;
+
+/// A client that asks for signs of life does so every 600 ms at the least, and as long as its question may be on its way.
+const SILENT_MS: u64 = 1_000;
+/// Work waits so long for calls of clients that have been heard, also at other nodes, which hear of it every 200 ms.
+const LAST_MS: u64 = 500;
+/// The same in a queue with a rate, whose permits go back after 250 ms if they are not used.
+const LAST_WITH_RATE_MS: u64 = 150;
+/// There a silent call that is woken again within this time is let in at once: otherwise it might find each permit gone.
+const AGAIN_MS: u64 = 1_000;
+
+/// What is heard of a client that has claimed.
+#[derive(Debug, Default)]
+pub(super) struct Voice {
+    heard_us: u64,
+    /// It asks for signs of life.
+    pings: bool,
+    /// It has not confirmed what it was told, and was not heard since.
+    mute: bool,
+}
+
+impl Voice {
+    fn is_silent(&self, now_us: u64) -> bool {
+        self.mute || self.pings && now_us >= self.heard_us + SILENT_MS * 1_000
+    }
+}
+
+impl Broker {
+    /// A client that has claimed says something.
+    pub(in crate::protocol) fn hear(&mut self, client: ClientId, now_us: u64, is_ping: bool) {
+        if let Some(voice) = self.voices.get_mut(&client) {
+            *voice = Voice { heard_us: now_us, pings: voice.pings || is_ping, mute: false };
+        }
+    }
+
+    /// Clients that have claimed.
+    #[cfg(test)]
+    pub(in crate::protocol) fn heard_of(&self) -> usize {
+        self.voices.len()
+    }
+
+    /// A client claims.
+    pub(super) fn listen(&mut self, client: ClientId, now_us: u64) {
+        self.voices.entry(client).or_default();
+        self.hear(client, now_us, false);
+    }
+
+    /// A client has not confirmed in time what it was told.
+    pub(super) fn note_mute(&mut self, client: ClientId) {
+        if let Some(voice) = self.voices.get_mut(&client) {
+            voice.mute = true;
+        }
+    }
+
+    /// Of the calls that wait for a queue as many as there is work for: those of clients that have been heard, and then the others, the
+    /// one that was heard last first.
+    pub(super) fn to_wake(&self, queue: &QueueName, count: usize, now_us: u64) -> (Vec<u64>, Vec<u64>) {
+        let Some(parked) = self.parked.get(queue) else { return (Vec::new(), Vec::new()) };
+        let voice = |number: &u64| self.voices.get(&self.calls[number].client);
+        let is_silent = |number: &u64| voice(number).is_some_and(|voice| voice.is_silent(now_us));
+        let heard: Vec<u64> = parked.iter().filter(|number| !is_silent(number)).copied().take(count).collect();
+        if heard.len() == count {
+            return (heard, Vec::new());
+        }
+        let mut silent: Vec<u64> = parked.iter().filter(|number| is_silent(number)).copied().collect();
+        silent.sort_by_key(|number| Reverse(voice(number).map_or(0, |voice| voice.heard_us)));
+        silent.truncate(count - heard.len());
+        (heard, silent)
+    }
+}
+
+impl Node {
+    /// There is work for as many of the calls that wait as it counts.
+    pub(super) fn wake_parked(&mut self, queue: &QueueName, count: u64) {
+        let now_us = self.now.mono_us;
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let (heard, silent) = self.broker.to_wake(queue, count, now_us);
+        for number in heard {
+            self.wake(number);
+            self.pursue(number);
+        }
+        let has_rate = self.policy_of(queue).rate.is_some();
+        let last_us = self.now.mono_after_ms(if has_rate { LAST_WITH_RATE_MS } else { LAST_MS });
+        for number in silent {
+            self.wake(number);
+            let call = self.broker.calls.get_mut(&number);
+            let Some(call) = call.filter(|call| matches!(call.phase, Phase::Idle)) else { continue };
+            if has_rate && call.held_back_us.is_some_and(|since_us| now_us < since_us + AGAIN_MS * 1_000) {
+                self.pursue(number);
+                continue;
+            }
+            (call.phase, call.held_back_us) = (Phase::Pausing, Some(now_us));
+            let until_us = last_us.min(call.wait_until_us.max(now_us));
+            self.timers.set(Key::Claim(number), until_us);
+        }
+    }
+
+    fn wake(&mut self, number: u64) {
+        self.broker.unpark(number);
+        self.timers.cancel(Key::Park(number));
+        if let Some(call) = self.broker.calls.get_mut(&number) {
+            call.tried.clear();
+            call.vain += 1;
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A broker and a leader that are further apart than the time after which a question is repeated. The repeat is answered with what its
+//! first copy was granted, and changes nothing about that: what reaches no client still goes back.
+
+use super::recall::{ask_until, cluster_of_many, granted_tasks, is_answer, is_on_its_way, with_many};
+use super::*;
+use norn_client::wire::Granted;
+
+const LEASE_MS: u64 = 600_000;
+
+/// A cluster in which a broker was granted a task, and repeats its question before it has the answer.
+struct Far {
+    cluster: Cluster,
+    task: TaskId,
+    broker: usize,
+    /// Of the client's request.
+    number: u64,
+    /// To the question and to its repeat, on their way.
+    answers: Vec<(usize, Event)>,
+}
+
+fn claim() -> Claim {
+    Claim { confirms: true, ..claim_of(ClaimId(77), LEASE_MS, 1) }
+}
+
+impl Far {
+    fn new() -> Far {
+        Far::of(cluster_of_many(), |_, _| {})
+    }
+
+    /// The same where something happens to the leader between the question and its repeat.
+    fn of((mut cluster, task, leader): (Cluster, TaskId, usize), between: impl FnOnce(&mut Cluster, usize)) -> Far {
+        let broker = (leader + 1) % 3;
+        let number = ask_until(&mut cluster, broker, claim(), (broker, is_answer, 1));
+        let mut far = Far { cluster, task, broker, number, answers: Vec::new() };
+        far.keep_answers();
+        between(&mut far.cluster, leader);
+        let repeat_ms = far.cluster.nodes[broker].config.resend_ms + 50;
+        for _ in 0..repeat_ms {
+            far.cluster.now.mono_us += 1_000;
+            far.cluster.now.wall_ms += 1;
+            let is_due = |index: &usize| {
+                far.cluster.nodes[*index].next_wake().is_some_and(|at_us| at_us <= far.cluster.now.mono_us)
+            };
+            let due: Vec<usize> = (0..3).filter(is_due).collect();
+            far.cluster.queue.extend(due.into_iter().map(|index| (index, Event::Wake)));
+            while far.cluster.handle_next() {
+                far.keep_answers();
+            }
+        }
+        assert_eq!(far.answers.len(), 2, "the question is repeated, and that is answered");
+        far
+    }
+
+    fn keep_answers(&mut self) {
+        let broker = self.broker;
+        let (kept, others) =
+            self.cluster.queue.drain(..).partition::<Vec<_>, _>(|event| is_on_its_way(event, broker, is_answer));
+        self.answers.extend(kept);
+        self.cluster.queue.extend(others);
+    }
+
+    /// One of the answers comes; what the client is told.
+    fn told(&mut self, index: usize) -> Granted {
+        let answer = self.answers.remove(index);
+        self.cluster.queue.push_back(answer);
+        granted_tasks(&mut self.cluster, self.number).remove(0)
+    }
+
+    fn client_goes(&mut self) {
+        self.cluster.queue.push_back((self.broker, Event::ClientGone { client: CLIENT }));
+        self.cluster.drain();
+    }
+
+    fn answers_come(&mut self) {
+        self.cluster.queue.extend(self.answers.drain(..));
+        self.cluster.advance(20);
+    }
+
+    fn state(&mut self) -> State {
+        let index = (self.broker + 1) % 3;
+        self.cluster.get(index, self.task).state
+    }
+
+    fn claimed(&mut self) -> u64 {
+        let queue = QueueName::new("mail").ok();
+        match self.cluster.ask(self.broker, Request::Count { queue, state: Some(State::Claimed) }) {
+            Response::Count(count) => count,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Goal: a task does not wait for the lease of a client that was never reached. Method: the first answer comes, or only the second.
+#[test]
+fn what_is_not_confirmed_goes_back() {
+    for index in [0, 1] {
+        let mut far = Far::new();
+        assert_eq!(far.told(index).id, far.task);
+        far.client_goes();
+        far.answers_come();
+        assert_eq!((far.state(), far.claimed()), (State::Ready, 0), "answer {index}");
+    }
+}
+
+/// The same where the client is gone before any answer comes.
+#[test]
+fn what_comes_for_a_client_that_is_gone_goes_back() {
+    let mut far = Far::new();
+    far.client_goes();
+    far.answers_come();
+    assert_eq!((far.state(), far.claimed()), (State::Ready, 0));
+}
+
+/// Goal: what is given back late is not taken from a client that was told of it by another broker meanwhile.
+#[test]
+fn what_another_broker_has_told_since_does_not_go_back() {
+    for index in [0, 1] {
+        let mut far = Far::new();
+        let first = far.told(index);
+        let other = (far.broker + 1) % 3;
+        let number = far.cluster.submit(other, Request::Claim(Claim { repeated: true, ..claim() }));
+        assert_eq!(granted_tasks(&mut far.cluster, number)[0].token, first.token);
+        assert_eq!(far.cluster.ask(other, Request::Confirm { claim: ClaimId(77) }), Response::Done);
+        far.client_goes();
+        far.answers_come();
+        far.cluster.advance(1_000);
+        let view = far.cluster.get(other, far.task);
+        let token = view.claims.last().map(|claim| claim.token);
+        assert_eq!((view.state, token), (State::Claimed, Some(first.token)), "answer {index}");
+    }
+}
+
+/// Goal: a client keeps what the first answer has brought, though the leader cannot read it for the second: that was told already.
+#[test]
+fn what_a_repeat_cannot_read_is_not_taken_back() {
+    let mut cluster = Cluster::with_config(3, &Config { payload_memory_bytes: 0, ..Config::default() });
+    cluster.connect_all();
+    cluster.advance(5_000);
+    let mut far = Far::of(with_many(cluster, b"precious"), Cluster::spoil);
+    let is_empty = |event: &Event| match event {
+        Event::Peer { message: PeerMessage::GrantAnswer { tasks, .. }, .. } => tasks.is_empty(),
+        _ => panic!("answers are kept"),
+    };
+    assert!(is_empty(&far.answers[1].1) && !is_empty(&far.answers[0].1), "it cannot be read any more");
+    let first = far.told(0);
+    assert_eq!(far.cluster.ask(far.broker, Request::Confirm { claim: ClaimId(77) }), Response::Done);
+    far.answers_come();
+    far.cluster.advance(1_000);
+    let view = far.cluster.get(far.broker, far.task);
+    assert_eq!((view.state, view.claims.last().map(|claim| claim.token)), (State::Claimed, Some(first.token)));
+}
+
+/// Goal: a repeat that comes late holds nothing in the place of what has gone back already. Method: the client is gone before the answer,
+/// and the question is handled once more behind that.
+#[test]
+fn a_repeat_behind_what_went_back_holds_nothing() {
+    let (mut cluster, _, leader) = cluster_of_many();
+    let broker = (leader + 1) % 3;
+    let is_question = |message: &PeerMessage| matches!(message, PeerMessage::GrantAsk { .. });
+    ask_until(&mut cluster, broker, claim(), (leader, is_question, 1));
+    let question = cluster.queue.iter().find(|event| is_on_its_way(event, leader, is_question)).cloned();
+    cluster.queue.push_front((broker, Event::ClientGone { client: CLIENT }));
+    cluster.advance(20);
+    assert_eq!(cluster.observed.iter().filter(|(_, it)| matches!(it, Observation::Voided { .. })).count(), 1);
+    cluster.queue.extend(question);
+    cluster.advance(20);
+    let queue = QueueName::new("mail").ok();
+    let claimed = cluster.ask(broker, Request::Count { queue, state: Some(State::Claimed) });
+    assert_eq!(claimed, Response::Count(0));
+}

@@ -1,0 +1,103 @@
+//! Settings as people and programs read them: each with its value, its source, its default and its limits.
+
+use super::{DEFINITIONS, Definition, Effective, Form};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+impl Effective {
+    /// A file that says the same, with where each value came from.
+    pub fn print(&self) -> String {
+        let mut out = String::new();
+        for definition in DEFINITIONS {
+            let (value, source) = &self.values[definition.name];
+            let limits = match definition.form {
+                Form::Text => String::new(),
+                Form::Number(low, high) => format!(", {low} to {high}"),
+            };
+            let shown = match definition.form {
+                Form::Text => toml::Value::String(value.clone()).to_string(),
+                Form::Number(..) => value.clone(),
+            };
+            writeln!(out, "# {} (default {:?}{limits})", definition.about, definition.default)
+                .and_then(|()| writeln!(out, "{} = {shown}  # {source}", definition.name))
+                .expect("a string takes everything");
+        }
+        out
+    }
+
+    /// The same for programs: an object a line. A default has the form of a value that is set.
+    pub fn print_json(&self) -> String {
+        let line = |definition: &Definition| {
+            let (value, source) = &self.values[definition.name];
+            let limits = match definition.form {
+                Form::Text => None,
+                Form::Number(low, high) => Some([low, high]),
+            };
+            let Definition { name, form, default, about } = *definition;
+            let (value, default, source) = (as_json(form, value), as_json(form, default), source.to_string());
+            let object = json!({
+                "name": name, "value": value, "source": source, "default": default, "limits": limits, "about": about,
+            });
+            format!("{object}\n")
+        };
+        DEFINITIONS.iter().map(line).collect()
+    }
+}
+
+/// A number in the unit of its setting where that takes numbers, and else a text.
+fn as_json(form: Form, text: &str) -> Value {
+    match form {
+        Form::Text => json!(text),
+        Form::Number(..) => json!(text.parse::<u64>().expect("numbers were checked when they were set")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Of a file, the environment and a flag, one each.
+    fn effective(file: &std::path::Path) -> Effective {
+        std::fs::write(file, "heartbeat_ms = 40\nzone = \"a\"\n").unwrap();
+        let own = |name: &str, value: &str| std::iter::once((name.to_owned(), value.to_owned()));
+        Effective::gather(Some(file), own("NORN_RESEND_MS", "150"), own("zone", "c")).unwrap()
+    }
+
+    #[test]
+    fn what_is_printed_is_a_file_that_says_the_same_and_where_that_came_from() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("norn.toml");
+        let printed = effective(&file).print();
+        assert!(printed.contains("zone = \"c\"  # flag\n"), "{printed}");
+        assert!(printed.contains("resend_ms = 150  # environment NORN_RESEND_MS\n"), "{printed}");
+        assert!(printed.contains(&format!("heartbeat_ms = 40  # file {}\n", file.display())), "{printed}");
+        assert!(printed.contains("(default \"200\", 10 to 60000)\nresend_ms"), "{printed}");
+        let again: toml::Table = printed.parse().unwrap();
+        assert_eq!(again.len(), DEFINITIONS.len());
+    }
+
+    #[test]
+    fn programs_read_values_and_defaults_in_one_form() {
+        let directory = tempfile::tempdir().unwrap();
+        let printed = effective(&directory.path().join("norn.toml")).print_json();
+        let objects = printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines: BTreeMap<String, Value> =
+            objects.map(|object| (object["name"].as_str().unwrap().to_owned(), object)).collect();
+        assert_eq!(lines.len(), DEFINITIONS.len());
+        let shown = |name: &str| {
+            let line = &lines[name];
+            (line["value"].clone(), line["default"].clone(), line["source"].clone(), line["limits"].clone())
+        };
+        let source = json!("environment NORN_RESEND_MS");
+        assert_eq!(shown("resend_ms"), (json!(150), json!(200), source, json!([10, 60_000])));
+        assert_eq!(shown("zone"), (json!("c"), json!(""), json!("flag"), json!(null)));
+        assert_eq!(shown("retain"), (json!("7d"), json!("7d"), json!("default"), json!(null)));
+        for (name, line) in &lines {
+            assert_eq!(line["value"].is_number(), line["default"].is_number(), "{name}");
+            if line["source"] == "default" {
+                assert_eq!(line["value"], line["default"], "{name}");
+            }
+        }
+    }
+}

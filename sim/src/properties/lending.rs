@@ -1,0 +1,85 @@
+//! A clock that is ahead, or was, shuts nobody out and takes no id back: a client that asks for no ids is welcome at every node that
+//! knows its place, whatever was lent before; and the times that a node lends do not go back, in later starts neither.
+
+use super::Property;
+use crate::history::{Happening, History, Moment};
+use norn_client::wire::NodeId;
+use norn_client::wire::request::Request;
+use norn_client::wire::response::{Response, Welcome};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Lending {
+    /// The latest time that each node has lent.
+    lent_ms: BTreeMap<NodeId, u64>,
+}
+
+impl Property for Lending {
+    fn name(&self) -> &'static str {
+        "lending"
+    }
+
+    fn see(&mut self, _: &History, _: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Replied { request: Request::Hello { bare: true, .. }, response: Response::Error(error) }
+                if error.message.contains("clock") =>
+            {
+                return Err(format!("a client that asks for no ids is shut out: {error:?}"));
+            }
+            Happening::Replied {
+                response: Response::Welcome(Welcome { node, time_ms, refusal: None, .. }), ..
+            } => {
+                let lent_ms = self.lent_ms.entry(*node).or_default();
+                if time_ms < lent_ms {
+                    return Err(format!("{node:?} lends {time_ms}, and has lent {lent_ms}: ids go back"));
+                }
+                *lent_ms = *time_ms;
+            }
+            // A disk that has lost something, or is of an earlier day, need not know what was lent.
+            Happening::Damaged { .. } | Happening::Spoiled { .. } | Happening::Gone { .. } => self.lent_ms.clear(),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use norn_client::wire::{ClusterId, Error};
+
+    fn hello(bare: bool) -> Request {
+        Request::Hello { name: "c".to_owned(), bare }
+    }
+
+    fn lends(bench: &mut Bench<Lending>, node: u128, time_ms: u64) -> Result<(), String> {
+        let (node, cluster) = (NodeId(node), ClusterId(1));
+        let response = Response::Welcome(Welcome { node, cluster, time_ms, minter: 1, refusal: None });
+        bench.see(Happening::Replied { request: &hello(true), response: &response })
+    }
+
+    #[test]
+    fn times_that_a_node_lends_do_not_go_back_unless_its_disk_does() {
+        let mut bench: Bench<Lending> = Bench::new();
+        for (node, time_ms) in [(1, 500), (2, 100), (1, 500), (1, 501)] {
+            lends(&mut bench, node, time_ms).unwrap();
+        }
+        assert!(lends(&mut bench, 1, 500).unwrap_err().contains("ids go back"));
+        bench.see(Happening::Spoiled { node: 0, left: &[] }).unwrap();
+        lends(&mut bench, 1, 7).unwrap();
+    }
+
+    #[test]
+    fn a_clock_keeps_out_only_those_who_want_ids() {
+        let mut bench: Bench<Lending> = Bench::new();
+        let mut refused = |bare: bool, message: &str| {
+            let response = Response::Error(Error::unavailable(message));
+            bench.see(Happening::Replied { request: &hello(bare), response: &response })
+        };
+        refused(false, "this node's clock is wrong").unwrap();
+        refused(true, "this node does not know yet which member it is").unwrap();
+        assert!(refused(true, "this node's clock is wrong").unwrap_err().contains("shut out"));
+    }
+}

@@ -1,0 +1,135 @@
+//! What a client has purged had ended; and where no retention is over, nothing is buried but that.
+
+use super::Property;
+use crate::history::{Happening, History, Moment};
+use norn_client::wire::membership::{ClusterChange, QueueSetting};
+use norn_client::wire::{Request, TaskId};
+use norn_node::protocol::consistent::table::Op;
+use norn_node::protocol::record::Record;
+use norn_node::protocol::task::Task;
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Purged {
+    retains: bool,
+    /// Tasks that clients wanted to have purged.
+    wanted: BTreeSet<TaskId>,
+    /// Tasks of which some node has logged how they ended.
+    ended: BTreeSet<TaskId>,
+}
+
+fn sets_retention(change: &ClusterChange) -> bool {
+    matches!(change, ClusterChange::Queue { setting: QueueSetting::Retention(_), .. })
+}
+
+impl Purged {
+    fn task(&mut self, id: TaskId, task: &Task) -> Result<(), String> {
+        if task.tomb.is_some() {
+            let is_early = self.retains && !self.wanted.contains(&id);
+            return if is_early { Err(format!("task {id} is buried, and nobody purged it")) } else { Ok(()) };
+        }
+        if task.ended().is_some() {
+            self.ended.insert(id);
+        }
+        match task.is_purged() && !self.ended.contains(&id) {
+            true => Err(format!("task {id} is purged, and nobody has said that it ended")),
+            false => Ok(()),
+        }
+    }
+
+    fn record(&mut self, record: &Record) -> Result<(), String> {
+        match record {
+            Record::Facts { items, .. } | Record::Hint { items, .. } => {
+                items.iter().try_for_each(|(id, task)| self.task(*id, task))
+            }
+            Record::Ops { ops, .. } => ops.iter().try_for_each(|op| match &**op {
+                Op::Drop { items } => items.iter().try_for_each(|item| self.task(item.id, &item.facts)),
+                _ => Ok(()),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+// S27
+impl Property for Purged {
+    fn name(&self) -> &'static str {
+        "purged"
+    }
+
+    fn see(&mut self, _history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Founded(terms) => self.retains = terms.retains,
+            Happening::Leapt { .. } => self.retains = false,
+            Happening::Wished { change } if sets_retention(change) => self.retains = false,
+            Happening::Sent { request: Request::Change { change, .. } } if sets_retention(change) => {
+                self.retains = false;
+            }
+            Happening::Sent { request: Request::Purge { id, .. } } => drop(self.wanted.insert(*id)),
+            Happening::Appended { records, .. } => {
+                return records.iter().try_for_each(|record| self.record(record));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use norn_client::wire::response::State;
+    use norn_client::wire::{Acks, PartitionId};
+    use norn_node::protocol::Ticket;
+    use norn_node::protocol::task::{Cancel, Tomb};
+    use std::sync::Arc;
+
+    fn bench(retains: bool) -> Bench<Purged> {
+        let mut bench = Bench::new();
+        bench.see(Happening::Founded(Terms { retains, ..Terms::default() })).unwrap();
+        bench
+    }
+
+    fn appends(bench: &mut Bench<Purged>, task: Task) -> Result<(), String> {
+        let record = Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(1), task)]) };
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &[record] })
+    }
+
+    fn ended() -> Task {
+        Task::from_cancel(Cancel { dead: false, reason: String::new(), at_ms: 1 })
+    }
+
+    fn tomb() -> Task {
+        Task::from_tomb(Tomb { state: State::Cancelled, at_ms: 1 })
+    }
+
+    #[test]
+    fn what_has_not_ended_is_not_purged() {
+        let mut bench = bench(true);
+        assert!(appends(&mut bench, Task::from_purge()).is_err());
+        appends(&mut bench, ended()).unwrap();
+        assert!(appends(&mut bench, Task::from_purge()).is_ok());
+    }
+
+    #[test]
+    fn what_nobody_purged_is_kept_as_long_as_it_is_retained() {
+        for (retains, leaps, purges, holds) in [
+            (true, false, false, false),
+            (true, false, true, true),
+            (true, true, false, true),
+            (false, false, false, true),
+        ] {
+            let mut bench = bench(retains);
+            appends(&mut bench, ended()).unwrap();
+            if leaps {
+                bench.see(Happening::Leapt { length_us: 1 }).unwrap();
+            }
+            if purges {
+                bench.see(Happening::Sent { request: &Request::Purge { id: id(1), acks: Acks::One } }).unwrap();
+            }
+            assert_eq!(appends(&mut bench, tomb()).is_ok(), holds, "{retains} {leaps} {purges}");
+        }
+    }
+}
