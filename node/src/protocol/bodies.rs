@@ -71,6 +71,11 @@ impl Bodies {
         self.unplaced.push_back(Unplaced { ticket, partition, bodies });
     }
 
+    /// Bytes in memory, about.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
     /// How many tasks this node keeps, about.
     pub fn tasks(&self) -> usize {
         self.tasks

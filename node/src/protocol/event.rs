@@ -1,7 +1,7 @@
 //! Everything that can happen to a node.
 
 use crate::protocol::effect::Ticket;
-use crate::protocol::membership::DiskReport;
+use crate::protocol::membership::{DiskReport, MemoryReport};
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Filling, Place};
 use norn_client::wire::{NodeId, PartitionId, Request, TaskId};
@@ -109,6 +109,8 @@ pub enum Event {
     },
     /// What the host has measured of the disk, whenever it changes.
     Disk(DiskReport),
+    /// What the host has measured of memory, again and again while much is in use.
+    Memory(MemoryReport),
     /// Stop serving: hand leadership over, then say [`crate::protocol::Effect::Stopped`].
     Shutdown,
 }

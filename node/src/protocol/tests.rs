@@ -48,6 +48,7 @@ mod levels;
 mod limits;
 mod loans;
 mod loss;
+mod memory;
 mod outcomes;
 mod policies;
 mod purging;

@@ -322,11 +322,13 @@ pub(in crate::protocol) fn refused(outcome: Outcome, enqueues: bool) -> Error {
         }
         Outcome::Overloaded if enqueues => (
             ErrorCode::Overloaded,
-            "nodes keep as many tasks as they may; repeat the call when some have ended, or raise `tasks_max`",
+            "nodes keep as many tasks as they may, or their memory is nearly full (`memory_short`); repeat the call when some have \
+             ended, or raise `tasks_max`, or give them more memory",
         ),
-        Outcome::Overloaded => {
-            (ErrorCode::Overloaded, "too many facts about unknown tasks are held; enqueue first, or try later")
-        }
+        Outcome::Overloaded => (
+            ErrorCode::Overloaded,
+            "too many facts about unknown tasks are held, or memory is nearly full; enqueue first, or try later",
+        ),
         Outcome::Unsealed => (
             ErrorCode::Superseded,
             "only the holder of this task may complete it, and no claim of it has this token: its queue's mode is `holder`",

@@ -86,7 +86,8 @@ impl Node {
         }
     }
 
-    /// Whether a request may make the log grow for good while there is no room: endings and claims bring it to an end.
+    /// Whether a request may make the node grow for good while there is no room on the disk or in memory: endings and claims bring it
+    /// to an end.
     pub(in crate::protocol) fn admit_growth(&self, request: &Request) -> Result<(), Error> {
         let grows = match request {
             Request::Enqueue { .. } | Request::EnqueueUnique { .. } | Request::Update { .. } => true,
@@ -98,7 +99,8 @@ impl Node {
             let message = format!("the disk of node {name} is nearly full: make room on it, or ask another node");
             return Err(Error::new(ErrorCode::NoSpace, message));
         }
-        Ok(())
+        let refusal = self.memory_refusal().filter(|_| grows);
+        refusal.map_or(Ok(()), |message| Err(Error::new(ErrorCode::Overloaded, message)))
     }
 
     /// How slow the disks of the others are: of the living that have synced lately, the one in the middle, or the slower one
