@@ -1,8 +1,8 @@
-//! How much memory the process may take, and has taken: by the control groups that it is in, or by the machine.
+//! How much memory the process may take, and has taken: by its operator's word, the control groups that it is in, and the machine.
 //!
 //! A group counts the pages of files that the system has read and written for its processes, and takes them back before it ends
 //! any process: they are not in use. But those that are mapped, its program above all, it would only have to read again and again:
-//! they are. Of several groups, one in the other, the one with the least left decides.
+//! they are. Of several limits the one with the least left decides.
 
 use crate::protocol::membership::MemoryReport;
 use crate::runtime::driver::Internal;
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
-const INTERVAL: Duration = Duration::from_secs(1);
+/// Between looks while there is much left, and while there is little: a burst of tasks may take it all within a second.
+const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(100)];
 /// Below so many parts of a hundred the node need not be told.
 const TOLD_PERCENT: u64 = 75;
 /// Where the system shows groups.
@@ -18,13 +19,12 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// What stands for no limit in groups of the first version is about as large.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
-/// Tells the node how much memory is in use while it is much, until it stops.
-pub async fn watch(node: Sender<Internal>) {
-    let mut ticks = tokio::time::interval(INTERVAL);
+/// Tells the node how much memory is in use while it is much, until it stops. The process may have `bytes_max`.
+pub async fn watch(node: Sender<Internal>, bytes_max: Option<u64>) {
     let mut told = false;
     loop {
-        ticks.tick().await;
-        let Some(report) = measure() else { continue };
+        tokio::time::sleep(INTERVALS[usize::from(told)]).await;
+        let Some(report) = measure(bytes_max) else { continue };
         let much = report.used_bytes > report.limit_bytes / 100 * TOLD_PERCENT;
         if (much || told) && node.send(Internal::Memory(report)).await.is_err() {
             return;
@@ -34,11 +34,13 @@ pub async fn watch(node: Sender<Internal>) {
 }
 
 /// What is in use just now, if the system says so.
-fn measure() -> Option<MemoryReport> {
+fn measure(bytes_max: Option<u64>) -> Option<MemoryReport> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let own = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let groups = groups(&own).into_iter().filter_map(|group| group.report(read));
-    groups.chain(read(Path::new("/proc/meminfo")).as_deref().and_then(of_machine)).max_by_key(used_parts)
+    let machine = read(Path::new("/proc/meminfo")).as_deref().and_then(of_machine);
+    let process = bytes_max.and_then(|limit_bytes| of_process(&read(Path::new("/proc/self/status"))?, limit_bytes));
+    groups.chain(machine).chain(process).max_by_key(used_parts)
 }
 
 fn used_parts(report: &MemoryReport) -> u64 {
@@ -107,6 +109,12 @@ fn of_machine(text: &str) -> Option<MemoryReport> {
     Some(MemoryReport { used_bytes: total.saturating_sub(available.saturating_mul(2)), limit_bytes: total })
 }
 
+/// Of this process alone, by `/proc/self/status`, with the limit that it was given.
+fn of_process(text: &str, limit_bytes: u64) -> Option<MemoryReport> {
+    let used = value_of(text, "RssAnon")?.saturating_add(value_of(text, "RssShmem").unwrap_or(0));
+    Some(MemoryReport { used_bytes: used.saturating_mul(1 << 10), limit_bytes })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,5 +169,12 @@ mod tests {
         let text = "MemTotal:        1000 kB\nMemFree:          100 kB\nMemAvailable:     400 kB\n";
         assert_eq!(of_machine(text), Some(MemoryReport { used_bytes: 200 << 10, limit_bytes: 1_000 << 10 }));
         assert_eq!(of_machine("MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn a_process_has_no_pages_of_files_in_use() {
+        let text = "Name:\tnorn\nVmRSS:\t 900 kB\nRssAnon:\t 500 kB\nRssFile:\t 390 kB\nRssShmem:\t 10 kB\n";
+        assert_eq!(of_process(text, 7), Some(MemoryReport { used_bytes: 510 << 10, limit_bytes: 7 }));
+        assert_eq!(of_process("Name:\tnorn\n", 7), None);
     }
 }

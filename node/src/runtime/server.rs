@@ -303,7 +303,7 @@ impl Server {
             driver: tokio::spawn(driver.run()),
             accepting,
             reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
-            memory: tokio::spawn(memory::watch(inputs.internal.clone())),
+            memory: tokio::spawn(memory::watch(inputs.internal.clone(), settings.memory_bytes_max)),
             relocating: relocation.map(|relocation| tokio::spawn(relocation.run())),
             certificates: certificates_read,
             renewing: tokio::spawn(renewing),
