@@ -108,7 +108,7 @@ fn a_persons_word_shows_over_the_leaders_and_that_over_the_groups() {
 fn a_purge_says_how_the_task_ended_and_nothing_besides() {
     let completed = |result: &[u8]| {
         let result = Some(ByteBuf::from(result.to_vec()));
-        Completed { sequence: None, result, at_ms: 4, children: None }
+        Completed { sequence: None, result: result.map(Blob::from), at_ms: 4, children: None }
     };
     let token = |number| Token { epoch: 1, number };
     let sealed = |number, result| Task::from_seal(token(Token::SEALED_FROM + number), completed(result));
