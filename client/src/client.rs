@@ -433,4 +433,8 @@ impl crate::command::Transport for Client {
         let answer = self.answer(call, timeout).await;
         (answer.result, answer.lease_from)
     }
+
+    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        self.shared.handle.give_back(claims);
+    }
 }

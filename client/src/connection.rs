@@ -18,6 +18,7 @@ use crate::tls::Outgoing;
 use crate::wire::address::Address;
 use crate::wire::codec::{self, Kind};
 use crate::wire::error::{Error, ErrorCode};
+use crate::wire::ids::{TaskId, Token};
 use crate::wire::request::Request;
 use crate::wire::response::Response;
 use link::{Event, Happening, Outbox};
@@ -66,12 +67,14 @@ struct Abandoned {
     calls: Mutex<Vec<CallId>>,
     /// Answers that came first, and which nobody has seen.
     unseen: Mutex<Vec<Answer>>,
+    /// Claims that nobody works on any more.
+    claims: Mutex<Vec<(TaskId, Token)>>,
     some: Notify,
 }
 
 impl Abandoned {
-    fn add<T>(&self, to: &Mutex<Vec<T>>, what: T) {
-        to.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    fn add<T>(&self, to: &Mutex<Vec<T>>, what: impl IntoIterator<Item = T>) {
+        to.lock().unwrap_or_else(PoisonError::into_inner).extend(what);
         self.some.notify_one();
     }
 }
@@ -106,8 +109,8 @@ impl Drop for Waiting<'_> {
         // From here on none can come any more.
         answer.close();
         match answer.try_recv() {
-            Ok(answer) => self.abandoned.add(&self.abandoned.unseen, answer),
-            Err(_) => self.abandoned.add(&self.abandoned.calls, self.call),
+            Ok(answer) => self.abandoned.add(&self.abandoned.unseen, [answer]),
+            Err(_) => self.abandoned.add(&self.abandoned.calls, [self.call]),
         }
     }
 }
@@ -160,6 +163,11 @@ impl Handle {
             return Answer::closed();
         }
         Waiting { abandoned: &self.abandoned, call: id, answer: Some(answer) }.answer().await
+    }
+
+    /// Gives claims back behind the caller's back, as long as leases of the usual length last.
+    pub fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        self.abandoned.add(&self.abandoned.claims, claims);
     }
 
     /// What stands between this side and the cluster; absent while a node is connected.
@@ -285,6 +293,8 @@ impl Driver {
         for answer in unseen {
             self.give_back(answer);
         }
+        let claims = std::mem::take(&mut *self.abandoned.claims.lock().unwrap_or_else(PoisonError::into_inner));
+        self.release(claims);
     }
 
     /// Abandons all that is under way, and has the nodes hear that: what a claim was granted meanwhile is not to wait for its lease.
@@ -469,10 +479,14 @@ impl Driver {
     /// Releases the tasks of an answer that nobody has seen.
     fn give_back(&mut self, answer: Answer) {
         let Ok(Response::Claimed { tasks, .. }) = answer.result else { return };
+        self.release(tasks.iter().map(|task| (task.id, task.token)));
+    }
+
+    fn release(&mut self, claims: impl IntoIterator<Item = (TaskId, Token)>) {
         let deadline_us = self.micros(Instant::now() + RELEASE_TIMEOUT);
-        for task in tasks {
+        for (id, token) in claims {
             self.call_own_last -= 1;
-            let (call, body) = (CallId(self.call_own_last), Request::Release { id: task.id, token: task.token });
+            let (call, body) = (CallId(self.call_own_last), Request::Release { id, token });
             self.step(Input::Submit { call, body: Call::Request(body), deadline_us });
         }
     }

@@ -9,7 +9,7 @@ use super::calling::{Caller, read, request};
 use crate::session::{Call, Draft, Finish};
 use crate::wire::error::Error;
 use crate::wire::headers;
-use crate::wire::ids::{ClaimId, QueueName, TaskId};
+use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
 use crate::wire::limits::LEASE_MS_DEFAULT;
 use crate::wire::request::{Acks, Claim, Completion, Request, Spec};
 use crate::wire::response::{Acked, Granted, Response};
@@ -111,8 +111,10 @@ impl Letters {
     /// A task in the queue that is no letter is given back, and an error of code [`ErrorCode::Invalid`](crate::wire::ErrorCode::Invalid)
     /// names it once the letters that were claimed with it are sent. Where some partitions could not be asked for letters, the error
     /// is `unavailable`. After another error all letters that were claimed are given back, and asking again claims them anew; after one
-    /// of code `unknown` the letter may have been sent back. Letters that this claimed and did not send wait for their lease of 30 s
-    /// if it is dropped: [`Letters::give_back`] frees them at once.
+    /// of code `unknown` the letter may have been sent back. If the future is dropped, the next one is of the same letter.
+    ///
+    /// Letters that this claimed and did not send are given back in the background when it is dropped; [`Letters::give_back`] waits for
+    /// that.
     pub async fn next(&mut self) -> Result<Option<SentBack>, Error> {
         self.sending.next(&self.client).await
     }
@@ -123,14 +125,20 @@ impl Letters {
     }
 }
 
+impl Drop for Letters {
+    fn drop(&mut self) {
+        self.sending.leave(&self.client);
+    }
+}
+
 /// How far letters are sent back.
 #[derive(Debug)]
 pub(crate) struct Sending {
     options: LetterOptions,
     /// How many were sent back.
     pub sent: u64,
-    /// Claimed at this time.
-    held: VecDeque<Granted>,
+    /// Claimed at this time. Each is among them until it is sent or given back.
+    held: VecDeque<(TaskId, Token)>,
     claimed: Instant,
     /// A task among those that were claimed that is no letter.
     strange: Option<TaskId>,
@@ -147,7 +155,7 @@ impl Sending {
             self.give_back(caller).await;
         }
         loop {
-            let Some(letter) = self.held.pop_front() else {
+            let Some(&letter) = self.held.front() else {
                 if let Some(id) = self.strange.take() {
                     let message =
                         format!("task {id} in {} is no letter; take such tasks out first", self.options.letters);
@@ -158,18 +166,16 @@ impl Sending {
                 }
                 continue;
             };
-            match self.send_back(caller, &letter).await {
-                Ok(Some(sent)) => {
-                    self.sent += 1;
-                    return Ok(Some(sent));
-                }
-                Ok(None) => {
-                    self.strange = Some(letter.id);
-                    release(caller, &letter).await?;
+            match self.try_send(caller, letter).await {
+                Ok(sent) => {
+                    self.held.pop_front();
+                    if sent.is_some() {
+                        self.sent += 1;
+                        return Ok(sent);
+                    }
                 }
                 Err(error) => {
                     // No worker is to wait for leases of letters that are not worked on.
-                    self.held.push_front(letter);
                     self.give_back(caller).await;
                     return Err(error);
                 }
@@ -177,10 +183,26 @@ impl Sending {
         }
     }
 
+    /// The same where nobody asks again if this future is dropped: then what is held is given back in the background.
+    pub async fn next_or_leave(&mut self, caller: &impl Caller) -> Result<Option<SentBack>, Error> {
+        let mut leaving = Leaving { sending: self, caller, over: false };
+        let next = leaving.sending.next(caller).await;
+        leaving.over = true;
+        next
+    }
+
     /// Gives back what it holds. What cannot be given back waits for the end of its lease.
     pub async fn give_back(&mut self, caller: &impl Caller) {
-        while let Some(letter) = self.held.pop_front() {
-            drop(release(caller, &letter).await);
+        while let Some(&letter) = self.held.front() {
+            drop(release(caller, letter).await);
+            self.held.pop_front();
+        }
+    }
+
+    /// Gives back what it holds, in the background.
+    pub fn leave(&mut self, caller: &impl Caller) {
+        if !self.held.is_empty() {
+            caller.give_back(std::mem::take(&mut self.held).into());
         }
     }
 
@@ -208,16 +230,22 @@ impl Sending {
             let message = format!("{done} redriven, but {unasked} could not be asked; ask again for more");
             return Err(Error::unavailable(message));
         }
-        (self.held, self.claimed) = (tasks.into(), Instant::now());
+        self.held = tasks.iter().map(|task: &Granted| (task.id, task.token)).collect();
+        self.claimed = Instant::now();
         Ok(!self.held.is_empty())
     }
 
-    /// Nothing, if it is no letter.
-    async fn send_back(&self, caller: &impl Caller, task: &Granted) -> Result<Option<SentBack>, Error> {
+    /// Sends a letter back. Nothing, if it is none: then it is given back.
+    async fn try_send(&mut self, caller: &impl Caller, claim: (TaskId, Token)) -> Result<Option<SentBack>, Error> {
+        let (id, token) = claim;
         // A grant does not tell all that the task was.
-        let letter = read(caller, task.id).await?;
-        let Some(draft) = written_back(&letter.spec, self.options.to.as_ref()) else { return Ok(None) };
-        let (id, token, queue) = (task.id, task.token, draft.spec.queue.clone());
+        let letter = read(caller, id).await?;
+        let Some(draft) = written_back(&letter.spec, self.options.to.as_ref()) else {
+            self.strange = Some(id);
+            release(caller, claim).await?;
+            return Ok(None);
+        };
+        let queue = draft.spec.queue.clone();
         let completion = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
         let items = vec![Finish { completion, children: vec![draft] }];
         match caller.make(Call::Complete { items, acks: self.options.acks }).await? {
@@ -230,8 +258,23 @@ impl Sending {
     }
 }
 
-async fn release(caller: &impl Caller, task: &Granted) -> Result<(), Error> {
-    request(caller, Request::Release { id: task.id, token: task.token }).await.map(drop)
+/// Letters are being sent, and what is held is left if that is given up.
+struct Leaving<'a, C: Caller> {
+    sending: &'a mut Sending,
+    caller: &'a C,
+    over: bool,
+}
+
+impl<C: Caller> Drop for Leaving<'_, C> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.sending.leave(self.caller);
+        }
+    }
+}
+
+async fn release(caller: &impl Caller, (id, token): (TaskId, Token)) -> Result<(), Error> {
+    request(caller, Request::Release { id, token }).await.map(drop)
 }
 
 /// The task that a letter tells of; nothing, if it is none.

@@ -8,7 +8,7 @@ use crate::wire::response::{ClaimEnd, ClaimOutcome, ClaimView};
 const HOUR_MS: u64 = 3_600_000;
 
 /// What a node keeps.
-type Kept = Arc<Mutex<BTreeMap<TaskId, TaskView>>>;
+pub(super) type Kept = Arc<Mutex<BTreeMap<TaskId, TaskView>>>;
 
 fn task(time_ms: u64, number: u32, state: State) -> TaskView {
     TaskView { state, ..view(TaskId::new(time_ms, number, 0, 0)) }
@@ -25,7 +25,7 @@ fn claim(number: u64, end: Option<(ClaimOutcome, &str)>) -> ClaimView {
 }
 
 /// Answers as a node does that has these tasks.
-fn answer(kept: &mut BTreeMap<TaskId, TaskView>, request: &Request) -> Response {
+pub(super) fn answer(kept: &mut BTreeMap<TaskId, TaskView>, request: &Request) -> Response {
     match request {
         Request::List { queue, state, after, from, to, limit } => {
             let fits = |task: &&TaskView| {
@@ -79,7 +79,7 @@ fn answer(kept: &mut BTreeMap<TaskId, TaskView>, request: &Request) -> Response 
 }
 
 /// A client of a node that keeps these tasks.
-async fn keeps(tasks: Vec<TaskView>) -> (Client, Kept, Arc<Mutex<Vec<Request>>>, Node) {
+pub(super) async fn keeps(tasks: Vec<TaskView>) -> (Client, Kept, Arc<Mutex<Vec<Request>>>, Node) {
     let kept: Kept = Arc::new(Mutex::new(tasks.into_iter().map(|task| (task.id, task)).collect()));
     let of_node = Arc::clone(&kept);
     let (client, requests, node) =
@@ -250,7 +250,7 @@ async fn a_change_of_many_says_how_far_it_came() {
     assert!(error.message.contains("0 of 3 tasks released before this failure: the token is none"), "{error:?}");
 }
 
-fn letter(number: u32, of: Option<&str>) -> TaskView {
+pub(super) fn letter(number: u32, of: Option<&str>) -> TaskView {
     let mut letter = task(5, number, State::Ready);
     letter.spec.queue = "mail-dead".parse().unwrap();
     if let Some(queue) = of {

@@ -1,0 +1,101 @@
+//! Goal: a letter is held by whoever sends it back until that is done or it is given back. Method: calls against a node that keeps some
+//! letters, and does not answer or refuses where that is wanted.
+
+use super::many::{Kept, answer, letter};
+use super::*;
+use std::sync::atomic::AtomicBool;
+
+fn dead() -> QueueName {
+    "mail-dead".parse().unwrap()
+}
+
+/// Letters with these numbers.
+fn letters(numbers: std::ops::Range<u32>) -> Vec<TaskView> {
+    numbers.map(|number| letter(number, Some("mail"))).collect()
+}
+
+/// A client of a node that keeps these tasks, and answers requests otherwise where `instead` has something to say.
+async fn keeps_but(
+    tasks: Vec<TaskView>,
+    instead: impl Fn(&Request) -> Option<Reply> + Send + 'static,
+) -> (Client, Kept, Arc<Mutex<Vec<Request>>>, Node) {
+    let kept: Kept = Arc::new(Mutex::new(tasks.into_iter().map(|task| (task.id, task)).collect()));
+    let of_node = Arc::clone(&kept);
+    let reply = move |request: &Request| {
+        instead(request).unwrap_or_else(|| Reply::Answer(answer(&mut of_node.lock().unwrap(), request)))
+    };
+    let (client, requests, node) = bench(reply).await;
+    (client, kept, requests, node)
+}
+
+/// How many letters are in a state.
+fn count(kept: &Kept, state: State) -> usize {
+    kept.lock().unwrap().values().filter(|task| task.state == state && task.spec.queue == dead()).count()
+}
+
+async fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Goal: no letter is passed over because its future was dropped while it was sent.
+#[tokio::test]
+async fn a_letter_whose_sending_was_given_up_is_sent_next() {
+    let silent = Arc::new(AtomicBool::new(true));
+    let keeps_silent = Arc::clone(&silent);
+    let (client, kept, _, _node) = keeps_but(letters(0..2), move |request| {
+        let is_silent = matches!(request, Request::Complete { .. }) && keeps_silent.load(Ordering::SeqCst);
+        is_silent.then_some(Reply::Silence)
+    })
+    .await;
+    let mut letters = client.redrive_letters(LetterOptions::new(dead()));
+    assert!(tokio::time::timeout(Duration::from_millis(300), letters.next()).await.is_err());
+    silent.store(false, Ordering::SeqCst);
+    for number in 0..2 {
+        assert_eq!(letters.next().await.unwrap().unwrap().acked.id, TaskId::new(5, number, 0, 0));
+    }
+    assert_eq!((letters.next().await, count(&kept, State::Done)), (Ok(None), 2));
+}
+
+/// Goal: whoever forgets about letters holds them for nobody, also one whose sending was under way.
+#[tokio::test]
+async fn letters_are_free_soon_after_they_are_dropped() {
+    for given_up in [false, true] {
+        let silent = Arc::new(AtomicBool::new(false));
+        let keeps_silent = Arc::clone(&silent);
+        let (client, kept, _, _node) = keeps_but(letters(0..4), move |request| {
+            let is_silent = matches!(request, Request::Complete { .. }) && keeps_silent.load(Ordering::SeqCst);
+            is_silent.then_some(Reply::Silence)
+        })
+        .await;
+        let mut letters = client.redrive_letters(LetterOptions::new(dead()));
+        letters.next().await.unwrap().unwrap();
+        silent.store(true, Ordering::SeqCst);
+        if given_up {
+            assert!(tokio::time::timeout(Duration::from_millis(300), letters.next()).await.is_err());
+        }
+        assert_eq!(count(&kept, State::Claimed), 3);
+        drop(letters);
+        wait_for("letters are still held", || count(&kept, State::Ready) == 3).await;
+    }
+}
+
+/// Goal: what cannot be given back holds nothing else up.
+#[tokio::test]
+async fn the_others_are_given_back_where_what_is_no_letter_cannot_be() {
+    let strange = letter(0, None).id;
+    let tasks = [letter(0, None)].into_iter().chain(letters(1..3)).collect();
+    let (client, kept, _, _node) = keeps_but(tasks, move |request| match request {
+        Request::Release { id, .. } if *id == strange => {
+            Some(Reply::Answer(Response::Error(Error::new(ErrorCode::Superseded, "it has changed hands"))))
+        }
+        _ => None,
+    })
+    .await;
+    let mut letters = client.redrive_letters(LetterOptions::new(dead()));
+    assert_eq!(letters.next().await.unwrap_err().code, ErrorCode::Superseded);
+    assert_eq!((count(&kept, State::Claimed), count(&kept, State::Ready)), (1, 2));
+}
