@@ -13,11 +13,15 @@ use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
 use crate::wire::limits::LEASE_MS_DEFAULT;
 use crate::wire::request::{Acks, Claim, Completion, Request, Spec};
 use crate::wire::response::{Acked, Granted, Response};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Letters that are claimed at once.
 const LETTERS: u64 = 32;
+/// For so long.
+const LEASE: Duration = Duration::from_millis(LEASE_MS_DEFAULT);
 /// Letters that were claimed longer ago are given back: their leases may end before they are sent.
 const HELD_MAX: Duration = Duration::from_millis(LEASE_MS_DEFAULT / 2);
 
@@ -191,12 +195,13 @@ impl Sending {
         next
     }
 
-    /// Gives back what it holds. What cannot be given back waits for the end of its lease.
+    /// Gives back what it holds, all of it at once. What cannot be given back waits for the end of its lease, and is not tried for
+    /// longer.
     pub async fn give_back(&mut self, caller: &impl Caller) {
-        while let Some(&letter) = self.held.front() {
-            drop(release(caller, letter).await);
-            self.held.pop_front();
-        }
+        let releases: FuturesUnordered<_> = self.held.iter().map(|letter| release(caller, *letter)).collect();
+        let given_back = releases.for_each(|_| async {});
+        let _ = tokio::time::timeout(LEASE.saturating_sub(self.claimed.elapsed()), given_back).await;
+        self.held.clear();
     }
 
     /// Gives back what it holds, in the background.

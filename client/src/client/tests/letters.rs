@@ -99,3 +99,19 @@ async fn the_others_are_given_back_where_what_is_no_letter_cannot_be() {
     assert_eq!(letters.next().await.unwrap_err().code, ErrorCode::Superseded);
     assert_eq!((count(&kept, State::Claimed), count(&kept, State::Ready)), (1, 2));
 }
+
+/// Goal: a failure is told soon, however many letters are to be given back. Method: each takes a second.
+#[tokio::test]
+async fn letters_are_given_back_all_at_once() {
+    let (client, _, requests, _node) = keeps_but(letters(0..30), |request| match request {
+        Request::Complete { .. } => Some(Reply::Answer(Response::Error(Error::new(ErrorCode::Conflict, "no")))),
+        Request::Release { .. } => Some(Reply::AnswerAfter(Duration::from_secs(1), Response::Done)),
+        _ => None,
+    })
+    .await;
+    let (mut letters, started) = (client.redrive_letters(LetterOptions::new(dead())), Instant::now());
+    assert_eq!(letters.next().await.unwrap_err().code, ErrorCode::Conflict);
+    assert!(started.elapsed() < Duration::from_secs(15), "it took {:?}", started.elapsed());
+    let released = requests.lock().unwrap().iter().filter(|one| matches!(one, Request::Release { .. })).count();
+    assert_eq!(released, 30);
+}
