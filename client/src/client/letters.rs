@@ -4,15 +4,15 @@
 //! between the one and the other.
 
 use super::Client;
-use super::answers::unexpected;
+use super::answers::{millis, unexpected};
 use super::calling::{Caller, read, request};
 use crate::session::{Call, Draft, Finish};
-use crate::wire::error::Error;
+use crate::wire::error::{Error, ErrorCode};
 use crate::wire::headers;
 use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
 use crate::wire::limits::LEASE_MS_DEFAULT;
 use crate::wire::request::{Acks, Claim, Completion, Request, Spec};
-use crate::wire::response::{Acked, Granted, Response};
+use crate::wire::response::{Acked, Granted, Response, TaskView};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 const LETTERS: u64 = 32;
 /// For so long.
 const LEASE: Duration = Duration::from_millis(LEASE_MS_DEFAULT);
+/// Claims of a letter within so long bring the same task. A completion is refused whose tasks were named half a day ago, as nodes are
+/// usually configured.
+const SAME_MS: u64 = 6 * 3_600_000;
 /// Letters that were claimed longer ago are given back: their leases may end before they are sent.
 const HELD_MAX: Duration = Duration::from_millis(LEASE_MS_DEFAULT / 2);
 
@@ -144,13 +147,15 @@ pub(crate) struct Sending {
     /// Claimed at this time. Each is among them until it is sent or given back.
     held: VecDeque<(TaskId, Token)>,
     claimed: Instant,
+    /// The completion of the first that is held, once it was begun: it is repeated as it is.
+    begun: Option<Begun>,
     /// A task among those that were claimed that is no letter.
     strange: Option<TaskId>,
 }
 
 impl Sending {
     pub fn new(options: LetterOptions) -> Sending {
-        Sending { options, sent: 0, held: VecDeque::new(), claimed: Instant::now(), strange: None }
+        Sending { options, sent: 0, held: VecDeque::new(), claimed: Instant::now(), begun: None, strange: None }
     }
 
     /// Sends the next one back.
@@ -173,6 +178,7 @@ impl Sending {
             match self.try_send(caller, letter).await {
                 Ok(sent) => {
                     self.held.pop_front();
+                    self.begun = None;
                     if sent.is_some() {
                         self.sent += 1;
                         return Ok(sent);
@@ -202,6 +208,7 @@ impl Sending {
         let given_back = releases.for_each(|_| async {});
         let _ = tokio::time::timeout(LEASE.saturating_sub(self.claimed.elapsed()), given_back).await;
         self.held.clear();
+        self.begun = None;
     }
 
     /// Gives back what it holds, in the background.
@@ -209,6 +216,7 @@ impl Sending {
         if !self.held.is_empty() {
             caller.give_back(std::mem::take(&mut self.held).into());
         }
+        self.begun = None;
     }
 
     /// Claims more letters. Whether there are any.
@@ -242,24 +250,79 @@ impl Sending {
 
     /// Sends a letter back. Nothing, if it is none: then it is given back.
     async fn try_send(&mut self, caller: &impl Caller, claim: (TaskId, Token)) -> Result<Option<SentBack>, Error> {
-        let (id, token) = claim;
-        // A grant does not tell all that the task was.
-        let letter = read(caller, id).await?;
-        let Some(draft) = written_back(&letter.spec, self.options.to.as_ref()) else {
-            self.strange = Some(id);
-            release(caller, claim).await?;
-            return Ok(None);
+        let begun = match &self.begun {
+            Some(begun) => begun.clone(),
+            None => {
+                // A grant does not tell all that the task was.
+                let letter = read(caller, claim.0).await?;
+                let Some(begun) = Begun::new(&letter, claim.1, self.options.to.as_ref(), self.claimed.elapsed()) else {
+                    self.strange = Some(claim.0);
+                    release(caller, claim).await?;
+                    return Ok(None);
+                };
+                self.begun.insert(begun).clone()
+            }
         };
-        let queue = draft.spec.queue.clone();
-        let completion = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
-        let items = vec![Finish { completion, children: vec![draft] }];
-        match caller.make(Call::Complete { items, acks: self.options.acks }).await? {
+        let later = begun.later;
+        match (self.complete(caller, begun).await, later) {
+            // The cluster forgets sooner than most.
+            (Err(error), Some(later)) if error.code == ErrorCode::TooOld => {
+                let begun = self.begun.as_mut().expect("it was begun just now");
+                begun.later = None;
+                begun.finish.children[0].id = Some(later);
+                let begun = begun.clone();
+                self.complete(caller, begun).await.map(Some)
+            }
+            (sent, _) => sent.map(Some),
+        }
+    }
+
+    async fn complete(&self, caller: &impl Caller, begun: Begun) -> Result<SentBack, Error> {
+        let call = Call::Complete { items: vec![begun.finish], acks: self.options.acks };
+        match caller.make(call).await? {
             Response::Acked(mut results) if results.len() == 1 => {
                 let acked = results.remove(0)?;
-                Ok(Some(SentBack { queue, acked }))
+                Ok(SentBack { queue: begun.queue, acked })
             }
             _ => unexpected("complete"),
         }
+    }
+}
+
+/// The completion of a letter.
+#[derive(Debug, Clone)]
+struct Begun {
+    /// Of the new task.
+    queue: QueueName,
+    finish: Finish,
+    /// Another id of the new task, if the first is too old.
+    later: Option<TaskId>,
+}
+
+impl Begun {
+    /// Of a letter that was claimed under a token some time ago; nothing, if it is none.
+    ///
+    /// The new task is the same whoever sends the letter back: a completion of which nobody knows whether it counts may come to light
+    /// once another claim of the letter is completed, and both bring theirs. So its id follows from the letter. As an id is not to be
+    /// old, its time is that of the first of the latest claims.
+    fn new(letter: &TaskView, token: Token, to: Option<&QueueName>, ago: Duration) -> Option<Begun> {
+        let mut draft = written_back(&letter.spec, to)?;
+        let queue = draft.spec.queue.clone();
+        let starts = || letter.claims.iter().map(|claim| claim.start_ms);
+        let latest = starts().max().filter(|latest| *latest > 0);
+        let first = latest.and_then(|latest| starts().filter(|start| start.saturating_add(SAME_MS) >= latest).min());
+        let name = [b"letter ", &letter.id.as_bytes()[..]].concat();
+        let tag = draft.spec.tag();
+        let named = |time_ms| {
+            let id = TaskId::named(time_ms, &name);
+            tag.map_or(id, |tag| id.with_tag(tag))
+        };
+        draft.id = first.map(named);
+        let own = letter.claims.iter().find(|claim| claim.token == token);
+        let at_ms = own.map_or(0, |claim| claim.start_ms.saturating_add(millis(ago)));
+        let completion = Completion { id: letter.id, token, sequence: None, result: None, at_ms, children: Vec::new() };
+        let later = latest.filter(|latest| Some(*latest) != first).map(named);
+        Some(Begun { queue, finish: Finish { completion, children: vec![draft] }, later })
     }
 }
 

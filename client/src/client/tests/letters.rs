@@ -1,7 +1,7 @@
 //! Goal: a letter is held by whoever sends it back until that is done or it is given back. Method: calls against a node that keeps some
 //! letters, and does not answer or refuses where that is wanted.
 
-use super::many::{Kept, answer, letter};
+use super::many::{Kept, answer, claim, letter};
 use super::*;
 use std::sync::atomic::AtomicBool;
 
@@ -114,4 +114,52 @@ async fn letters_are_given_back_all_at_once() {
     assert!(started.elapsed() < Duration::from_secs(15), "it took {:?}", started.elapsed());
     let released = requests.lock().unwrap().iter().filter(|one| matches!(one, Request::Release { .. })).count();
     assert_eq!(released, 30);
+}
+
+type Brought = Arc<Mutex<Vec<TaskId>>>;
+
+/// Refuses the first completion. Keeps the ids of the tasks that completions bring, one each.
+fn refuses_first(code: ErrorCode) -> (Brought, impl Fn(&Request) -> Option<Reply> + Send + 'static) {
+    let brought = Brought::default();
+    let seen = Arc::clone(&brought);
+    let instead = move |request: &Request| {
+        let Request::Complete { items, .. } = request else { return None };
+        let mut seen = seen.lock().unwrap();
+        seen.push(items[0].children[0].id);
+        let refusal = || Reply::Answer(Response::Acked(vec![Err(Error::new(code, "not now"))]));
+        (seen.len() == 1).then(refusal)
+    };
+    (brought, instead)
+}
+
+/// Goal: a letter of which it is not known whether it was sent back brings the same task when it is sent once more, under another claim.
+/// Method: the completion is refused for another reason, as the session repeats one of an unknown outcome by itself.
+#[tokio::test]
+async fn a_letter_that_is_sent_once_more_brings_the_same_task() {
+    let (brought, instead) = refuses_first(ErrorCode::Conflict);
+    let (client, kept, _, _node) = keeps_but(letters(0..2), instead).await;
+    let mut letters = client.redrive_letters(LetterOptions::new(dead()));
+    assert_eq!(letters.next().await.unwrap_err().code, ErrorCode::Conflict);
+    for _ in 0..2 {
+        // Nobody is granted two claims of one task at the same millisecond.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        letters.next().await.unwrap().unwrap();
+    }
+    assert!(kept.lock().unwrap().values().any(|task| task.claims.len() == 2), "it was claimed anew");
+    let ids = brought.lock().unwrap().clone();
+    assert!(ids.len() == 3 && ids[0] == ids[1] && ids[1] != ids[2], "{ids:?}");
+}
+
+/// Goal: a claim of long ago does not make the new task's id too old, nor does one of an hour ago where nodes forget soon.
+#[tokio::test]
+async fn the_task_of_a_letter_is_not_too_old() {
+    let hours = |hours: u64| crate::connection::testing::now_ms() - hours * 3_600_000;
+    let mut old = letter(0, Some("mail"));
+    old.claims =
+        [10, 1].map(|ago| crate::wire::response::ClaimView { start_ms: hours(ago), ..claim(1, None) }).to_vec();
+    let (brought, instead) = refuses_first(ErrorCode::TooOld);
+    let (client, _, _, _node) = keeps_but(vec![old], instead).await;
+    client.redrive_letters(LetterOptions::new(dead())).next().await.unwrap().unwrap();
+    let times: Vec<u64> = brought.lock().unwrap().iter().map(|id| id.time_ms()).collect();
+    assert!(times.len() == 2 && times[0] > hours(2) && times[0] < times[1] && times[1] > hours(1), "{times:?}");
 }

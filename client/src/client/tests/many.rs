@@ -18,7 +18,7 @@ fn now_ms() -> u64 {
     crate::connection::testing::now_ms()
 }
 
-fn claim(number: u64, end: Option<(ClaimOutcome, &str)>) -> ClaimView {
+pub(super) fn claim(number: u64, end: Option<(ClaimOutcome, &str)>) -> ClaimView {
     let end = end.map(|(outcome, reason)| ClaimEnd { outcome, at_ms: 1, reason: Some(reason.to_owned()) });
     let token = Token { epoch: 1, number };
     ClaimView { token, start_ms: 1, end_ms: None, completed_ms: None, worker: String::new(), rejected: None, end }
@@ -56,12 +56,14 @@ pub(super) fn answer(kept: &mut BTreeMap<TaskId, TaskView>, request: &Request) -
             kept.get_mut(id).expect("it was claimed").state = State::Ready;
             Response::Done
         }
-        Request::Claim(claim) => {
+        Request::Claim(asked) => {
             let ready =
-                kept.values_mut().filter(|task| task.state == State::Ready && claim.queues.contains(&task.spec.queue));
-            let granted = ready.take(claim.max as usize).map(|task| {
+                kept.values_mut().filter(|task| task.state == State::Ready && asked.queues.contains(&task.spec.queue));
+            let granted = ready.take(asked.max as usize).map(|task| {
                 task.state = State::Claimed;
-                granted(task.id, claim.lease_ms)
+                let number = task.claims.len() as u64 + 2;
+                task.claims.push(ClaimView { start_ms: now_ms(), ..claim(number, None) });
+                granted(task.id, asked.lease_ms)
             });
             Response::Claimed { tasks: granted.collect(), unavailable: 0, left: 0 }
         }
