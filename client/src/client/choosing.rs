@@ -76,8 +76,8 @@ impl Chosen {
     /// Cancels them, several at once, but for those that have ended meanwhile: these stay as they are, as with [`Client::cancel`]. Gives
     /// how many were cancelled.
     ///
-    /// The first failure that is not due to one task alone ends it. Its message says how many were cancelled before; to choose and
-    /// cancel again does the rest.
+    /// The first failure that is not due to one task alone ends it, once those are answered that are under way. Its message says how many
+    /// were cancelled; to choose and cancel again does the rest.
     pub async fn cancel(self, reason: impl Into<String>, acks: Acks) -> Result<usize, Error> {
         let reason = reason.into();
         let cancel = |(id, _)| Request::Cancel { id, reason: reason.clone(), at_ms: 0, acks };
@@ -117,7 +117,8 @@ pub(crate) async fn each(caller: &impl Caller, mut walk: Walk, mut take: impl Fn
     Ok(())
 }
 
-/// How many of the requests had an effect. A failure that is not due to one task alone ends it, and says how many were `done` before.
+/// How many of the requests had an effect. After a failure that is not due to one task alone no more are begun. Those that are under way
+/// are waited for, as they may have theirs: then the failure says how many were `done`.
 /// Where a node acknowledges a change whatever the task is, `brings` is the state that only this change brings about.
 pub(crate) async fn carry_out(
     caller: &impl Caller,
@@ -125,7 +126,7 @@ pub(crate) async fn carry_out(
     done: &str,
     brings: Option<State>,
 ) -> Result<usize, Error> {
-    let (chosen, mut changed) = (requests.len(), 0);
+    let (chosen, mut changed, mut failure) = (requests.len(), 0, None);
     let (mut left, mut running) = (requests.into_iter(), FuturesUnordered::new());
     for request in left.by_ref().take(AT_ONCE) {
         running.push(carry_out_one(caller, request, brings));
@@ -135,15 +136,19 @@ pub(crate) async fn carry_out(
             Ok(had_effect) => changed += usize::from(had_effect),
             Err(error) if OVERTAKEN.contains(&error.code) => {}
             Err(error) => {
-                let message = format!("{changed} of {chosen} tasks {done} before this failure: {}", error.message);
-                return Err(Error { message, ..error });
+                failure.get_or_insert(error);
             }
         }
-        if let Some(request) = left.next() {
+        if failure.is_none()
+            && let Some(request) = left.next()
+        {
             running.push(carry_out_one(caller, request, brings));
         }
     }
-    Ok(changed)
+    failure.map_or(Ok(changed), |error: Error| {
+        let message = format!("{changed} of {chosen} tasks {done}, and no more after this failure: {}", error.message);
+        Err(Error { message, ..error })
+    })
 }
 
 /// Whether a request had an effect. Where that cannot be read, the acknowledgement counts.

@@ -249,7 +249,31 @@ async fn a_change_of_many_says_how_far_it_came() {
     let chosen = client.choose(ListOptions::new().queue(mail()).state(State::Claimed)).await.unwrap();
     let error = chosen.release().await.unwrap_err();
     assert_eq!(error.code, ErrorCode::Invalid);
-    assert!(error.message.contains("0 of 3 tasks released before this failure: the token is none"), "{error:?}");
+    assert!(
+        error.message.contains("0 of 3 tasks released, and no more after this failure: the token is none"),
+        "{error:?}"
+    );
+}
+
+/// Goal: what was under way when one failed is waited for, and counted; nothing more is begun.
+#[tokio::test]
+async fn a_failure_waits_for_what_is_under_way() {
+    let first = TaskId::new(5, 0, 0, 0);
+    let (client, requests, _node) = bench(move |request| match request {
+        Request::List { .. } => {
+            let held = |number| TaskView { claims: vec![claim(1, None)], ..task(5, number, State::Claimed) };
+            Reply::Answer(Response::Page(Page { tasks: (0..40).map(held).collect(), next: None }))
+        }
+        Request::Release { id, .. } if *id == first => Reply::Answer(Response::Error(Error::invalid("no"))),
+        Request::Release { .. } => Reply::AnswerAfter(Duration::from_millis(300), Response::Done),
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let chosen = client.choose(ListOptions::new().queue(mail()).state(State::Claimed)).await.unwrap();
+    let error = chosen.release().await.unwrap_err();
+    assert!(error.message.starts_with("31 of 40 tasks released, and no more after this failure: "), "{error:?}");
+    let sent = requests.lock().unwrap().iter().filter(|one| matches!(one, Request::Release { .. })).count();
+    assert_eq!(sent, 32);
 }
 
 pub(super) fn letter(number: u32, of: Option<&str>) -> TaskView {

@@ -98,7 +98,7 @@ async fn what_is_overtaken_is_no_failure_and_what_fails_says_how_far_it_came() {
     let outcome = run(line, answers.chain(read_of(3, State::Cancelled))).await;
     assert_eq!(outcome.exit, Exit::Unavailable);
     let told = format!("{}{}", outcome.printed, outcome.noted);
-    assert!(told.contains("of 3 tasks cancelled before this failure: the disk is full"), "{told}");
+    assert!(told.contains("2 of 3 tasks cancelled, and no more after this failure: the disk is full"), "{told}");
 }
 
 /// Goal: what has died since it was chosen keeps its reason.
