@@ -6,7 +6,7 @@
 use super::calling::{Caller, has_ended, request};
 use super::cancelling::seen_ended;
 use super::listing::now_ms;
-use super::walk::{LOOKED_MAX, Walk};
+use super::walk::Walk;
 use super::{Client, ListOptions};
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::ids::{TaskId, Token};
@@ -18,6 +18,8 @@ use futures_util::stream::FuturesUnordered;
 
 /// How a change is refused where others have changed the task since it was chosen.
 const OVERTAKEN: [ErrorCode; 4] = [ErrorCode::NotFound, ErrorCode::Conflict, ErrorCode::Superseded, ErrorCode::Ended];
+/// How a program chooses fewer tasks.
+const FEWER: &str = "by queue, state or age";
 /// Requests that are under way at once.
 const AT_ONCE: usize = 32;
 
@@ -30,8 +32,8 @@ pub struct Chosen {
 }
 
 impl Client {
-    /// Chooses tasks that have not ended, to be changed together: at most 100,000 are looked at, and more are refused with
-    /// [`ErrorCode::Invalid`]. Then name a queue, or choose fewer by state or age. It only reads.
+    /// Chooses tasks that have not ended, to be changed together: at most 100,000 are looked at, fewer if they are large, and more are
+    /// refused with [`ErrorCode::Invalid`]. Then name a queue, or choose fewer by state or age. It only reads.
     ///
     /// ```no_run
     /// # use norn_client::client::{Client, ListOptions};
@@ -52,7 +54,7 @@ impl Client {
                 tasks.push((task.id, held_by(task)));
             }
         };
-        each(self, Walk::new(options, now_ms()), take).await?;
+        each(self, Walk::new(options, now_ms()), FEWER, take).await?;
         Ok(Chosen { client: self.clone(), tasks })
     }
 }
@@ -103,15 +105,21 @@ pub(crate) fn held_by(task: &TaskView) -> Option<Token> {
     token.filter(|_| task.state == State::Claimed)
 }
 
-/// Hands all tasks that are wanted to `take`, unless too many would have to be looked at.
-pub(crate) async fn each(caller: &impl Caller, mut walk: Walk, mut take: impl FnMut(&TaskView)) -> Result<(), Error> {
+/// Hands all tasks that are wanted to `take`, unless too many would have to be looked at: then it is refused, and `fewer` says how to
+/// choose fewer.
+pub(crate) async fn each(
+    caller: &impl Caller,
+    mut walk: Walk,
+    fewer: &str,
+    mut take: impl FnMut(&TaskView),
+) -> Result<(), Error> {
     walk.bounded = true;
     while let Some(tasks) = walk.next(caller, LIST_PAGE_MAX).await? {
         tasks.iter().filter(|task| walk.options.wants(task)).for_each(&mut take);
     }
     if walk.is_spent() {
-        let message =
-            format!("more than {LOOKED_MAX} tasks would have to be looked at: choose fewer with --older or --newer");
+        let looked = walk.looked;
+        let message = format!("{looked} tasks were looked at, and there are more than may be: choose fewer {fewer}");
         return Err(Error::invalid(message));
     }
     Ok(())

@@ -255,6 +255,25 @@ async fn a_change_of_many_says_how_far_it_came() {
     );
 }
 
+/// Goal: a choice that is too large says how much was looked at, in words that a program knows. Method: pages of two tasks, as of
+/// large ones.
+#[tokio::test]
+async fn a_choice_that_is_too_large_says_what_was_looked_at() {
+    let (client, _, _node) = bench(move |request| match request {
+        Request::List { after, .. } => {
+            let from = after.map_or(0, |after| after.time_ms() + 1);
+            let tasks: Vec<TaskView> = (from..from + 2).map(|time_ms| task(time_ms, 0, State::Ready)).collect();
+            let next = tasks.last().map(|task| task.id);
+            Reply::Answer(Response::Page(Page { tasks, next }))
+        }
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let error = client.choose(ListOptions::new().queue(mail())).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Invalid);
+    assert!(error.message.starts_with("4000 tasks were looked at") && !error.message.contains("--"), "{error:?}");
+}
+
 /// Goal: what was under way when one failed is waited for, and counted; nothing more is begun.
 #[tokio::test]
 async fn a_failure_waits_for_what_is_under_way() {

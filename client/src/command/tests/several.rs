@@ -114,6 +114,15 @@ async fn what_ended_since_it_was_chosen_is_not_cancelled() {
     );
 }
 
+/// Goal: a choice that is too large is refused, and an operator is told of the options that make it smaller.
+#[tokio::test]
+async fn a_choice_that_is_too_large_names_the_options_for_a_smaller_one() {
+    let outcome = run("cancel --queue mail --dry-run", (0..2_000).map(|number| page(number..number + 1, true))).await;
+    assert_eq!(outcome.exit, Exit::Refused, "{}", outcome.printed);
+    assert!(outcome.noted.contains("2000 tasks were looked at"), "{}", outcome.noted);
+    assert!(outcome.noted.contains("--state, --older or --newer"), "{}", outcome.noted);
+}
+
 /// Has three tasks and takes cancellations, but has no majority to read from.
 struct Cut;
 
