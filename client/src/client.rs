@@ -412,7 +412,7 @@ impl Client {
     ///
     /// [`ErrorCode::Invalid`]: crate::wire::ErrorCode::Invalid
     pub async fn purge(&self, id: TaskId, acks: Acks) -> Result<Acked, Error> {
-        match self.request(Request::Purge { id, acks }).await? {
+        match self.request(Request::Purge { id, acks, state: None }).await? {
             Response::AckedOne(acked) => Ok(acked),
             _ => unexpected("purge"),
         }

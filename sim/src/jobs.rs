@@ -292,7 +292,7 @@ impl World {
     fn purge(&mut self, client: usize, id: TaskId) {
         if !self.healed() && self.randoms.purges.chance(self.options.purge_percent, 100) {
             let acks = self.draw_acks();
-            self.submit(client, Call::Request(Request::Purge { id, acks }), Purpose::Plain);
+            self.submit(client, Call::Request(Request::Purge { id, acks, state: None }), Purpose::Plain);
         }
     }
 

@@ -157,7 +157,7 @@ impl Node {
             Request::Redrive { id, child, queue, acks } => {
                 self.redrive(id, Asker::Client { client, number, child, queue, acks });
             }
-            Request::Purge { id, acks } => self.purge(id, Purger { client, number, acks }),
+            Request::Purge { id, acks, state } => self.purge(id, Purger { client, number, acks, state }),
             Request::Nodes => self.outbox.reply(client, number, Response::Nodes(self.node_views())),
             Request::Ring => self.outbox.reply(client, number, Response::Partitions(self.ring_views())),
             Request::Partitions => {

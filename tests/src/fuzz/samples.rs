@@ -355,7 +355,7 @@ fn requests() -> Vec<Request> {
             retry_open: false,
         },
         Request::Redrive { id: id(0), child: id(1), queue: Some(queue()), acks: Acks::Quorum },
-        Request::Purge { id: id(0), acks: Acks::All },
+        Request::Purge { id: id(0), acks: Acks::All, state: Some(State::Dead) },
         Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) },
         Request::Transact(Box::new(transaction())),
         Request::Status,

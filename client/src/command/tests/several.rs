@@ -184,7 +184,13 @@ async fn many_are_released_whoever_holds_them() {
 }
 
 fn purge(number: u32) -> Request {
-    Request::Purge { id: id(number), acks: Acks::Quorum }
+    Request::Purge { id: id(number), acks: Acks::Quorum, state: None }
+}
+
+/// The same of one of all states, as it was chosen.
+fn purge_chosen(number: u32) -> Request {
+    let state = [State::Done, State::Dead, State::Cancelled][number as usize - 4];
+    Request::Purge { id: id(number), acks: Acks::Quorum, state: Some(state) }
 }
 
 /// Goal: what has ended is purged, whichever way it ended, or only what ended in the ways that are named.
@@ -204,11 +210,14 @@ async fn many_are_purged_of_those_that_have_ended() {
         let outcome = run(&format!("{line} --confirm {}", numbers.len()), answers).await;
         assert_eq!(outcome.exit, Exit::Done, "{line}: {}", outcome.noted);
         assert!(outcome.printed.ends_with(" purged\n"), "{}", outcome.printed);
-        assert_eq!(requests(&outcome)[1..], numbers.map(purge).collect::<Vec<_>>(), "{line}");
+        assert_eq!(requests(&outcome)[1..], numbers.map(purge_chosen).collect::<Vec<_>>(), "{line}");
     }
-    let gone = || Err(Error::new(ErrorCode::NotFound, "no such task"));
-    let outcome = run("purge --queue mail --confirm 3", [all_states(), cancelled(4), gone(), cancelled(6)]).await;
-    assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "2 of 3 tasks purged; 1 gone meanwhile\n"));
+    for code in [ErrorCode::NotFound, ErrorCode::Conflict] {
+        let refused = Err(Error::new(code, "it is not as it was"));
+        let outcome = run("purge --queue mail --confirm 3", [all_states(), cancelled(4), refused, cancelled(6)]).await;
+        let told = "2 of 3 tasks purged; 1 gone or ended otherwise meanwhile\n";
+        assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, told), "{code:?}");
+    }
 }
 
 /// The fifth task alone, as a node gives those of one state.
