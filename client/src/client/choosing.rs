@@ -23,12 +23,19 @@ const FEWER: &str = "by queue, state or age";
 /// Requests that are under way at once.
 const AT_ONCE: usize = 32;
 
-/// Tasks that had not ended when they were chosen. Nothing is changed yet: look how many they are before it is.
+/// Tasks that were chosen, as they were then. Nothing is changed yet: look how many they are before it is.
 #[derive(Debug)]
 pub struct Chosen {
     client: Client,
-    /// With the token of the latest claim of those that are claimed.
-    tasks: Vec<(TaskId, Option<Token>)>,
+    tasks: Vec<Choice>,
+}
+
+#[derive(Debug)]
+struct Choice {
+    id: TaskId,
+    state: State,
+    /// Of the latest claim, if it is claimed.
+    token: Option<Token>,
 }
 
 impl Client {
@@ -48,10 +55,32 @@ impl Client {
     /// # }
     /// ```
     pub async fn choose(&self, options: ListOptions) -> Result<Chosen, Error> {
+        self.choose_where(options, |state| !has_ended(state)).await
+    }
+
+    /// Chooses tasks that have ended, to be purged together; all the rest is as with [`Client::choose`].
+    ///
+    /// ```no_run
+    /// # use norn_client::client::{Client, ListOptions};
+    /// # use norn_client::wire::{Acks, QueueName, response::State};
+    /// # use std::time::Duration;
+    /// # async fn example(client: Client, mail: QueueName) -> Result<(), norn_client::wire::Error> {
+    /// let day = Duration::from_secs(86_400);
+    /// let old = client.choose_ended(ListOptions::new().queue(mail).state(State::Done).older(day)).await?;
+    /// let purged = old.purge(Acks::Quorum).await?;
+    /// println!("{purged} tasks purged");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn choose_ended(&self, options: ListOptions) -> Result<Chosen, Error> {
+        self.choose_where(options, has_ended).await
+    }
+
+    async fn choose_where(&self, options: ListOptions, wanted: fn(State) -> bool) -> Result<Chosen, Error> {
         let mut tasks = Vec::new();
         let take = |task: &TaskView| {
-            if !has_ended(task.state) {
-                tasks.push((task.id, held_by(task)));
+            if wanted(task.state) {
+                tasks.push(Choice { id: task.id, state: task.state, token: held_by(task) });
             }
         };
         each(self, Walk::new(options, now_ms()), FEWER, take).await?;
@@ -72,7 +101,7 @@ impl Chosen {
 
     /// Which tasks these are, in the order of the list.
     pub fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
-        self.tasks.iter().map(|(id, _)| *id)
+        self.tasks.iter().map(|task| task.id)
     }
 
     /// Cancels them, several at once, but for those that have ended meanwhile: these stay as they are, as with [`Client::cancel`]. Gives
@@ -82,7 +111,7 @@ impl Chosen {
     /// were cancelled; to choose and cancel again does the rest.
     pub async fn cancel(self, reason: impl Into<String>, acks: Acks) -> Result<usize, Error> {
         let reason = reason.into();
-        let cancel = |(id, _)| Request::Cancel { id, reason: reason.clone(), at_ms: 0, acks };
+        let cancel = |task: Choice| Request::Cancel { id: task.id, reason: reason.clone(), at_ms: 0, acks };
         let requests = self.tasks.into_iter().map(cancel).collect();
         carry_out(&self.client, requests, "cancelled", Some(State::Cancelled)).await
     }
@@ -93,9 +122,20 @@ impl Chosen {
     ///
     /// A failure is as with [`Chosen::cancel`].
     pub async fn release(self) -> Result<usize, Error> {
-        let release = |(id, token): (TaskId, Option<Token>)| Some(Request::Release { id, token: token? });
+        let release = |task: Choice| Some(Request::Release { id: task.id, token: task.token? });
         let requests = self.tasks.into_iter().filter_map(release).collect();
         carry_out(&self.client, requests, "released", None).await
+    }
+
+    /// Has those forgotten that had ended when they were [chosen](Client::choose_ended), as [`Client::purge`] does. One that is gone is
+    /// left out, and one that has ended otherwise meanwhile is kept, such as a cancelled one that its worker has completed. Gives how
+    /// many were purged.
+    ///
+    /// A failure is as with [`Chosen::cancel`].
+    pub async fn purge(self, acks: Acks) -> Result<usize, Error> {
+        let ended = self.tasks.into_iter().filter(|task| has_ended(task.state));
+        let requests = ended.map(|task| Request::Purge { id: task.id, acks, state: Some(task.state) }).collect();
+        carry_out(&self.client, requests, "purged", None).await
     }
 }
 

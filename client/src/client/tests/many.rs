@@ -56,6 +56,14 @@ pub(super) fn answer(kept: &mut BTreeMap<TaskId, TaskView>, request: &Request) -
             kept.get_mut(id).expect("it was claimed").state = State::Ready;
             Response::Done
         }
+        Request::Purge { id, state, .. } => match kept.get(id) {
+            Some(task) if state.is_none_or(|state| state == task.state) => {
+                kept.remove(id);
+                Response::AckedOne(acked_item(*id).unwrap())
+            }
+            Some(_) => Response::Error(Error::new(ErrorCode::Conflict, "it has ended otherwise")),
+            None => Response::Error(Error::new(ErrorCode::NotFound, "no such task")),
+        },
         Request::Claim(asked) => {
             let ready =
                 kept.values_mut().filter(|task| task.state == State::Ready && asked.queues.contains(&task.spec.queue));
@@ -228,6 +236,23 @@ async fn chosen_tasks_are_changed_together() {
     assert_eq!(states, [State::Dead, State::Cancelled, State::Cancelled, State::Done, State::Dead]);
 }
 
+/// Goal: what has ended is chosen and purged together, but for what has ended otherwise since.
+#[tokio::test]
+async fn chosen_tasks_that_have_ended_are_purged_together() {
+    let states = [State::Ready, State::Done, State::Dead, State::Cancelled, State::Cancelled];
+    let tasks: Vec<TaskView> = (0..).zip(states).map(|(number, state)| task(5, number, state)).collect();
+    let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
+    let (client, kept, _, _node) = keeps(tasks).await;
+    let chosen = client.choose_ended(ListOptions::new().queue(mail())).await.unwrap();
+    assert!(chosen.ids().eq(ids[1..].iter().copied()) && kept.lock().unwrap().len() == 5, "it only reads");
+    let open = client.choose(ListOptions::new().queue(mail())).await.unwrap();
+    assert_eq!(open.purge(Acks::Quorum).await, Ok(0), "nothing that is open");
+    kept.lock().unwrap().get_mut(&ids[3]).unwrap().state = State::Done;
+    kept.lock().unwrap().remove(&ids[1]);
+    assert_eq!(chosen.purge(Acks::Quorum).await, Ok(2));
+    assert!(kept.lock().unwrap().keys().eq([&ids[0], &ids[3]]));
+}
+
 /// Goal: a failure that is not due to one task ends it, and says how far it came.
 #[tokio::test]
 async fn a_change_of_many_says_how_far_it_came() {
@@ -361,4 +386,6 @@ async fn calls_of_several_parts_can_be_spawned() {
     can_be_spawned(chosen.cancel("why", Acks::Quorum));
     let chosen = client.choose(ListOptions::new()).await.unwrap();
     can_be_spawned(chosen.release());
+    let chosen = client.choose_ended(ListOptions::new()).await.unwrap();
+    can_be_spawned(chosen.purge(Acks::Quorum));
 }
