@@ -348,6 +348,7 @@ impl Pending {
             explain_own_ids(minted, &mut response);
         }
         let retry = |error| if current { Verdict::Retry(error) } else { Verdict::Ignore };
+        let was_tried = self.sent > 1 && self.may_have_effect();
         let open = match (response, &mut self.items) {
             // To an early call `not_ready` says that there is a cluster already: no repeat changes that.
             (Response::Error(error), _)
@@ -355,6 +356,11 @@ impl Pending {
             {
                 self.turned_away += u32::from(error.code.is_full());
                 return retry(error);
+            }
+            // Where nodes are upgraded one may refuse what another one has taken before.
+            (Response::Error(error), _) if was_tried && error.code == ErrorCode::Unsupported => {
+                self.error_last = Some(error);
+                return Verdict::Done(self.undecided("an earlier attempt may have been taken", None));
             }
             (Response::Error(error), _) => return Verdict::Done(self.refused(error)),
             (response, Items::None) => return Verdict::Done(Ok(response)),

@@ -84,6 +84,21 @@ fn what_was_turned_away_each_time_is_said_to_be() {
     }
 }
 
+/// Goal: what one node does not support may have been taken by another one before, and is told at once all the same.
+#[test]
+fn what_is_not_supported_is_refused_at_once_and_unknown_where_it_was_tried_before() {
+    let unsupported = error(ErrorCode::Unsupported);
+    let (mut bench, number, _) = bench_sent(2, enqueue(1), SECOND_US);
+    let first = bench.answer(0, number, Response::Error(unsupported.clone()));
+    assert_eq!(done(&first), [(1, Err(unsupported.clone()))]);
+    let (mut bench, number, request) = bench_sent(1, enqueue(1), 10 * SECOND_US);
+    bench.answer(0, number, Response::Error(error(ErrorCode::Unavailable)));
+    let number = bench.sleep_until_sent().1;
+    let second = done(&bench.answer(0, number, Response::Error(unsupported)));
+    let [(1, Err(unknown))] = &second[..] else { panic!("{second:?}") };
+    assert_eq!((unknown.code, unknown.id, unknown.passes()), (ErrorCode::Unknown, Some(ids(&request)[0]), false));
+}
+
 #[test]
 fn other_errors_are_final() {
     for code in [ErrorCode::Conflict, ErrorCode::NotFound, ErrorCode::Superseded, ErrorCode::Stale] {

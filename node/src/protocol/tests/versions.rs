@@ -116,6 +116,7 @@ fn a_node_that_is_held_logs_nothing_that_the_old_program_does_not_read() {
     for request in later {
         let Response::Error(error) = cluster.ask(0, request) else { panic!("it is refused") };
         assert!(error.message.contains("held at protocol version 2"), "{error:?}");
+        assert_eq!(error.code, ErrorCode::Unsupported, "it is not tried again");
     }
     cluster.advance(30_000);
     let unread = |record: &&Record| record.version() > OLD;
