@@ -2,7 +2,7 @@
 
 use super::mint::{Mint, Minted, Needs, Random};
 use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft, ensure};
-use crate::wire::error::{Error, ErrorCode, Retry};
+use crate::wire::error::{Cause, Error, ErrorCode, Retry};
 use crate::wire::group::MemberOf;
 use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::limits;
@@ -348,19 +348,21 @@ impl Pending {
             explain_own_ids(minted, &mut response);
         }
         let retry = |error| if current { Verdict::Retry(error) } else { Verdict::Ignore };
+        if let Response::Acked(items) = &response {
+            let mut refusals = items.iter().filter_map(|item| item.as_ref().err());
+            self.turned_away += u32::from(refusals.all(|error| !is_retryable(error) || self.turns_away(error)));
+        }
         let open = match (response, &mut self.items) {
             // To an early call `not_ready` says that there is a cluster already: no repeat changes that.
             (Response::Error(error), _)
                 if is_retryable(&error) && !(self.needs == Needs::Connection && error.code == ErrorCode::NotReady) =>
             {
-                self.turned_away += u32::from(error.code.is_full());
+                self.turned_away += u32::from(self.turns_away(&error));
                 return retry(error);
             }
             (Response::Error(error), _) => return Verdict::Done(self.refused(error)),
             (response, Items::None) => return Verdict::Done(Ok(response)),
             (Response::Acked(items), Items::Acked(slots)) if items.len() == positions.len() => {
-                let mut refusals = items.iter().filter_map(|item| item.as_ref().err());
-                self.turned_away += u32::from(refusals.all(|error| !is_retryable(error) || error.code.is_full()));
                 merge(slots, positions, items)
             }
             (Response::Renewed(items), Items::Renewed(slots)) if items.len() == positions.len() => {
@@ -390,11 +392,17 @@ impl Pending {
         self.sent > 0 && matches!(&self.body, Body::Settled(request) if is_write(request))
     }
 
+    /// Whether an attempt that was refused so has stored nothing, and will not.
+    fn turns_away(&self, error: &Error) -> bool {
+        let Body::Settled(request) = &self.body else { return false };
+        // What a leader is asked for by another node may come to it once more, and later than the refusal.
+        let stores = matches!(request, Request::Enqueue { .. } | Request::Update { .. });
+        error.code.is_full() && is_write(request) && (stores || error.cause == Some(Cause::TurnedAway))
+    }
+
     /// Whether each attempt was refused before anything more was stored.
     fn was_turned_away(&self) -> bool {
-        // What its leader is asked for may come to it once more, and later than the refusal.
-        let stores = matches!(&self.body, Body::Settled(Request::Enqueue { .. } | Request::Update { .. }));
-        stores && self.sent > 0 && self.turned_away == self.sent
+        self.sent > 0 && self.turned_away == self.sent
     }
 
     /// The answer when nothing more will be tried: `unknown` for what may have happened, `unavailable` for what surely has

@@ -112,6 +112,7 @@ fn ids(request: &Request) -> Vec<TaskId> {
         Request::Enqueue { tasks, .. } => tasks.iter().map(|task| task.id).collect(),
         Request::EnqueueUnique { task } => vec![task.id],
         Request::Update { id, .. } => vec![*id],
+        Request::Transact(transaction) => vec![transaction.id],
         Request::Complete { items, .. } => items.iter().map(|item| item.id).collect(),
         Request::Renew { items, .. } => items.iter().map(|(id, _)| *id).collect(),
         other => panic!("no ids in {other:?}"),

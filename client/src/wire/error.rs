@@ -65,6 +65,8 @@ pub enum Cause {
     Removed,
     /// No node was reached. Said by sessions alone.
     Unreached,
+    /// The node that was asked refused it before anything else: it changed nothing, and passed nothing on to others.
+    TurnedAway,
     /// Of a later version.
     #[serde(other)]
     Other,

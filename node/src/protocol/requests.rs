@@ -74,7 +74,8 @@ impl Node {
         self.admit_feature(request)?;
         self.admit_growth(request)?;
         if self.asks.count() + self.broker.count() >= REQUESTS_MAX {
-            return Err(Error::new(ErrorCode::Overloaded, "too many requests are under way at this node"));
+            let message = "too many requests are under way at this node";
+            return Err(Error::new(ErrorCode::Overloaded, message).because(Cause::TurnedAway));
         }
         Ok(())
     }

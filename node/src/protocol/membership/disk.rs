@@ -6,7 +6,7 @@
 //! late, so that it still leads where nobody else can.
 
 use crate::protocol::{Node, Observation};
-use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::error::{Cause, Error, ErrorCode};
 use norn_client::wire::{NodeId, Request};
 use serde::{Deserialize, Serialize};
 
@@ -96,7 +96,7 @@ impl Node {
         if grows && self.disk.is_short() {
             let name = &self.founding.name;
             let message = format!("the disk of node {name} is nearly full: make room on it, or ask another node");
-            return Err(Error::new(ErrorCode::NoSpace, message));
+            return Err(Error::new(ErrorCode::NoSpace, message).because(Cause::TurnedAway));
         }
         Ok(())
     }
