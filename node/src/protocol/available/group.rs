@@ -184,9 +184,10 @@ impl Group {
             Outcome::Stored | Outcome::StoredOrphan | Outcome::TooOld | Outcome::Unsealed => return None,
         };
         let error = if self.is_sent() {
-            let why = error.message;
+            let why = &error.message;
             let message = format!("no replica answered in time, and it is not kept here ({why}); repeat the call");
-            Error::new(ErrorCode::Unknown, message)
+            let advice = if error.passes() { error } else { Error::new(ErrorCode::Unknown, "") };
+            Error { code: ErrorCode::Unknown, message, ..advice }
         } else {
             error
         };
