@@ -94,6 +94,8 @@ pub(super) struct Pending {
     turned_away: u32,
     /// Which ids were the session's own when those of the call were settled.
     minted: Option<Minted>,
+    /// Some of those are ahead of the nodes' clocks.
+    ids_ahead: bool,
     body: Body,
     items: Items,
 }
@@ -207,6 +209,7 @@ impl Pending {
             answered: 0,
             turned_away: 0,
             minted: None,
+            ids_ahead: false,
             body: Body::Open(body),
             items: Items::None,
         }
@@ -345,7 +348,7 @@ impl Pending {
     /// too if it settles something: it is the same request.
     pub fn absorb(&mut self, positions: &[usize], mut response: Response, current: bool) -> Verdict {
         if let Some(minted) = self.minted {
-            explain_own_ids(minted, &mut response);
+            self.ids_ahead |= explain_own_ids(minted, &mut response);
         }
         let retry = |error| if current { Verdict::Retry(error) } else { Verdict::Ignore };
         if let Response::Acked(items) = &response {
@@ -385,6 +388,11 @@ impl Pending {
             Items::Renewed(slots) => slots.len(),
         };
         if self.outstanding().len() == count { Err(error) } else { Ok(self.take_items(|_| error.clone())) }
+    }
+
+    /// What the session had minted, if nodes have refused ids of that as ahead of their clocks.
+    pub fn minted_ahead(&self) -> Option<Minted> {
+        self.minted.filter(|_| self.ids_ahead)
     }
 
     /// Whether it is a write that a node may have taken.
@@ -464,12 +472,14 @@ fn pick<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
     positions.iter().map(|position| all[*position].clone()).collect()
 }
 
-/// Ids that a session minted are from the future where the node's clock that lent them was ahead.
-fn explain_own_ids(minted: Minted, response: &mut Response) {
-    let explain = |error: &mut Error| {
+/// Ids that a session minted are from the future where the node's clock that lent them was ahead. Whether some are.
+fn explain_own_ids(minted: Minted, response: &mut Response) -> bool {
+    let mut some = false;
+    let mut explain = |error: &mut Error| {
         if error.code == ErrorCode::IdFromFuture && error.id.is_some_and(|id| minted.has(id)) {
-            let message = "the ids of this session are ahead of the nodes' clocks, as that of the node that lent them was: until they \
-                           have caught up, a new session gets ids at a node whose clock was right";
+            let message = "the ids of this call are ahead of the nodes' clocks, as that of the node was that lent them; the next \
+                           call asks for others";
+            some = true;
             *error = Error { id: error.id, after_ms: error.after_ms, ..Error::new(ErrorCode::ClockAhead, message) };
         }
     };
@@ -478,6 +488,7 @@ fn explain_own_ids(minted: Minted, response: &mut Response) {
         Response::Acked(items) => items.iter_mut().filter_map(|item| item.as_mut().err()).for_each(explain),
         _ => {}
     }
+    some
 }
 
 /// Fills in what is final; gives an error that asks for a repeat, the most patient one, if there is any.
