@@ -636,7 +636,7 @@ impl Session {
 
 /// Whether a welcome can be a node's.
 fn is_sound(welcome: &Welcome) -> bool {
-    welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END
+    welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END && welcome.wall_ms() < TIME_MS_END
 }
 
 /// Whether a node found no work and could not look everywhere: another one may see more. `None` if it did not look.

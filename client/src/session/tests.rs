@@ -89,13 +89,20 @@ fn grant_of(id: TaskId) -> Response {
 }
 
 fn welcome(time_ms: u64, minter: u64) -> Response {
-    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter, refusal: None })
+    Response::Welcome(Welcome {
+        node: NodeId(1),
+        cluster: ClusterId(1),
+        time_ms,
+        minter,
+        refusal: None,
+        clock_ms: None,
+    })
 }
 
 /// A welcome of a node that lends no ids for this time.
 fn bare(time_ms: u64, after_ms: u64) -> Response {
     let refusal = Some(Box::new(error(ErrorCode::ClockAhead).after(after_ms)));
-    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter: 0, refusal })
+    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter: 0, refusal, clock_ms: None })
 }
 
 fn acked(id: TaskId) -> Acked {

@@ -549,7 +549,14 @@ pub fn answers() -> Vec<Response> {
         serving: true,
     };
     vec![
-        Response::Welcome(Welcome { node: NODE, cluster: ClusterId(0xc1), time_ms: AT_MS, minter: 77, refusal: None }),
+        Response::Welcome(Welcome {
+            node: NODE,
+            cluster: ClusterId(0xc1),
+            time_ms: AT_MS,
+            minter: 77,
+            refusal: None,
+            clock_ms: None,
+        }),
         Response::Acked(vec![Ok(acked), Err(error.clone())]),
         Response::AckedOne(Acked { guarantee: Guarantee::Sloppy, ..acked }),
         Response::Task(Box::new(view())),

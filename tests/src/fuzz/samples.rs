@@ -442,6 +442,7 @@ fn responses() -> Vec<Response> {
             time_ms: 1_700_000_000_000,
             minter: 77,
             refusal: None,
+            clock_ms: None,
         }),
         Response::Acked(vec![Ok(acked), Err(error.clone())]),
         Response::Count(12),

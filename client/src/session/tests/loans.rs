@@ -85,7 +85,7 @@ fn a_node_without_time_serves_what_needs_none() {
     bench.submit(2, queues(), 30 * SECOND_US);
     let number = greeting(&mut bench, 0);
     let refusal = Some(Box::new(error(ErrorCode::Unavailable)));
-    let welcome = Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms: 0, minter: 0, refusal };
+    let welcome = Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms: 0, minter: 0, refusal, clock_ms: None };
     let outputs = bench.answer(0, number, Response::Welcome(welcome));
     assert!(matches!(sent(&outputs)[..], [(0, _, Request::Queues)]), "{outputs:?}");
     assert_eq!(bench.session.server_time_ms(bench.now_us), None);
@@ -344,6 +344,7 @@ fn a_node_that_refuses_ids_serves_on_and_is_asked_again() {
         time_ms: 0,
         minter: 0,
         refusal: Some(Box::new(error(ErrorCode::Unavailable))),
+        clock_ms: None,
     };
     let refused = |code| Response::Error(error(code));
     for answer in [refused(ErrorCode::NotReady), refused(ErrorCode::Invalid), Response::Welcome(no_time)] {
