@@ -160,6 +160,22 @@ fn a_key_that_followers_have_no_room_for_is_said_to_lack_it() {
     assert_eq!(cluster.enqueue_unique(leader, &other), Ok((task.id, true)));
 }
 
+/// Goal: what its leader refuses itself was passed on to nobody, and says so; from elsewhere a copy may be on its way.
+#[test]
+fn a_full_queue_is_certain_at_the_leader_alone() {
+    let mut cluster = connected();
+    let task = cluster.unique_task("a");
+    assert_eq!(cluster.enqueue_unique(0, &task), Ok((task.id, false)));
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Tasks(Some(1)))));
+    let other = cluster.unique_task("b");
+    let leader = cluster.leader(&other.id);
+    for index in 0..3 {
+        let refusal = cluster.unique_refused(index, &other);
+        let cause = (index == leader).then_some(Cause::TurnedAway);
+        assert_eq!((refusal.code, refusal.cause), (ErrorCode::Overloaded, cause));
+    }
+}
+
 /// Goal: a full queue tells of the task that there is, and of no other one that it could be stored.
 #[test]
 fn a_full_queue_tells_of_the_task_that_there_is() {
