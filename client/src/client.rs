@@ -190,7 +190,8 @@ impl Client {
         self.shared.handle.unreached()
     }
 
-    /// Closes the connections and waits for the nodes to know. Open calls of all clones fail.
+    /// Closes the connections and waits for the nodes to know. Open calls of all clones fail, writes that may have been sent as
+    /// `unknown`. What a claim was granted that its caller was not given goes back.
     pub async fn close(&self) {
         self.shared.handle.close().await;
     }

@@ -138,7 +138,9 @@ impl Session {
         self.now_us = self.now_us.max(now_us);
         match input {
             Input::Submit { call, body, deadline_us } => self.submit(call, body, deadline_us),
-            Input::Abandon { call } => self.give_up(call, "the call was abandoned"),
+            Input::Abandon { call } => {
+                self.give_up(call, "the call was abandoned, or its client closed, before an answer came")
+            }
             Input::Connected { endpoint, version } => self.connected(endpoint, version),
             Input::Disconnected { endpoint } => self.disconnected(endpoint),
             Input::Refused { endpoint, error } => self.refused(endpoint, error),
