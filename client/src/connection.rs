@@ -365,7 +365,25 @@ impl Driver {
         let now_us = self.micros(Instant::now());
         let mut outputs = Vec::new();
         self.session.step(now_us, input, &mut outputs);
-        self.outputs.extend(outputs);
+        for output in outputs {
+            match output {
+                // At once: from here on the session is to hear nothing more of it.
+                Output::Disconnect { endpoint } => self.disconnect(endpoint),
+                output => self.outputs.push_back(output),
+            }
+        }
+    }
+
+    fn disconnect(&mut self, endpoint: usize) {
+        self.outputs.retain(|output| match output {
+            Output::Connect { endpoint: at } | Output::Send { endpoint: at, .. } => *at != endpoint,
+            Output::Disconnect { .. } | Output::Done { .. } => true,
+        });
+        // One that was only slower than another is none the worse.
+        let silent = self.links[endpoint].take().is_some_and(|link| link.started.elapsed() >= SILENT_AFTER);
+        if silent && self.failures[endpoint].is_none() {
+            self.failures[endpoint] = Some("no answer".into());
+        }
     }
 
     fn carry_out(&mut self) {
@@ -374,13 +392,8 @@ impl Driver {
         while let Some(output) = self.outputs.pop_front() {
             match output {
                 Output::Connect { endpoint } => self.connect(endpoint),
-                Output::Disconnect { endpoint } => {
-                    // One that was only slower than another is none the worse.
-                    let silent = self.links[endpoint].take().is_some_and(|link| link.started.elapsed() >= SILENT_AFTER);
-                    if silent && self.failures[endpoint].is_none() {
-                        self.failures[endpoint] = Some("no answer".into());
-                    }
-                }
+                // It was carried out as it came.
+                Output::Disconnect { .. } => {}
                 Output::Send { endpoint, number, request } => {
                     let Some(link) = &self.links[endpoint] else {
                         continue;

@@ -462,6 +462,26 @@ async fn what_a_task_had_that_ends_without_a_word_is_unknown() {
     assert_eq!(waiting.await.unwrap().result.unwrap_err().code, ErrorCode::Unavailable, "it was never taken");
 }
 
+/// Goal: a connection that was given up is heard of no more, or its successor would be taken for ready. Method: the session's task is
+/// held up twice, so that it gives an attempt up and makes the next before it sees that the first has come through.
+#[tokio::test]
+async fn an_attempt_that_was_given_up_is_heard_of_no_more() {
+    let certificates = Certificates::new();
+    let node = Node::start(&certificates, |_| count(7));
+    let (_endpoint, _handle, mut driver) = driver(&certificates, &node);
+    let answer = submit(&mut driver, 1, Call::Request(Request::Queues));
+    driver.carry_out();
+    let late = driver.events.recv().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2_600)).await;
+    driver.step(Input::Wake);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    driver.step(Input::Wake);
+    driver.event(late);
+    until_done(&mut driver).await;
+    driver.carry_out();
+    assert_eq!(answer.await.unwrap().result, Ok(Response::Count(7)));
+}
+
 /// Goal: an answer that came in the moment in which its future was dropped is not lost, and one that did not come is not waited for.
 #[test]
 fn what_a_dropped_future_has_not_seen_is_handed_back() {
