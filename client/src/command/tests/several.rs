@@ -115,27 +115,61 @@ async fn what_ended_since_it_was_chosen_is_not_cancelled() {
 }
 
 /// Has three tasks and takes cancellations, but has no majority to read from.
-struct Cut;
+struct Cut(Arc<Mutex<Looks>>);
+
+/// Reads of single tasks that wait for a majority.
+#[derive(Default)]
+struct Looks {
+    all: usize,
+    open: usize,
+    open_max: usize,
+}
+
+/// One of them, until this is dropped.
+struct Look(Arc<Mutex<Looks>>);
+
+impl Look {
+    fn begin(looks: &Arc<Mutex<Looks>>) -> Look {
+        let mut all = looks.lock().unwrap();
+        all.all += 1;
+        all.open += 1;
+        all.open_max = all.open_max.max(all.open);
+        Look(Arc::clone(looks))
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().open -= 1;
+    }
+}
 
 impl Transport for Cut {
     async fn call(&self, call: Call, _: Option<Duration>) -> Result<Response, Error> {
         match call {
             Call::Request(Request::List { .. }) => all_states(),
             Call::Request(Request::Cancel { id, .. }) => Ok(Response::AckedOne(Acked { id, ..acked(1) })),
-            _ => std::future::pending().await,
+            _ => {
+                let _look = Look::begin(&self.0);
+                std::future::pending().await
+            }
         }
     }
 }
 
-/// Goal: where no majority answers, the look at each task holds its cancellation up for no longer than at one task alone.
+/// Goal: where no majority answers, the look at each task holds its cancellation up for no longer than at one task alone. Method: each
+/// is looked at before and behind its cancellation, which waits for its time alone; all three wait at once.
 #[tokio::test]
 async fn many_are_cancelled_where_no_majority_can_be_read_from() {
     let printed = Written::default();
     let output = Output::new(printed.clone(), Written::default(), false);
-    let mut runner = Runner::new(Cut, output, Input::pipe(&b""[..]), Place::CommandLine);
+    let looks = Arc::default();
+    let mut runner = Runner::new(Cut(Arc::clone(&looks)), output, Input::pipe(&b""[..]), Place::CommandLine);
     let command = CommandLine::try_parse_from("cancel --queue mail --confirm 3".split(' ')).unwrap();
     let exit = tokio::time::timeout(Duration::from_secs(60), runner.run(command.verb)).await.expect("it ends");
     assert_eq!((exit, printed.text().as_str()), (Exit::Done, "3 tasks cancelled\n"));
+    let looks = looks.lock().unwrap();
+    assert_eq!((looks.all, looks.open_max, looks.open), (6, 3, 0), "they wait at once");
 }
 
 /// Goal: tasks are chosen by what their last attempt failed of, and a claim that was given back was none.
