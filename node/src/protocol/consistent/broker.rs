@@ -603,7 +603,7 @@ impl Node {
         self.broker.recent.retain(|_, recent| recent.used_us >= oldest_us);
         let is_there = |node: NodeId| node == self.me || self.peers.contains_key(&node);
         self.broker.forget_heads(is_there);
-        self.grants.forget_given(is_there);
+        self.grants.forget_given(is_there, self.now.mono_us);
         let mut queues: BTreeSet<QueueName> = self.broker.parked.keys().cloned().collect();
         queues.extend(self.broker.recent.keys().cloned());
         let queues: Vec<QueueName> = queues.into_iter().collect();

@@ -350,12 +350,9 @@ impl Node {
         if !recall {
             let mut partitions = unsure.clone();
             partitions.extend(whole.iter().map(|(granted, _)| self.partition_of(&granted.id)));
-            let all = whole.iter().filter_map(|(granted, fresh)| Some((self.partition_of(&granted.id), (*fresh)?)));
-            let mut made: BTreeSet<(PartitionId, Viewstamp)> = all.collect();
-            for (id, _, at) in &unreadable {
-                made.remove(&(self.partition_of(id), *at));
-            }
-            self.grants.remember((to, ask), partitions, made);
+            let made =
+                whole.iter().filter_map(|(granted, fresh)| Some((granted.id, granted.token, (*fresh)?))).collect();
+            self.grants.remember((to, ask), partitions, made, self.now.mono_us);
         }
         let heads = queues.iter().map(|queue| self.readable_head(to, self.head(queue))).collect();
         let partitions = match recall {
