@@ -71,10 +71,10 @@ impl Node {
         let recalled = self.recall(number, &claim, max, got);
         let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
         // The first answer was lost, or is late. The present leaders of the partitions that this node led then know what was in it:
-        // they are asked first. And it was granted all that this question is granted.
+        // they are asked first. And it was granted all that this question is granted, be it nothing: nobody may look at a second answer.
         let lost: Vec<PartitionId> =
             self.grants.given(from, ask).into_iter().filter(|partition| !self.led.contains(partition)).collect();
-        let is_new = lost.is_empty() && self.grants.made(from, ask).is_empty();
+        let is_new = !self.grants.is_answered(from, ask);
         self.doubt(number, lost);
         if !recall && is_new && recalled < max && !over {
             let granted = self.grant(number, &claim, max - recalled);

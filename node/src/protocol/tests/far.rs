@@ -201,3 +201,25 @@ fn what_was_granted_with_a_task_that_cannot_be_read_goes_back() {
     far.answers_come();
     assert_eq!(far.state(), State::Ready);
 }
+
+/// Goal: a question is granted something once at the most. Method: it was answered with nothing, and its repeat comes when there is work.
+#[test]
+fn a_repeat_of_what_was_answered_with_nothing_holds_nothing() {
+    let mut cluster = Cluster::modern(3);
+    cluster.connect_all();
+    let first = cluster.enqueue(0, b"x", 0);
+    cluster.advance(1_000);
+    let leader = cluster.leader(&first);
+    let broker = (leader + 1) % 3;
+    ask_until(&mut cluster, broker, claim(), (leader, is_question, 1));
+    let question = cluster.queue.iter().find(|event| is_on_its_way(event, leader, is_question)).cloned();
+    cluster.queue.retain(|event| !is_on_its_way(event, leader, is_question));
+    assert_eq!(cluster.claim(leader, LEASE_MS)[0].id, first, "somebody else is quicker");
+    cluster.queue.extend(question.clone());
+    cluster.advance(100);
+    let second = cluster.enqueue(0, b"x", 0);
+    cluster.queue.extend(question);
+    cluster.advance(100);
+    let granted = |(_, it): &(usize, Observation)| matches!(it, Observation::Granted { id, .. } if *id == second);
+    assert!(!cluster.observed.iter().any(granted));
+}

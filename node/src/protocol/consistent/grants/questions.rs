@@ -105,6 +105,11 @@ impl Grants {
         self.known(from, ask).map(|given| given.made.iter().copied().collect()).unwrap_or_default()
     }
 
+    /// Whether a question was answered before, be it with nothing.
+    pub(super) fn is_answered(&self, from: NodeId, ask: u64) -> bool {
+        self.known(from, ask).is_some()
+    }
+
     fn known(&self, from: NodeId, ask: u64) -> Option<&Given> {
         self.given.get(&from)?.by_ask.get(&ask)
     }
@@ -116,9 +121,7 @@ impl Grants {
         made: Vec<Grant>,
         now_us: u64,
     ) {
-        if !partitions.is_empty() {
-            self.given.entry(from).or_default().add(ask, partitions, made, now_us);
-        }
+        self.given.entry(from).or_default().add(ask, partitions, made, now_us);
     }
 
     /// Nodes that are gone ask nothing again.
