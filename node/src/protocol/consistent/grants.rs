@@ -50,6 +50,9 @@ impl Node {
         if !self.knows_leads(from) {
             return;
         }
+        if recall && max == 0 {
+            return self.take_question_back((from, ask), claim.claim);
+        }
         let max = max.min(CLAIM_TASKS_MAX) as usize;
         self.grants.next += 1;
         let number = self.grants.next;

@@ -1,8 +1,10 @@
 //! Questions of brokers for grants: those under way, and what was answered to the latest.
 
 use super::voids::Voids;
+use crate::protocol::Node;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::broker::Grant;
+use crate::protocol::peer::PeerMessage;
 use norn_client::wire::{ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -124,10 +126,30 @@ impl Grants {
         self.given.entry(from).or_default().add(ask, partitions, made, now_us);
     }
 
+    /// Takes the grants that were made for a question, which is granted nothing any more.
+    fn give_up(&mut self, (from, ask): (NodeId, u64), now_us: u64) -> Vec<Grant> {
+        self.remember((from, ask), BTreeSet::new(), Vec::new(), now_us);
+        let Some(answers) = self.given.get_mut(&from) else { return Vec::new() };
+        let made = answers.by_ask.get_mut(&ask).map(|given| std::mem::take(&mut given.made)).unwrap_or_default();
+        answers.size -= made.len();
+        made
+    }
+
     /// Nodes that are gone ask nothing again.
     pub(in crate::protocol) fn forget_given(&mut self, is_there: impl Fn(NodeId) -> bool, now_us: u64) {
         let oldest_us = now_us.saturating_sub(GIVEN_SILENT_MS * 1_000);
         self.given.retain(|node, answers| is_there(*node) && answers.last_us >= oldest_us);
+    }
+}
+
+impl Node {
+    /// A broker gives a question up: no client was told by it what the question was granted, nor will be. Whoever leads there by now takes
+    /// that back, unless it was renewed since, as whatever another broker was told was.
+    pub(super) fn take_question_back(&mut self, (from, ask): (NodeId, u64), claim: ClaimId) {
+        let made = self.grants.give_up((from, ask), self.now.mono_us);
+        let (tasks, heads, partitions) = (Vec::new(), Vec::new(), Vec::new());
+        self.outbox.send(from, PeerMessage::GrantAnswer { ask, claim, tasks, heads, partitions });
+        self.give_back_grants(made);
     }
 }
 
