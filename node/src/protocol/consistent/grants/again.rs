@@ -42,8 +42,11 @@ impl Node {
                 checked.is_ok()
             };
             let open = register.held_by(claim.claim).into_iter().filter(|id| open(id) && !got.contains(id));
-            let open = open.filter(|id| has_turn(id)).take(max - recalled);
-            let held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
+            let open = open.filter(|id| has_turn(id));
+            let mut held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
+            // It may hold more than it asks for, by questions whose answers were lost.
+            unclear |= held.len() > max - recalled;
+            held.truncate(max - recalled);
             self.doubt(session, unclear.then_some(partition));
             recalled += held.len();
             self.fetch_bodies(session, partition, held.iter().map(|(id, _)| *id));
