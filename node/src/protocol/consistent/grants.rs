@@ -430,7 +430,8 @@ impl Node {
 
     /// A broker gives grants back that no client was told of.
     pub(in crate::protocol) fn on_return(&mut self, items: &[(TaskId, Token, Viewstamp)]) {
-        let mut back: BTreeMap<PartitionId, Vec<(TaskId, Token)>> = BTreeMap::new();
+        // A peer may name one twice.
+        let mut back: BTreeMap<PartitionId, BTreeSet<(TaskId, Token)>> = BTreeMap::new();
         for (id, token, renewed) in items {
             let partition = self.partition_of(id);
             let Some(replica) = self.partitions.get(&partition) else { continue };
@@ -439,11 +440,11 @@ impl Node {
                 .cell(id)
                 .is_some_and(|cell| cell.token == *token && cell.renewed == *renewed && cell.state == CellState::Held);
             if same {
-                back.entry(partition).or_default().push((*id, *token));
+                back.entry(partition).or_default().insert((*id, *token));
             }
         }
         for (partition, items) in back {
-            self.void(partition, items);
+            self.void(partition, items.into_iter().collect());
         }
     }
 

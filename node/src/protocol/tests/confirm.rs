@@ -294,3 +294,18 @@ fn what_was_granted_in_a_lost_answer_stays_where_another_broker_has_told_it() {
     let view = cluster.get(other, id);
     assert_eq!((view.state, view.claims.last().map(|claim| claim.token)), (State::Claimed, Some(granted.token)));
 }
+
+/// Goal: no peer halts a leader by naming a grant twice.
+#[test]
+fn a_grant_that_is_named_twice_goes_back_once() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let number = cluster.claim_to_confirm(0, 0);
+    let granted = cluster.told(number);
+    let leader = cluster.leader(&id);
+    let at = cluster.replica_of(leader, &id).register.cell(&id).expect("it is held").renewed;
+    let from = NodeId(((leader + 1) % 3) as u128 + 1);
+    let message = PeerMessage::Return { items: vec![(id, granted.token, at); 2] };
+    cluster.queue.push_back((leader, Event::Peer { from, message }));
+    cluster.advance(100);
+    assert_eq!(cluster.state_of(1, id), State::Ready);
+}
