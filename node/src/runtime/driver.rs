@@ -270,6 +270,8 @@ impl Running {
                 let before = self.clients.insert(client, replies);
                 assert!(before.is_none(), "numbers of clients are never reused");
             }
+            // Who was let go has no end that the node would hear of once more.
+            External::Request { client, .. } if !self.clients.contains_key(&client) => {}
             External::Request { client, number, principal, request } => {
                 self.driver.metrics.add(Counter::Requests, 1);
                 self.step(Event::Request { client, number, principal, request });
