@@ -190,7 +190,8 @@ impl Client {
         self.shared.handle.unreached()
     }
 
-    /// Closes the connections and waits for the nodes to know. Open calls of all clones fail.
+    /// Closes the connections and waits for the nodes to know. Open calls of all clones fail, writes that may have been sent as
+    /// `unknown`. What a claim was granted that its caller was not given goes back.
     pub async fn close(&self) {
         self.shared.handle.close().await;
     }
@@ -412,7 +413,7 @@ impl Client {
     ///
     /// [`ErrorCode::Invalid`]: crate::wire::ErrorCode::Invalid
     pub async fn purge(&self, id: TaskId, acks: Acks) -> Result<Acked, Error> {
-        match self.request(Request::Purge { id, acks }).await? {
+        match self.request(Request::Purge { id, acks, state: None }).await? {
             Response::AckedOne(acked) => Ok(acked),
             _ => unexpected("purge"),
         }
@@ -432,5 +433,9 @@ impl crate::command::Transport for Client {
     ) -> (Result<Response, Error>, Option<Instant>) {
         let answer = self.answer(call, timeout).await;
         (answer.result, answer.lease_from)
+    }
+
+    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        self.shared.handle.give_back(claims);
     }
 }

@@ -7,6 +7,7 @@
 //!   leaves in the next. The session's bounds on calls and bytes bound it, and nobody waits for a slow node;
 //! - from the connection a bounded channel: while the session is busy, the connections are not read.
 
+mod ending;
 mod link;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -18,6 +19,7 @@ use crate::tls::Outgoing;
 use crate::wire::address::Address;
 use crate::wire::codec::{self, Kind};
 use crate::wire::error::{Error, ErrorCode};
+use crate::wire::ids::{TaskId, Token};
 use crate::wire::request::Request;
 use crate::wire::response::Response;
 use link::{Event, Happening, Outbox};
@@ -50,8 +52,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// The call came to nobody.
     fn closed() -> Answer {
         Answer { result: Err(Error::unavailable("the client is closed")), lease_from: None }
+    }
+
+    /// What became of the call, nobody can say any more.
+    fn lost(why: &str) -> Answer {
+        Answer { result: Err(Error::new(ErrorCode::Unknown, why)), lease_from: None }
     }
 }
 
@@ -66,12 +74,14 @@ struct Abandoned {
     calls: Mutex<Vec<CallId>>,
     /// Answers that came first, and which nobody has seen.
     unseen: Mutex<Vec<Answer>>,
+    /// Claims that nobody works on any more.
+    claims: Mutex<Vec<(TaskId, Token)>>,
     some: Notify,
 }
 
 impl Abandoned {
-    fn add<T>(&self, to: &Mutex<Vec<T>>, what: T) {
-        to.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    fn add<T>(&self, to: &Mutex<Vec<T>>, what: impl IntoIterator<Item = T>) {
+        to.lock().unwrap_or_else(PoisonError::into_inner).extend(what);
         self.some.notify_one();
     }
 }
@@ -96,6 +106,7 @@ impl Waiting<'_> {
     async fn answer(mut self) -> Answer {
         let answer = self.answer.as_mut().expect("it is waited for once").await;
         self.answer = None;
+        // Each call that the task takes is answered, also when that ends (`ending.rs`).
         answer.unwrap_or_else(|_| Answer::closed())
     }
 }
@@ -106,8 +117,8 @@ impl Drop for Waiting<'_> {
         // From here on none can come any more.
         answer.close();
         match answer.try_recv() {
-            Ok(answer) => self.abandoned.add(&self.abandoned.unseen, answer),
-            Err(_) => self.abandoned.add(&self.abandoned.calls, self.call),
+            Ok(answer) => self.abandoned.add(&self.abandoned.unseen, [answer]),
+            Err(_) => self.abandoned.add(&self.abandoned.calls, [self.call]),
         }
     }
 }
@@ -121,35 +132,9 @@ impl Handle {
         config: Config,
         seed: u64,
     ) -> Handle {
-        let (commands, commands_in) = mpsc::channel(COMMANDS_MAX);
-        let (events_out, events) = mpsc::channel(EVENTS_MAX);
-        let (reach, reached) = watch::channel(Some(String::new()));
-        let abandoned = Arc::new(Abandoned::default());
-        let outgoing = Arc::new(outgoing);
-        let mut reminders = JoinSet::new();
-        let reminded = Arc::clone(&outgoing);
-        reminders.spawn(async move { reminded.remind().await });
-        let driver = Driver {
-            session: Session::new(config, addresses.len(), seed),
-            started: Instant::now(),
-            links: addresses.iter().map(|_| None).collect(),
-            failures: addresses.iter().map(|_| None).collect(),
-            reach,
-            addresses,
-            endpoint,
-            outgoing,
-            _reminders: reminders,
-            generation_last: 0,
-            commands: commands_in,
-            events,
-            events_out,
-            abandoned: Arc::clone(&abandoned),
-            replies: BTreeMap::new(),
-            call_own_last: u64::MAX,
-            outputs: VecDeque::new(),
-        };
+        let (handle, driver) = Driver::new(endpoint, outgoing, addresses, config, seed);
         tokio::spawn(driver.run());
-        Handle { commands, abandoned, call_next: AtomicU64::new(1), reach: reached }
+        handle
     }
 
     /// Makes a call. Dropping the future abandons it, and gives back what a claim was granted that nobody has seen.
@@ -162,12 +147,17 @@ impl Handle {
         Waiting { abandoned: &self.abandoned, call: id, answer: Some(answer) }.answer().await
     }
 
+    /// Gives claims back behind the caller's back, as long as leases of the usual length last.
+    pub fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        self.abandoned.add(&self.abandoned.claims, claims);
+    }
+
     /// What stands between this side and the cluster; absent while a node is connected.
     pub fn unreached(&self) -> Option<String> {
         self.reach.borrow().clone()
     }
 
-    /// Ends the task and its connections; open calls fail.
+    /// Ends the task and its connections. Open calls fail, and what was granted at this moment goes back.
     pub async fn close(&self) {
         let (reply, closed) = oneshot::channel();
         if self.commands.send(Command::Close(reply)).await.is_ok() {
@@ -216,9 +206,49 @@ struct Driver {
     /// Of calls that are nobody's, counted down, whereas others are counted up.
     call_own_last: u64,
     outputs: VecDeque<Output>,
+    /// The client is closed: nothing that is granted can be ended through it any more.
+    closes: bool,
 }
 
 impl Driver {
+    fn new(
+        endpoint: quinn::Endpoint,
+        outgoing: Outgoing,
+        addresses: Vec<Address>,
+        config: Config,
+        seed: u64,
+    ) -> (Handle, Driver) {
+        let (commands, commands_in) = mpsc::channel(COMMANDS_MAX);
+        let (events_out, events) = mpsc::channel(EVENTS_MAX);
+        let (reach, reached) = watch::channel(Some(String::new()));
+        let abandoned = Arc::new(Abandoned::default());
+        let outgoing = Arc::new(outgoing);
+        let mut reminders = JoinSet::new();
+        let reminded = Arc::clone(&outgoing);
+        reminders.spawn(async move { reminded.remind().await });
+        let driver = Driver {
+            session: Session::new(config, addresses.len(), seed),
+            started: Instant::now(),
+            links: addresses.iter().map(|_| None).collect(),
+            failures: addresses.iter().map(|_| None).collect(),
+            reach,
+            addresses,
+            endpoint,
+            outgoing,
+            _reminders: reminders,
+            generation_last: 0,
+            commands: commands_in,
+            events,
+            events_out,
+            abandoned: Arc::clone(&abandoned),
+            replies: BTreeMap::new(),
+            call_own_last: u64::MAX,
+            outputs: VecDeque::new(),
+            closes: false,
+        };
+        (Handle { commands, abandoned, call_next: AtomicU64::new(1), reach: reached }, driver)
+    }
+
     async fn run(mut self) {
         let abandoned = Arc::clone(&self.abandoned);
         let close = loop {
@@ -285,24 +315,8 @@ impl Driver {
         for answer in unseen {
             self.give_back(answer);
         }
-    }
-
-    /// Abandons all that is under way, and has the nodes hear that: what a claim was granted meanwhile is not to wait for its lease.
-    async fn let_go(&mut self) {
-        for call in std::mem::take(&mut self.replies).into_keys() {
-            self.step(Input::Abandon { call });
-        }
-        self.take_abandoned();
-        self.carry_out();
-        let written = async {
-            for link in self.links.iter_mut().flatten().filter(|link| link.version.is_some()) {
-                link.outbox.end();
-                // It has ended, whether well or badly.
-                let _ = (&mut link.task).await;
-            }
-        };
-        // A node that does not take it in time notices when the connection ends.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, written).await;
+        let claims = std::mem::take(&mut *self.abandoned.claims.lock().unwrap_or_else(PoisonError::into_inner));
+        self.release(claims);
     }
 
     fn command(&mut self, command: Command) {
@@ -361,7 +375,25 @@ impl Driver {
         let now_us = self.micros(Instant::now());
         let mut outputs = Vec::new();
         self.session.step(now_us, input, &mut outputs);
-        self.outputs.extend(outputs);
+        for output in outputs {
+            match output {
+                // At once: from here on the session is to hear nothing more of it.
+                Output::Disconnect { endpoint } => self.disconnect(endpoint),
+                output => self.outputs.push_back(output),
+            }
+        }
+    }
+
+    fn disconnect(&mut self, endpoint: usize) {
+        self.outputs.retain(|output| match output {
+            Output::Connect { endpoint: at } | Output::Send { endpoint: at, .. } => *at != endpoint,
+            Output::Disconnect { .. } | Output::Done { .. } => true,
+        });
+        // One that was only slower than another is none the worse.
+        let silent = self.links[endpoint].take().is_some_and(|link| link.started.elapsed() >= SILENT_AFTER);
+        if silent && self.failures[endpoint].is_none() {
+            self.failures[endpoint] = Some("no answer".into());
+        }
     }
 
     fn carry_out(&mut self) {
@@ -370,13 +402,8 @@ impl Driver {
         while let Some(output) = self.outputs.pop_front() {
             match output {
                 Output::Connect { endpoint } => self.connect(endpoint),
-                Output::Disconnect { endpoint } => {
-                    // One that was only slower than another is none the worse.
-                    let silent = self.links[endpoint].take().is_some_and(|link| link.started.elapsed() >= SILENT_AFTER);
-                    if silent && self.failures[endpoint].is_none() {
-                        self.failures[endpoint] = Some("no answer".into());
-                    }
-                }
+                // It was carried out as it came.
+                Output::Disconnect { .. } => {}
                 Output::Send { endpoint, number, request } => {
                     let Some(link) = &self.links[endpoint] else {
                         continue;
@@ -429,6 +456,11 @@ impl Driver {
             }
         }
         let lease_from = lease_from_us.map(|sent_us| self.instant(sent_us));
+        if self.closes && is_grant(&result) {
+            self.give_back(Answer { result, lease_from });
+            let _ = reply.send(Answer::lost(ending::CLOSED));
+            return;
+        }
         // Nobody listens any more: the call was abandoned at this moment.
         if let Err(answer) = reply.send(Answer { result, lease_from }) {
             self.give_back(answer);
@@ -469,10 +501,14 @@ impl Driver {
     /// Releases the tasks of an answer that nobody has seen.
     fn give_back(&mut self, answer: Answer) {
         let Ok(Response::Claimed { tasks, .. }) = answer.result else { return };
+        self.release(tasks.iter().map(|task| (task.id, task.token)));
+    }
+
+    fn release(&mut self, claims: impl IntoIterator<Item = (TaskId, Token)>) {
         let deadline_us = self.micros(Instant::now() + RELEASE_TIMEOUT);
-        for task in tasks {
+        for (id, token) in claims {
             self.call_own_last -= 1;
-            let (call, body) = (CallId(self.call_own_last), Request::Release { id: task.id, token: task.token });
+            let (call, body) = (CallId(self.call_own_last), Request::Release { id, token });
             self.step(Input::Submit { call, body: Call::Request(body), deadline_us });
         }
     }
@@ -484,6 +520,10 @@ impl Driver {
     fn instant(&self, micros: u64) -> Instant {
         self.started + Duration::from_micros(micros)
     }
+}
+
+fn is_grant(result: &Result<Response, Error>) -> bool {
+    matches!(result, Ok(Response::Claimed { tasks, .. }) if !tasks.is_empty())
 }
 
 /// Whether a call failed for want of a node that serves it, so that each way to one matters. What a node says of a call that was

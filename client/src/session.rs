@@ -16,6 +16,8 @@
 //! - **What a node cannot do is sought elsewhere without a wait.** While the active endpoint finds no work and cannot look
 //!   everywhere, or fails a call again and again, others are tried in the background, one at a time, and the first that is
 //!   ready becomes active. Until then the present one serves on.
+//! - **Ids that a node lent while its clock was ahead are given up** once nodes refuse one, or another node lends far earlier ones: the
+//!   next call asks for others.
 //! - **Resolved once.** When a call is first sent, its ids, times and claim id are settled; every repeat carries
 //!   the same. What a repeat does is therefore what the first attempt would have done.
 //! - **What is granted is confirmed.** A claim is answered once the node that answered it has heard that the answer came, so that
@@ -138,7 +140,9 @@ impl Session {
         self.now_us = self.now_us.max(now_us);
         match input {
             Input::Submit { call, body, deadline_us } => self.submit(call, body, deadline_us),
-            Input::Abandon { call } => self.give_up(call, "the call was abandoned"),
+            Input::Abandon { call } => {
+                self.give_up(call, "the call was abandoned, or its client closed, before an answer came")
+            }
             Input::Connected { endpoint, version } => self.connected(endpoint, version),
             Input::Disconnected { endpoint } => self.disconnected(endpoint),
             Input::Refused { endpoint, error } => self.refused(endpoint, error),
@@ -175,8 +179,8 @@ impl Session {
         call.into_iter().chain(link).chain(lost).chain(self.leaving.next_wake(self.now_us)).min()
     }
 
-    /// The server's wall clock, as far as this session can tell; it never goes back. `None` before a node has
-    /// said it.
+    /// The server's wall clock, as far as this session can tell. It goes back only where a node's clock was far ahead. `None` where
+    /// no node has said it.
     pub fn server_time_ms(&self, now_us: u64) -> Option<u64> {
         self.mint.server_time_ms(now_us.max(self.now_us))
     }
@@ -279,7 +283,11 @@ impl Session {
             return self.links.found(now_us, endpoint, false);
         }
         let call = self.calls.get_mut(&attempt.call).expect("just seen");
-        match call.absorb(&attempt.positions, response, current) {
+        let verdict = call.absorb(&attempt.positions, response, current);
+        if call.minted_ahead().is_some_and(|minted| self.mint.forget(minted)) {
+            self.links.ask_all(self.now_us);
+        }
+        match verdict {
             Verdict::Done(result) => self.finish(attempt.call, result),
             Verdict::Retry(error) => self.retry(attempt.call, endpoint, error),
             Verdict::Ignore => {}
@@ -380,9 +388,9 @@ impl Session {
         self.lacking().iter().any(|queue| !queue.is_empty())
     }
 
-    /// Asks once more the nodes that lent none.
+    /// Asks once more the nodes that lent none, or whose loan was forgotten.
     fn ask_for_ids(&mut self) {
-        let due = self.links.bare().filter(|(at_us, _)| *at_us <= self.now_us);
+        let due = self.links.lenders().filter(|(at_us, _)| *at_us <= self.now_us);
         let due: Vec<usize> = due.map(|(_, endpoint)| endpoint).collect();
         for endpoint in due {
             let number = self.say_hello(endpoint);
@@ -630,7 +638,7 @@ impl Session {
 
 /// Whether a welcome can be a node's.
 fn is_sound(welcome: &Welcome) -> bool {
-    welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END
+    welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END && welcome.wall_ms() < TIME_MS_END
 }
 
 /// Whether a node found no work and could not look everywhere: another one may see more. `None` if it did not look.

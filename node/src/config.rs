@@ -34,7 +34,8 @@ pub struct Config {
     pub clock_calm_ms: u64,
     /// A node that leads although another is preferred hands over after the other was up for so long.
     pub transfer_after_ms: u64,
-    /// Bytes of payloads and headers of tasks that stay in memory; the others are read back from the log.
+    /// Bytes of payloads and headers of tasks, and of results and log entries of ended ones, that stay in memory; the others are read
+    /// back from the log.
     pub payload_memory_bytes: u64,
     /// Tasks at this node, waiting or ended, at which it refuses new ones.
     pub tasks_max: u64,

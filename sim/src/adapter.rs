@@ -9,14 +9,14 @@ pub use norn_node::storage as log;
 
 use crate::disk::SimDisk;
 use crdts::CvRDT;
-use norn_client::wire::{PartitionId, Spec, TaskId};
-use norn_node::protocol::task::{Task, Wanted};
+use norn_client::wire::{PartitionId, TaskId};
+use norn_node::protocol::task::{Filling, Task, Wanted};
 use norn_node::protocol::{Cursor, Part, Record};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bodies as a process with a good disk reads them back.
-pub fn read_bodies(disk: &SimDisk, wanted: &[Wanted]) -> Vec<Option<Arc<Spec>>> {
+/// Bodies, results and log entries as a process with a good disk reads them back.
+pub fn read_bodies(disk: &SimDisk, wanted: &[Wanted]) -> Vec<Option<Filling>> {
     log::read_bodies(|file, offset, length| disk.peek(file, offset, length), wanted)
         .expect("nothing goes wrong with a peek")
 }
@@ -29,7 +29,9 @@ pub fn tasks_of_partition(core: &Core, disk: &SimDisk, partition: PartitionId) -
         wanted.extend(lacks);
     }
     for (wanted, body) in wanted.iter().zip(read_bodies(disk, &wanted)) {
-        tasks.get_mut(&wanted.id).expect("just put there").spec = body.filter(|spec| wanted.is(spec));
+        if let Some(filling) = body.filter(|filling| wanted.is(filling)) {
+            tasks.get_mut(&wanted.id).expect("just put there").fill(wanted.slot, filling);
+        }
     }
     tasks
 }
@@ -51,7 +53,13 @@ pub fn state_of(core: &Core, disk: &SimDisk) -> Vec<Record> {
     let wanted: Vec<Wanted> = gaps.iter().map(|gap| gap.wanted).collect();
     for (gap, body) in gaps.iter().zip(read_bodies(disk, &wanted)) {
         if let Record::Facts { items, .. } = &mut records[gap.record] {
-            Arc::make_mut(items)[gap.item].1.spec = body;
+            let task = &mut Arc::make_mut(items)[gap.item].1;
+            body.into_iter().for_each(|filling| task.fill(gap.wanted.slot, filling));
+        }
+    }
+    for record in &mut records {
+        if let Record::Facts { items, .. } = record {
+            Arc::make_mut(items).iter_mut().for_each(|(_, task)| task.leave_out_gaps());
         }
     }
     records

@@ -7,7 +7,8 @@ use crate::world::World;
 use norn_client::wire::request::{Completion, Request};
 use norn_client::wire::response::{Granted, Response};
 use norn_client::wire::{Error, TaskId, Token};
-use norn_node::config::Mutant;
+use norn_node::config::{Config, Mutant};
+use norn_node::protocol::task::SMALL_BYTES;
 use std::collections::VecDeque;
 
 /// One step of a job.
@@ -193,6 +194,12 @@ impl World {
         }
     }
 
+    /// The least length of results and log entries: where memory is scarce they are large enough to leave it.
+    fn bytes_length(&self) -> usize {
+        let scarce = self.options.payload_memory_bytes != Config::default().payload_memory_bytes;
+        if scarce { 2 * SMALL_BYTES } else { 0 }
+    }
+
     /// The next step of a job.
     pub fn job_step(&mut self, client: usize, number: u64) {
         let healed = self.healed();
@@ -202,6 +209,7 @@ impl World {
             true => self.draw_children(),
             false => Vec::new(),
         };
+        let length = self.bytes_length();
         let Some(job) = self.clients[client].jobs.get_mut(&number) else { return };
         let (id, token, sequence) = (job.id, job.token, job.sequence);
         let Some((_, step)) = job.plan.pop_front() else { return };
@@ -209,11 +217,11 @@ impl World {
             Step::Renew(lease_ms) => Request::Renew { items: vec![(id, token)], lease_ms },
             Step::Update => {
                 job.sequence += 1;
-                let data = format!("{token} entry {sequence}").into_bytes();
+                let data = format!("{:<length$}", format!("{token} entry {sequence}")).into_bytes();
                 Request::Update { id, token, sequence, data, acks }
             }
             Step::Complete => {
-                let result = Some(format!("{token} result").into_bytes().into());
+                let result = Some(format!("{:<length$}", format!("{token} result")).into_bytes().into());
                 let completion =
                     Completion { id, token, sequence: Some(sequence), result, at_ms: 0, children: Vec::new() };
                 if !children.is_empty() {
@@ -292,7 +300,7 @@ impl World {
     fn purge(&mut self, client: usize, id: TaskId) {
         if !self.healed() && self.randoms.purges.chance(self.options.purge_percent, 100) {
             let acks = self.draw_acks();
-            self.submit(client, Call::Request(Request::Purge { id, acks }), Purpose::Plain);
+            self.submit(client, Call::Request(Request::Purge { id, acks, state: None }), Purpose::Plain);
         }
     }
 

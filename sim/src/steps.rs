@@ -142,6 +142,23 @@ fn sessions_are_served_after_clocks_were_ahead() {
     }
 }
 
+/// Goal: a session that was lent ids while clocks were ahead, and stays open, gets others at a node that lent none then.
+#[test]
+fn a_session_that_stays_open_over_a_step_enqueues_again() {
+    for seed in 1..=4 {
+        let mut play = Play::new(seed, Conditions::Calm, None);
+        play.set_clocks_ahead(STEP);
+        let ahead = play.enqueue(1).expect("it is served");
+        play.pass(AHEAD_FOR);
+        play.set_clocks_ahead(Duration::ZERO);
+        play.pass(Duration::from_secs(30));
+        let refused = play.enqueue(1).expect_err("its ids are ahead");
+        assert_eq!(refused.code, ErrorCode::ClockAhead, "{refused:?}");
+        let next = play.enqueue(1).expect("another node lends others");
+        assert!(next.time_ms() + 60_000 < ahead.time_ms(), "seed {seed}");
+    }
+}
+
 #[test]
 fn ids_are_lent_again_once_clocks_have_caught_up() {
     let mut play = Play::new(1, Conditions::Calm, None);

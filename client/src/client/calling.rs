@@ -3,7 +3,7 @@
 use super::Client;
 use crate::session::Call;
 use crate::wire::error::Error;
-use crate::wire::ids::TaskId;
+use crate::wire::ids::{TaskId, Token};
 use crate::wire::request::Request;
 use crate::wire::response::{Response, State, TaskView};
 
@@ -11,11 +11,18 @@ use crate::wire::response::{Response, State, TaskView};
 pub(crate) trait Caller {
     /// Makes one call, within the caller's usual time.
     async fn make(&self, call: Call) -> Result<Response, Error>;
+
+    /// Gives claims back that nobody works on any more. Waits for nothing.
+    fn give_back(&self, claims: Vec<(TaskId, Token)>);
 }
 
 impl Caller for Client {
     async fn make(&self, call: Call) -> Result<Response, Error> {
         self.call(call, None).await
+    }
+
+    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        self.shared.handle.give_back(claims);
     }
 }
 

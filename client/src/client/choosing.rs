@@ -6,7 +6,7 @@
 use super::calling::{Caller, has_ended, request};
 use super::cancelling::seen_ended;
 use super::listing::now_ms;
-use super::walk::{LOOKED_MAX, Walk};
+use super::walk::Walk;
 use super::{Client, ListOptions};
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::ids::{TaskId, Token};
@@ -18,20 +18,29 @@ use futures_util::stream::FuturesUnordered;
 
 /// How a change is refused where others have changed the task since it was chosen.
 const OVERTAKEN: [ErrorCode; 4] = [ErrorCode::NotFound, ErrorCode::Conflict, ErrorCode::Superseded, ErrorCode::Ended];
+/// How a program chooses fewer tasks.
+const FEWER: &str = "by queue, state or age";
 /// Requests that are under way at once.
 const AT_ONCE: usize = 32;
 
-/// Tasks that had not ended when they were chosen. Nothing is changed yet: look how many they are before it is.
+/// Tasks that were chosen, as they were then. Nothing is changed yet: look how many they are before it is.
 #[derive(Debug)]
 pub struct Chosen {
     client: Client,
-    /// With the token of the latest claim of those that are claimed.
-    tasks: Vec<(TaskId, Option<Token>)>,
+    tasks: Vec<Choice>,
+}
+
+#[derive(Debug)]
+struct Choice {
+    id: TaskId,
+    state: State,
+    /// Of the latest claim, if it is claimed.
+    token: Option<Token>,
 }
 
 impl Client {
-    /// Chooses tasks that have not ended, to be changed together: at most 100,000 are looked at, and more are refused with
-    /// [`ErrorCode::Invalid`]. Then name a queue, or choose fewer by state or age. It only reads.
+    /// Chooses tasks that have not ended, to be changed together: at most 100,000 are looked at, fewer if they are large, and more are
+    /// refused with [`ErrorCode::Invalid`]. Then name a queue, or choose fewer by state or age. It only reads.
     ///
     /// ```no_run
     /// # use norn_client::client::{Client, ListOptions};
@@ -46,13 +55,35 @@ impl Client {
     /// # }
     /// ```
     pub async fn choose(&self, options: ListOptions) -> Result<Chosen, Error> {
+        self.choose_where(options, |state| !has_ended(state)).await
+    }
+
+    /// Chooses tasks that have ended, to be purged together; all the rest is as with [`Client::choose`].
+    ///
+    /// ```no_run
+    /// # use norn_client::client::{Client, ListOptions};
+    /// # use norn_client::wire::{Acks, QueueName, response::State};
+    /// # use std::time::Duration;
+    /// # async fn example(client: Client, mail: QueueName) -> Result<(), norn_client::wire::Error> {
+    /// let day = Duration::from_secs(86_400);
+    /// let old = client.choose_ended(ListOptions::new().queue(mail).state(State::Done).older(day)).await?;
+    /// let purged = old.purge(Acks::Quorum).await?;
+    /// println!("{purged} tasks purged");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn choose_ended(&self, options: ListOptions) -> Result<Chosen, Error> {
+        self.choose_where(options, has_ended).await
+    }
+
+    async fn choose_where(&self, options: ListOptions, wanted: fn(State) -> bool) -> Result<Chosen, Error> {
         let mut tasks = Vec::new();
         let take = |task: &TaskView| {
-            if !has_ended(task.state) {
-                tasks.push((task.id, held_by(task)));
+            if wanted(task.state) {
+                tasks.push(Choice { id: task.id, state: task.state, token: held_by(task) });
             }
         };
-        each(self, Walk::new(options, now_ms()), take).await?;
+        each(self, Walk::new(options, now_ms()), FEWER, take).await?;
         Ok(Chosen { client: self.clone(), tasks })
     }
 }
@@ -70,17 +101,17 @@ impl Chosen {
 
     /// Which tasks these are, in the order of the list.
     pub fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
-        self.tasks.iter().map(|(id, _)| *id)
+        self.tasks.iter().map(|task| task.id)
     }
 
     /// Cancels them, several at once, but for those that have ended meanwhile: these stay as they are, as with [`Client::cancel`]. Gives
     /// how many were cancelled.
     ///
-    /// The first failure that is not due to one task alone ends it. Its message says how many were cancelled before; to choose and
-    /// cancel again does the rest.
+    /// The first failure that is not due to one task alone ends it, once those are answered that are under way. Its message says how many
+    /// were cancelled; to choose and cancel again does the rest.
     pub async fn cancel(self, reason: impl Into<String>, acks: Acks) -> Result<usize, Error> {
         let reason = reason.into();
-        let cancel = |(id, _)| Request::Cancel { id, reason: reason.clone(), at_ms: 0, acks };
+        let cancel = |task: Choice| Request::Cancel { id: task.id, reason: reason.clone(), at_ms: 0, acks };
         let requests = self.tasks.into_iter().map(cancel).collect();
         carry_out(&self.client, requests, "cancelled", Some(State::Cancelled)).await
     }
@@ -91,9 +122,20 @@ impl Chosen {
     ///
     /// A failure is as with [`Chosen::cancel`].
     pub async fn release(self) -> Result<usize, Error> {
-        let release = |(id, token): (TaskId, Option<Token>)| Some(Request::Release { id, token: token? });
+        let release = |task: Choice| Some(Request::Release { id: task.id, token: task.token? });
         let requests = self.tasks.into_iter().filter_map(release).collect();
         carry_out(&self.client, requests, "released", None).await
+    }
+
+    /// Has those forgotten that had ended when they were [chosen](Client::choose_ended), as [`Client::purge`] does. One that is gone is
+    /// left out, and one that has ended otherwise meanwhile is kept, such as a cancelled one that its worker has completed. Gives how
+    /// many were purged.
+    ///
+    /// A failure is as with [`Chosen::cancel`].
+    pub async fn purge(self, acks: Acks) -> Result<usize, Error> {
+        let ended = self.tasks.into_iter().filter(|task| has_ended(task.state));
+        let requests = ended.map(|task| Request::Purge { id: task.id, acks, state: Some(task.state) }).collect();
+        carry_out(&self.client, requests, "purged", None).await
     }
 }
 
@@ -103,21 +145,28 @@ pub(crate) fn held_by(task: &TaskView) -> Option<Token> {
     token.filter(|_| task.state == State::Claimed)
 }
 
-/// Hands all tasks that are wanted to `take`, unless too many would have to be looked at.
-pub(crate) async fn each(caller: &impl Caller, mut walk: Walk, mut take: impl FnMut(&TaskView)) -> Result<(), Error> {
+/// Hands all tasks that are wanted to `take`, unless too many would have to be looked at: then it is refused, and `fewer` says how to
+/// choose fewer.
+pub(crate) async fn each(
+    caller: &impl Caller,
+    mut walk: Walk,
+    fewer: &str,
+    mut take: impl FnMut(&TaskView),
+) -> Result<(), Error> {
     walk.bounded = true;
     while let Some(tasks) = walk.next(caller, LIST_PAGE_MAX).await? {
         tasks.iter().filter(|task| walk.options.wants(task)).for_each(&mut take);
     }
     if walk.is_spent() {
-        let message =
-            format!("more than {LOOKED_MAX} tasks would have to be looked at: choose fewer with --older or --newer");
+        let looked = walk.looked;
+        let message = format!("{looked} tasks were looked at, and there are more than may be: choose fewer {fewer}");
         return Err(Error::invalid(message));
     }
     Ok(())
 }
 
-/// How many of the requests had an effect. A failure that is not due to one task alone ends it, and says how many were `done` before.
+/// How many of the requests had an effect. After a failure that is not due to one task alone no more are begun. Those that are under way
+/// are waited for, as they may have theirs: then the failure says how many were `done`.
 /// Where a node acknowledges a change whatever the task is, `brings` is the state that only this change brings about.
 pub(crate) async fn carry_out(
     caller: &impl Caller,
@@ -125,7 +174,7 @@ pub(crate) async fn carry_out(
     done: &str,
     brings: Option<State>,
 ) -> Result<usize, Error> {
-    let (chosen, mut changed) = (requests.len(), 0);
+    let (chosen, mut changed, mut failure) = (requests.len(), 0, None);
     let (mut left, mut running) = (requests.into_iter(), FuturesUnordered::new());
     for request in left.by_ref().take(AT_ONCE) {
         running.push(carry_out_one(caller, request, brings));
@@ -135,15 +184,19 @@ pub(crate) async fn carry_out(
             Ok(had_effect) => changed += usize::from(had_effect),
             Err(error) if OVERTAKEN.contains(&error.code) => {}
             Err(error) => {
-                let message = format!("{changed} of {chosen} tasks {done} before this failure: {}", error.message);
-                return Err(Error { message, ..error });
+                failure.get_or_insert(error);
             }
         }
-        if let Some(request) = left.next() {
+        if failure.is_none()
+            && let Some(request) = left.next()
+        {
             running.push(carry_out_one(caller, request, brings));
         }
     }
-    Ok(changed)
+    failure.map_or(Ok(changed), |error: Error| {
+        let message = format!("{changed} of {chosen} tasks {done}, and no more after this failure: {}", error.message);
+        Err(Error { message, ..error })
+    })
 }
 
 /// Whether a request had an effect. Where that cannot be read, the acknowledgement counts.

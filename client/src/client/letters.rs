@@ -4,20 +4,27 @@
 //! between the one and the other.
 
 use super::Client;
-use super::answers::unexpected;
+use super::answers::{millis, unexpected};
 use super::calling::{Caller, read, request};
 use crate::session::{Call, Draft, Finish};
-use crate::wire::error::Error;
+use crate::wire::error::{Error, ErrorCode};
 use crate::wire::headers;
-use crate::wire::ids::{ClaimId, QueueName, TaskId};
+use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
 use crate::wire::limits::LEASE_MS_DEFAULT;
 use crate::wire::request::{Acks, Claim, Completion, Request, Spec};
-use crate::wire::response::{Acked, Granted, Response};
+use crate::wire::response::{Acked, Granted, Response, TaskView};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Letters that are claimed at once.
 const LETTERS: u64 = 32;
+/// For so long.
+const LEASE: Duration = Duration::from_millis(LEASE_MS_DEFAULT);
+/// Claims of a letter within so long bring the same task. A completion is refused whose tasks were named half a day ago, as nodes are
+/// usually configured.
+const SAME_MS: u64 = 6 * 3_600_000;
 /// Letters that were claimed longer ago are given back: their leases may end before they are sent.
 const HELD_MAX: Duration = Duration::from_millis(LEASE_MS_DEFAULT / 2);
 
@@ -111,8 +118,10 @@ impl Letters {
     /// A task in the queue that is no letter is given back, and an error of code [`ErrorCode::Invalid`](crate::wire::ErrorCode::Invalid)
     /// names it once the letters that were claimed with it are sent. Where some partitions could not be asked for letters, the error
     /// is `unavailable`. After another error all letters that were claimed are given back, and asking again claims them anew; after one
-    /// of code `unknown` the letter may have been sent back. Letters that this claimed and did not send wait for their lease of 30 s
-    /// if it is dropped: [`Letters::give_back`] frees them at once.
+    /// of code `unknown` the letter may have been sent back. If the future is dropped, the next one is of the same letter.
+    ///
+    /// Letters that this claimed and did not send are given back in the background when it is dropped; [`Letters::give_back`] waits for
+    /// that.
     pub async fn next(&mut self) -> Result<Option<SentBack>, Error> {
         self.sending.next(&self.client).await
     }
@@ -123,22 +132,30 @@ impl Letters {
     }
 }
 
+impl Drop for Letters {
+    fn drop(&mut self) {
+        self.sending.leave(&self.client);
+    }
+}
+
 /// How far letters are sent back.
 #[derive(Debug)]
 pub(crate) struct Sending {
     options: LetterOptions,
     /// How many were sent back.
     pub sent: u64,
-    /// Claimed at this time.
-    held: VecDeque<Granted>,
+    /// Claimed at this time. Each is among them until it is sent or given back.
+    held: VecDeque<(TaskId, Token)>,
     claimed: Instant,
+    /// The completion of the first that is held, once it was begun: it is repeated as it is.
+    begun: Option<Begun>,
     /// A task among those that were claimed that is no letter.
     strange: Option<TaskId>,
 }
 
 impl Sending {
     pub fn new(options: LetterOptions) -> Sending {
-        Sending { options, sent: 0, held: VecDeque::new(), claimed: Instant::now(), strange: None }
+        Sending { options, sent: 0, held: VecDeque::new(), claimed: Instant::now(), begun: None, strange: None }
     }
 
     /// Sends the next one back.
@@ -147,7 +164,7 @@ impl Sending {
             self.give_back(caller).await;
         }
         loop {
-            let Some(letter) = self.held.pop_front() else {
+            let Some(&letter) = self.held.front() else {
                 if let Some(id) = self.strange.take() {
                     let message =
                         format!("task {id} in {} is no letter; take such tasks out first", self.options.letters);
@@ -158,18 +175,17 @@ impl Sending {
                 }
                 continue;
             };
-            match self.send_back(caller, &letter).await {
-                Ok(Some(sent)) => {
-                    self.sent += 1;
-                    return Ok(Some(sent));
-                }
-                Ok(None) => {
-                    self.strange = Some(letter.id);
-                    release(caller, &letter).await?;
+            match self.try_send(caller, letter).await {
+                Ok(sent) => {
+                    self.held.pop_front();
+                    self.begun = None;
+                    if sent.is_some() {
+                        self.sent += 1;
+                        return Ok(sent);
+                    }
                 }
                 Err(error) => {
                     // No worker is to wait for leases of letters that are not worked on.
-                    self.held.push_front(letter);
                     self.give_back(caller).await;
                     return Err(error);
                 }
@@ -177,11 +193,30 @@ impl Sending {
         }
     }
 
-    /// Gives back what it holds. What cannot be given back waits for the end of its lease.
+    /// The same where nobody asks again if this future is dropped: then what is held is given back in the background.
+    pub async fn next_or_leave(&mut self, caller: &impl Caller) -> Result<Option<SentBack>, Error> {
+        let mut leaving = Leaving { sending: self, caller, over: false };
+        let next = leaving.sending.next(caller).await;
+        leaving.over = true;
+        next
+    }
+
+    /// Gives back what it holds, all of it at once. What cannot be given back waits for the end of its lease, and is not tried for
+    /// longer.
     pub async fn give_back(&mut self, caller: &impl Caller) {
-        while let Some(letter) = self.held.pop_front() {
-            drop(release(caller, &letter).await);
+        let releases: FuturesUnordered<_> = self.held.iter().map(|letter| release(caller, *letter)).collect();
+        let given_back = releases.for_each(|_| async {});
+        let _ = tokio::time::timeout(LEASE.saturating_sub(self.claimed.elapsed()), given_back).await;
+        self.held.clear();
+        self.begun = None;
+    }
+
+    /// Gives back what it holds, in the background.
+    pub fn leave(&mut self, caller: &impl Caller) {
+        if !self.held.is_empty() {
+            caller.give_back(std::mem::take(&mut self.held).into());
         }
+        self.begun = None;
     }
 
     /// Claims more letters. Whether there are any.
@@ -208,30 +243,106 @@ impl Sending {
             let message = format!("{done} redriven, but {unasked} could not be asked; ask again for more");
             return Err(Error::unavailable(message));
         }
-        (self.held, self.claimed) = (tasks.into(), Instant::now());
+        self.held = tasks.iter().map(|task: &Granted| (task.id, task.token)).collect();
+        self.claimed = Instant::now();
         Ok(!self.held.is_empty())
     }
 
-    /// Nothing, if it is no letter.
-    async fn send_back(&self, caller: &impl Caller, task: &Granted) -> Result<Option<SentBack>, Error> {
-        // A grant does not tell all that the task was.
-        let letter = read(caller, task.id).await?;
-        let Some(draft) = written_back(&letter.spec, self.options.to.as_ref()) else { return Ok(None) };
-        let (id, token, queue) = (task.id, task.token, draft.spec.queue.clone());
-        let completion = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
-        let items = vec![Finish { completion, children: vec![draft] }];
-        match caller.make(Call::Complete { items, acks: self.options.acks }).await? {
+    /// Sends a letter back. Nothing, if it is none: then it is given back.
+    async fn try_send(&mut self, caller: &impl Caller, claim: (TaskId, Token)) -> Result<Option<SentBack>, Error> {
+        let begun = match &self.begun {
+            Some(begun) => begun.clone(),
+            None => {
+                // A grant does not tell all that the task was.
+                let letter = read(caller, claim.0).await?;
+                let Some(begun) = Begun::new(&letter, claim.1, self.options.to.as_ref(), self.claimed.elapsed()) else {
+                    self.strange = Some(claim.0);
+                    release(caller, claim).await?;
+                    return Ok(None);
+                };
+                self.begun.insert(begun).clone()
+            }
+        };
+        let later = begun.later;
+        match (self.complete(caller, begun).await, later) {
+            // The cluster forgets sooner than most.
+            (Err(error), Some(later)) if error.code == ErrorCode::TooOld => {
+                let begun = self.begun.as_mut().expect("it was begun just now");
+                begun.later = None;
+                begun.finish.children[0].id = Some(later);
+                let begun = begun.clone();
+                self.complete(caller, begun).await.map(Some)
+            }
+            (sent, _) => sent.map(Some),
+        }
+    }
+
+    async fn complete(&self, caller: &impl Caller, begun: Begun) -> Result<SentBack, Error> {
+        let call = Call::Complete { items: vec![begun.finish], acks: self.options.acks };
+        match caller.make(call).await? {
             Response::Acked(mut results) if results.len() == 1 => {
                 let acked = results.remove(0)?;
-                Ok(Some(SentBack { queue, acked }))
+                Ok(SentBack { queue: begun.queue, acked })
             }
             _ => unexpected("complete"),
         }
     }
 }
 
-async fn release(caller: &impl Caller, task: &Granted) -> Result<(), Error> {
-    request(caller, Request::Release { id: task.id, token: task.token }).await.map(drop)
+/// The completion of a letter.
+#[derive(Debug, Clone)]
+struct Begun {
+    /// Of the new task.
+    queue: QueueName,
+    finish: Finish,
+    /// Another id of the new task, if the first is too old.
+    later: Option<TaskId>,
+}
+
+impl Begun {
+    /// Of a letter that was claimed under a token some time ago; nothing, if it is none.
+    ///
+    /// The new task is the same whoever sends the letter back: a completion of which nobody knows whether it counts may come to light
+    /// once another claim of the letter is completed, and both bring theirs. So its id follows from the letter. As an id is not to be
+    /// old, its time is that of the first of the latest claims.
+    fn new(letter: &TaskView, token: Token, to: Option<&QueueName>, ago: Duration) -> Option<Begun> {
+        let mut draft = written_back(&letter.spec, to)?;
+        let queue = draft.spec.queue.clone();
+        let starts = || letter.claims.iter().map(|claim| claim.start_ms);
+        let latest = starts().max().filter(|latest| *latest > 0);
+        let first = latest.and_then(|latest| starts().filter(|start| start.saturating_add(SAME_MS) >= latest).min());
+        let name = [b"letter ", &letter.id.as_bytes()[..]].concat();
+        let tag = draft.spec.tag();
+        let named = |time_ms| {
+            let id = TaskId::named(time_ms, &name);
+            tag.map_or(id, |tag| id.with_tag(tag))
+        };
+        draft.id = first.map(named);
+        let own = letter.claims.iter().find(|claim| claim.token == token);
+        let at_ms = own.map_or(0, |claim| claim.start_ms.saturating_add(millis(ago)));
+        let completion = Completion { id: letter.id, token, sequence: None, result: None, at_ms, children: Vec::new() };
+        let later = latest.filter(|latest| Some(*latest) != first).map(named);
+        Some(Begun { queue, finish: Finish { completion, children: vec![draft] }, later })
+    }
+}
+
+/// Letters are being sent, and what is held is left if that is given up.
+struct Leaving<'a, C: Caller> {
+    sending: &'a mut Sending,
+    caller: &'a C,
+    over: bool,
+}
+
+impl<C: Caller> Drop for Leaving<'_, C> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.sending.leave(self.caller);
+        }
+    }
+}
+
+async fn release(caller: &impl Caller, (id, token): (TaskId, Token)) -> Result<(), Error> {
+    request(caller, Request::Release { id, token }).await.map(drop)
 }
 
 /// The task that a letter tells of; nothing, if it is none.

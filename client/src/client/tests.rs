@@ -1,5 +1,6 @@
 //! Goal: the typed calls mean what they say. Method: calls against a node with scripted answers.
 
+mod letters;
 mod many;
 
 use super::*;

@@ -58,8 +58,8 @@ const REQUESTS: &[&str] = &[
 
 const MEANINGS: &[(&str, &str)] = &[
     ("agreements", "rounds of anti-entropy that were reported"),
-    ("bodies_loaded", "payloads read back from the log"),
-    ("bodies_lost", "payloads that the log could not give back"),
+    ("bodies_loaded", "payloads, results and log entries read back from the log"),
+    ("bodies_lost", "tasks of which the log could not give back a part"),
     ("children_refused", "child tasks refused because their completion came too late"),
     ("claims_granted", "claims granted"),
     ("clock_off_ms", "how far this node's clock is off the members' median"),
@@ -70,6 +70,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("connections_refused", "connections refused: no name, wrong peer or too many"),
     ("data_losses", "losses of replicated data, and steps of recovery"),
     ("disk_room_changes", "changes of whether the disk has room"),
+    ("disk_short", "1 while new tasks are refused because the disk is nearly full"),
     ("disk_slow_changes", "changes of whether the disk is slow"),
     ("elections_begun", "leader elections begun"),
     ("events", "events handled"),
@@ -96,6 +97,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ("log_syncs", "fsyncs of the log"),
     ("log_waits", "times that clients waited for the log"),
     ("members_declared_gone", "members removed after long silence"),
+    ("memory_changes", "changes of whether memory is nearly full"),
+    ("memory_short", "1 while new tasks are refused because memory is nearly full"),
     ("messages_refused", "messages refused that a correct sender would not send"),
     ("oldest_agreement_ms", "longest time that two replicas have not agreed"),
     ("partitions_apart", "partitions whose replicas differ"),

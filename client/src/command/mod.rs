@@ -79,7 +79,7 @@ pub use transact::TransactArguments;
 pub use watch::WatchArguments;
 pub use why::WhyArguments;
 
-use crate::wire::{Error, ErrorCode, Request, Response, TaskView};
+use crate::wire::{Error, ErrorCode, Request, Response, TaskId, TaskView, Token};
 use clap::Subcommand;
 use std::future::Future;
 use std::pin::Pin;
@@ -120,6 +120,12 @@ pub trait Transport {
         let message = format!("this program reaches no node outside its cluster: {verb} at {address} is not possible");
         async { Err(Error::new(ErrorCode::Unsupported, message)) }
     }
+
+    /// Gives claims back on which a command that was given up does not work any more. Waits for nothing. Without this they wait for
+    /// the ends of their leases.
+    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        drop(claims);
+    }
 }
 
 impl<T: Transport> Transport for &T {
@@ -145,6 +151,10 @@ impl<T: Transport> Transport for &T {
 
     fn ask(&self, address: &str, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
         T::ask(self, address, request)
+    }
+
+    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        T::give_back(self, claims);
     }
 }
 

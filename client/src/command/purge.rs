@@ -30,14 +30,14 @@ impl PurgeArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let acks = self.durability.acks;
         if self.id.is_empty() {
-            let request = |task: &TaskView| Some(Request::Purge { id: task.id, acks });
+            let request = |task: &TaskView| Some(Request::Purge { id: task.id, acks, state: Some(task.state) });
             let states = &[State::Done, State::Dead, State::Cancelled];
-            let change = Change { states, done: "purged", left: "gone meanwhile", brings: None };
+            let change = Change { states, done: "purged", left: "gone or ended otherwise meanwhile", brings: None };
             return self.several.each(runner, change, request).await;
         }
         for id in &self.id {
             let id = runner.resolve_target(id).await?;
-            let Response::AckedOne(acked) = runner.request(Request::Purge { id, acks }).await? else {
+            let Response::AckedOne(acked) = runner.request(Request::Purge { id, acks, state: None }).await? else {
                 return Err(unexpected("purge"));
             };
             show_acked(&mut runner.output, "purged", &acked)?;

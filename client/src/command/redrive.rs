@@ -96,9 +96,10 @@ impl RedriveArguments {
         limit: u64,
     ) -> Result<u64, Failure> {
         let mut sending = Sending::new(LetterOptions { letters, to, limit, acks: self.durability.acks });
-        while let Some(SentBack { queue, acked }) = sending.next(&*runner).await? {
+        while let Some(SentBack { queue, acked }) = sending.next_or_leave(&*runner).await? {
             runner.recent().see(acked.id);
-            show_acked(&mut runner.output, &format!("sent back to {queue}, and done is letter"), &acked)?;
+            let done = format!("sent back to {queue}, and done is letter");
+            show_acked(&mut runner.output, &done, &acked).inspect_err(|_| sending.leave(&*runner))?;
         }
         Ok(sending.sent)
     }

@@ -10,7 +10,7 @@ use super::recent::{ID_CHARACTERS, Part, Prefix, Recent, TARGET_CHARACTERS_MIN};
 use super::shown::ShownIds;
 use super::{Call, Command, Transport};
 use crate::client::calling::{Caller, strange};
-use crate::wire::{Error, ErrorCode, Request, Response, TaskId};
+use crate::wire::{Error, ErrorCode, Request, Response, TaskId, Token};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -320,6 +320,10 @@ impl<T: Transport> Caller for Runner<T> {
     async fn make(&self, call: Call) -> Result<Response, Error> {
         let effect = self.asks(&call);
         self.settled(effect, self.transport.call(call, None).await)
+    }
+
+    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        self.transport.give_back(claims);
     }
 }
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 /// each other.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SeveralArguments {
-    /// Those of this queue to which it can be done and that are as the options say; 100000 at most
+    /// Those of this queue to which it can be done and that are as the options say; of at most 100000, or fewer that are large
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
     /// Of the queue, only those in this state, or in one of several; `cancel` takes waiting, ready and claimed, `release` claimed,
@@ -128,7 +128,7 @@ impl SeveralArguments {
         };
         let take = |task: &TaskView| chosen.extend(request(task).filter(|_| states.contains(&task.state)));
         let walk = Walk::new(list.options(runner).await?, (runner.clock)());
-        each(&*runner, walk, take).await?;
+        each(&*runner, walk, "with --state, --older or --newer", take).await?;
         Ok(chosen)
     }
 }

@@ -103,7 +103,14 @@ pub fn now_ms() -> u64 {
 }
 
 fn welcome() -> Response {
-    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms: now_ms(), minter: 7, refusal: None })
+    Response::Welcome(Welcome {
+        node: NodeId(1),
+        cluster: ClusterId(1),
+        time_ms: now_ms(),
+        minter: 7,
+        refusal: None,
+        clock_ms: None,
+    })
 }
 
 /// How a node takes to its clients.

@@ -2,16 +2,16 @@
 //! connection, nothing more. Method: calls against nodes with scripted answers.
 
 use super::testing::{Certificates, Manners, Node, Reply};
-use super::{Abandoned, Answer, Handle, Waiting};
+use super::{Abandoned, Answer, Command, Driver, Handle, Waiting};
 use crate::client::{ClaimOptions, Client};
-use crate::session::{Call, CallId};
+use crate::session::{Call, CallId, Draft, Input, Output};
 use crate::tls::{self, CertificateFiles, Outgoing};
 use crate::wire::Versions;
 use crate::wire::address::parse_address;
 use crate::wire::error::{Cause, Error, ErrorCode, Retry};
-use crate::wire::request::{Claim, Request};
+use crate::wire::request::{Acks, Claim, Request};
 use crate::wire::response::{Granted, Response};
-use crate::wire::{TaskId, Token};
+use crate::wire::{ClaimId, QueueName, TaskId, Token};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -287,7 +287,7 @@ async fn a_client_that_closes_takes_leave_of_its_claims() {
         });
         let client = certificates.client(&[&node]).await;
         let (caller, mut seen) = (client.clone(), seen);
-        let queue: crate::wire::QueueName = "mail".parse().unwrap();
+        let queue: QueueName = "mail".parse().unwrap();
         let options = ClaimOptions::new([queue]).lease(Duration::from_secs(1)).wait(Duration::from_secs(60));
         let claiming = tokio::spawn(async move { caller.claim(options).await });
         seen.recv().await.unwrap();
@@ -299,6 +299,23 @@ async fn a_client_that_closes_takes_leave_of_its_claims() {
             assert!(Instant::now() < deadline, "the node was told nothing, where it grants: {grants}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+}
+
+/// For long.
+fn claim() -> Claim {
+    Claim {
+        claim: ClaimId(0),
+        repeated: false,
+        queues: vec!["mail".parse().unwrap()],
+        lease_ms: 3_600_000,
+        wait_ms: 0,
+        max: 1,
+        worker: String::new(),
+        lease_open: false,
+        session: None,
+        depends: Vec::new(),
+        confirms: false,
     }
 }
 
@@ -320,24 +337,149 @@ fn granted(claim: &Claim) -> Response {
     Response::Claimed { tasks: vec![task], unavailable: 0, left: 0 }
 }
 
-#[tokio::test]
-async fn the_task_ends_with_its_last_handle() {
-    let certificates = Certificates::new();
+/// The socket of a client, and a driver for it that nobody runs.
+fn driver(certificates: &Certificates, node: &Node) -> (quinn::Endpoint, Handle, Driver) {
     let config = certificates.config(&[]);
     let files = CertificateFiles { authority: config.ca, certificate: config.certificate, key: config.key };
     let outgoing = Outgoing::start(files, |own| tls::transport(own.client(Versions::SPOKEN)?)).unwrap();
     let runtime = Arc::new(quinn::TokioRuntime);
     let socket = tls::socket().unwrap();
     let endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, socket, runtime).unwrap();
-    let node = Node::start(&certificates, |_| count(7));
     let addresses = vec![parse_address(&node.address()).unwrap()];
-    let handle = Handle::start(endpoint.clone(), outgoing, addresses, crate::session::Config::default(), 1);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let answer = handle.call(Call::Request(Request::Queues), deadline).await;
+    let (handle, driver) = Driver::new(endpoint.clone(), outgoing, addresses, crate::session::Config::default(), 1);
+    (endpoint, handle, driver)
+}
+
+#[tokio::test]
+async fn the_task_ends_with_its_last_handle() {
+    let certificates = Certificates::new();
+    let node = Node::start(&certificates, |_| count(7));
+    let (endpoint, handle, driver) = driver(&certificates, &node);
+    tokio::spawn(driver.run());
+    let answer = handle.call(Call::Request(Request::Queues), soon()).await;
     assert!(answer.result.is_ok() && answer.lease_from.is_some());
     assert!(endpoint.open_connections() >= 1);
     drop(handle);
     tokio::time::timeout(Duration::from_secs(30), endpoint.wait_idle()).await.unwrap();
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+/// Goal: whoever closes the client is not told that a write has not happened which may have. Method: the node takes each call, and
+/// answers none.
+#[tokio::test]
+async fn what_is_under_way_as_the_client_closes_is_unknown() {
+    let certificates = Certificates::new();
+    let (asked, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let node = Node::start(&certificates, move |_| {
+        asked.send(()).unwrap();
+        Reply::Silence
+    });
+    let client = certificates.client(&[&node]).await;
+    let (writer, reader) = (client.clone(), client.clone());
+    let writing = tokio::spawn(async move { writer.enqueue(Draft::new("mail".parse().unwrap(), "x")).await });
+    let reading = tokio::spawn(async move { reader.queues().await });
+    for _ in 0..2 {
+        seen.recv().await.unwrap();
+    }
+    client.close().await;
+    let (written, read) = (writing.await.unwrap().unwrap_err(), reading.await.unwrap().unwrap_err());
+    assert_eq!((written.code, read.code), (ErrorCode::Unknown, ErrorCode::Unavailable), "{written}");
+    assert!(written.id.is_some() && written.message.contains("closed"), "{written}");
+    let late = client.enqueue(Draft::new("mail".parse().unwrap(), "x")).await.unwrap_err();
+    assert_eq!(late.code, ErrorCode::Unavailable, "it was never sent");
+}
+
+/// Hands a call to a driver.
+fn submit(driver: &mut Driver, id: u64, body: Call) -> oneshot::Receiver<Answer> {
+    let (reply, answer) = oneshot::channel();
+    driver.command(Command::Call { id: CallId(id), body, deadline: soon(), reply });
+    answer
+}
+
+/// Runs a driver until an answer is about to be handed over.
+async fn until_done(driver: &mut Driver) {
+    let end = soon();
+    while !driver.outputs.iter().any(|output| matches!(output, Output::Done { .. })) {
+        assert!(Instant::now() < end, "there is no answer");
+        driver.carry_out();
+        match tokio::time::timeout(Duration::from_millis(50), driver.events.recv()).await {
+            Ok(event) => driver.event(event.unwrap()),
+            Err(_) => driver.step(Input::Wake),
+        }
+    }
+}
+
+/// Goal: what a client is granted in the moment in which it closes is held by nobody, as it could not end it any more; what it is told
+/// otherwise, it is told.
+#[tokio::test]
+async fn an_answer_that_comes_as_the_client_closes_is_handed_over_and_a_grant_goes_back() {
+    let certificates = Certificates::new();
+    let (release, mut released) = tokio::sync::mpsc::unbounded_channel();
+    let node = Node::start(&certificates, move |request| match request {
+        Request::Claim(claim) => Reply::Answer(granted(&claim)),
+        Request::Release { id, .. } => {
+            release.send(id).unwrap();
+            Reply::Answer(Response::Done)
+        }
+        _ => count(7),
+    });
+    let (_endpoint, _handle, mut driver) = driver(&certificates, &node);
+    let answer = submit(&mut driver, 1, Call::Request(Request::Claim(claim())));
+    until_done(&mut driver).await;
+    driver.let_go().await;
+    let error = answer.await.unwrap().result.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Unknown, "{error}");
+    let id = tokio::time::timeout(Duration::from_secs(60), released.recv()).await.expect("it goes back");
+    assert_eq!(id, Some(TaskId::new(1, 1, 1, 1)));
+
+    let (_endpoint, _handle, mut driver) = self::driver(&certificates, &node);
+    let answer = submit(&mut driver, 1, Call::Request(Request::Queues));
+    until_done(&mut driver).await;
+    driver.let_go().await;
+    assert_eq!(answer.await.unwrap().result, Ok(Response::Count(7)));
+}
+
+/// Goal: where the runtime of a client ends, or its task panics, what was handed to it may have taken effect.
+#[tokio::test]
+async fn what_a_task_had_that_ends_without_a_word_is_unknown() {
+    let certificates = Certificates::new();
+    let node = Node::start(&certificates, |_| count(7));
+    let (_endpoint, handle, mut driver) = driver(&certificates, &node);
+    let enqueue = || Call::Enqueue { drafts: vec![Draft::new("mail".parse().unwrap(), "x")], acks: Acks::Quorum };
+    let done = submit(&mut driver, u64::MAX / 2, Call::Request(Request::Queues));
+    until_done(&mut driver).await;
+    let taken = submit(&mut driver, u64::MAX / 2 + 1, enqueue());
+    let waiting = tokio::spawn(async move { handle.call(enqueue(), soon()).await });
+    while driver.commands.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    drop(driver);
+    assert_eq!(done.await.unwrap().result, Ok(Response::Count(7)));
+    assert_eq!(taken.await.unwrap().result.unwrap_err().code, ErrorCode::Unknown);
+    assert_eq!(waiting.await.unwrap().result.unwrap_err().code, ErrorCode::Unavailable, "it was never taken");
+}
+
+/// Goal: a connection that was given up is heard of no more, or its successor would be taken for ready. Method: the session's task is
+/// held up twice, so that it gives an attempt up and makes the next before it sees that the first has come through.
+#[tokio::test]
+async fn an_attempt_that_was_given_up_is_heard_of_no_more() {
+    let certificates = Certificates::new();
+    let node = Node::start(&certificates, |_| count(7));
+    let (_endpoint, _handle, mut driver) = driver(&certificates, &node);
+    let answer = submit(&mut driver, 1, Call::Request(Request::Queues));
+    driver.carry_out();
+    let late = driver.events.recv().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2_600)).await;
+    driver.step(Input::Wake);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    driver.step(Input::Wake);
+    driver.event(late);
+    until_done(&mut driver).await;
+    driver.carry_out();
+    assert_eq!(answer.await.unwrap().result, Ok(Response::Count(7)));
 }
 
 /// Goal: an answer that came in the moment in which its future was dropped is not lost, and one that did not come is not waited for.

@@ -2,7 +2,7 @@
 
 use super::mint::{Mint, Minted, Needs, Random};
 use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft, ensure};
-use crate::wire::error::{Error, ErrorCode, Retry};
+use crate::wire::error::{Cause, Error, ErrorCode, Retry};
 use crate::wire::group::MemberOf;
 use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::limits;
@@ -94,6 +94,8 @@ pub(super) struct Pending {
     turned_away: u32,
     /// Which ids were the session's own when those of the call were settled.
     minted: Option<Minted>,
+    /// Some of those are ahead of the nodes' clocks.
+    ids_ahead: bool,
     body: Body,
     items: Items,
 }
@@ -207,6 +209,7 @@ impl Pending {
             answered: 0,
             turned_away: 0,
             minted: None,
+            ids_ahead: false,
             body: Body::Open(body),
             items: Items::None,
         }
@@ -345,22 +348,30 @@ impl Pending {
     /// too if it settles something: it is the same request.
     pub fn absorb(&mut self, positions: &[usize], mut response: Response, current: bool) -> Verdict {
         if let Some(minted) = self.minted {
-            explain_own_ids(minted, &mut response);
+            self.ids_ahead |= explain_own_ids(minted, &mut response);
         }
         let retry = |error| if current { Verdict::Retry(error) } else { Verdict::Ignore };
+        if let Response::Acked(items) = &response {
+            let mut refusals = items.iter().filter_map(|item| item.as_ref().err());
+            self.turned_away += u32::from(refusals.all(|error| !is_retryable(error) || self.turns_away(error)));
+        }
+        let was_tried = self.sent > 1 && self.may_have_effect();
         let open = match (response, &mut self.items) {
             // To an early call `not_ready` says that there is a cluster already: no repeat changes that.
             (Response::Error(error), _)
                 if is_retryable(&error) && !(self.needs == Needs::Connection && error.code == ErrorCode::NotReady) =>
             {
-                self.turned_away += u32::from(error.code.is_full());
+                self.turned_away += u32::from(self.turns_away(&error));
                 return retry(error);
+            }
+            // Where nodes are upgraded one may refuse what another one has taken before.
+            (Response::Error(error), _) if was_tried && error.code == ErrorCode::Unsupported => {
+                self.error_last = Some(error);
+                return Verdict::Done(self.undecided("an earlier attempt may have been taken", None));
             }
             (Response::Error(error), _) => return Verdict::Done(self.refused(error)),
             (response, Items::None) => return Verdict::Done(Ok(response)),
             (Response::Acked(items), Items::Acked(slots)) if items.len() == positions.len() => {
-                let mut refusals = items.iter().filter_map(|item| item.as_ref().err());
-                self.turned_away += u32::from(refusals.all(|error| !is_retryable(error) || error.code.is_full()));
                 merge(slots, positions, items)
             }
             (Response::Renewed(items), Items::Renewed(slots)) if items.len() == positions.len() => {
@@ -385,16 +396,27 @@ impl Pending {
         if self.outstanding().len() == count { Err(error) } else { Ok(self.take_items(|_| error.clone())) }
     }
 
+    /// What the session had minted, if nodes have refused ids of that as ahead of their clocks.
+    pub fn minted_ahead(&self) -> Option<Minted> {
+        self.minted.filter(|_| self.ids_ahead)
+    }
+
     /// Whether it is a write that a node may have taken.
     pub fn may_have_effect(&self) -> bool {
         self.sent > 0 && matches!(&self.body, Body::Settled(request) if is_write(request))
     }
 
+    /// Whether an attempt that was refused so has stored nothing, and will not.
+    fn turns_away(&self, error: &Error) -> bool {
+        let Body::Settled(request) = &self.body else { return false };
+        // What a leader is asked for by another node may come to it once more, and later than the refusal.
+        let stores = matches!(request, Request::Enqueue { .. } | Request::Update { .. });
+        error.code.is_full() && is_write(request) && (stores || error.cause == Some(Cause::TurnedAway))
+    }
+
     /// Whether each attempt was refused before anything more was stored.
     fn was_turned_away(&self) -> bool {
-        // What its leader is asked for may come to it once more, and later than the refusal.
-        let stores = matches!(&self.body, Body::Settled(Request::Enqueue { .. } | Request::Update { .. }));
-        stores && self.sent > 0 && self.turned_away == self.sent
+        self.sent > 0 && self.turned_away == self.sent
     }
 
     /// The answer when nothing more will be tried: `unknown` for what may have happened, `unavailable` for what surely has
@@ -456,12 +478,14 @@ fn pick<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
     positions.iter().map(|position| all[*position].clone()).collect()
 }
 
-/// Ids that a session minted are from the future where the node's clock that lent them was ahead.
-fn explain_own_ids(minted: Minted, response: &mut Response) {
-    let explain = |error: &mut Error| {
+/// Ids that a session minted are from the future where the node's clock that lent them was ahead. Whether some are.
+fn explain_own_ids(minted: Minted, response: &mut Response) -> bool {
+    let mut some = false;
+    let mut explain = |error: &mut Error| {
         if error.code == ErrorCode::IdFromFuture && error.id.is_some_and(|id| minted.has(id)) {
-            let message = "the ids of this session are ahead of the nodes' clocks, as that of the node that lent them was: until they \
-                           have caught up, a new session gets ids at a node whose clock was right";
+            let message = "the ids of this call are ahead of the nodes' clocks, as that of the node was that lent them; the next \
+                           call asks for others";
+            some = true;
             *error = Error { id: error.id, after_ms: error.after_ms, ..Error::new(ErrorCode::ClockAhead, message) };
         }
     };
@@ -470,6 +494,7 @@ fn explain_own_ids(minted: Minted, response: &mut Response) {
         Response::Acked(items) => items.iter_mut().filter_map(|item| item.as_mut().err()).for_each(explain),
         _ => {}
     }
+    some
 }
 
 /// Fills in what is final; gives an error that asks for a repeat, the most patient one, if there is any.

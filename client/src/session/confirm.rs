@@ -3,8 +3,8 @@
 //! So a claim ends in one of two ways. The answer comes, and is [confirmed](Request::Confirm): the call is done when the node says so.
 //! Or it is given up, or made elsewhere: then it takes [leave](Request::Leave) of the nodes that it asked. A node that can be told
 //! nothing, as its connection is gone, notices that as well. Only what a node granted that died at once is left: another node is
-//! asked to see to that (`leaving.rs`). A call that was answered elsewhere in the end takes leave of all but that answer: the first
-//! node may have died with something that was confirmed already.
+//! asked to see to that, also where the first was told, but has not said so (`leaving.rs`). A call that was answered elsewhere in the
+//! end takes leave of all but that answer: the first node may have died with something that was confirmed already.
 //!
 //! A lease counts from a moment before the grant, by the client's own clock. That is when the call was first sent; behind a long wait
 //! it would be over before it begins. So what was waited for longer than a part of its lease is renewed before the call is done.
@@ -12,7 +12,7 @@
 use super::call::Stage;
 use super::{Attempt, CallId, Output, Session};
 use crate::wire::error::{Error, ErrorCode};
-use crate::wire::ids::{ClaimId, TaskId};
+use crate::wire::ids::TaskId;
 use crate::wire::request::Request;
 use crate::wire::response::{Granted, Response};
 use crate::wire::version::Versions;
@@ -120,7 +120,7 @@ impl Session {
             }
             !goes
         });
-        self.leave(endpoint, claim, None);
+        self.say_leave(endpoint, Request::Leave { claim, elsewhere: false, over: false, keeps: Vec::new() });
     }
 
     /// A claim is over. Nodes that may still grant it something, or may have, are told.
@@ -144,24 +144,20 @@ impl Session {
         let elsewhere = lost || is_unsure || call.confirmations > u32::from(!keeps.is_empty());
         // That says all that is to be said to the first node to hear it.
         let mut told: Vec<usize> = self.leave_at().filter(|_| elsewhere).into_iter().collect();
+        let lease_ms = call.lease_ms();
         if elsewhere {
-            let lease_ms = call.lease_ms();
             self.leave_everywhere(claim, keeps.clone(), lease_ms);
         }
         for endpoint in open {
             if self.knows_confirming(endpoint) && !told.contains(&endpoint) {
                 told.push(endpoint);
-                self.leave(endpoint, claim, Some(keeps.clone()));
+                let request = Request::Leave { claim, elsewhere: false, over: true, keeps: keeps.clone() };
+                let number = self.say_leave(endpoint, request);
+                if !elsewhere {
+                    self.leave_near((endpoint, number), claim, keeps.clone(), lease_ms);
+                }
             }
         }
-    }
-
-    /// A node need not go on with what it was asked for a claim. Where that is over, it is told what its caller keeps.
-    fn leave(&mut self, endpoint: usize, claim: ClaimId, keeps: Option<Vec<TaskId>>) {
-        let number = self.next_number();
-        let over = keeps.is_some();
-        let request = Request::Leave { claim, elsewhere: false, over, keeps: keeps.unwrap_or_default() };
-        self.outputs.push(Output::Send { endpoint, number, request });
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! A node that is told so may be gone before it has passed that on, and then no other knows. So leave is taken again until a node has
 //! answered, or the lease is over. A session without calls connects for that.
+//!
+//! A claim whose node alone has to know is left there first. That one may have died behind a grant, and nobody has noticed: what it does
+//! not answer is said to another as well.
 
 use super::call::is_retryable;
 use super::links::Failure;
@@ -14,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// Claims that are left at the most; the oldest goes first.
-const LEAVING_MAX: usize = 1_024;
+pub(super) const LEAVING_MAX: usize = 1_024;
 /// Requests of it under way at once: a node takes no more than so many of a connection.
 const SAID_MAX: usize = 8;
 /// Bounds of the time for which it is tried. A queue may give longer leases than its claims name.
@@ -28,6 +31,8 @@ pub(super) struct Leaving {
     open: BTreeMap<u64, Left>,
     /// Those under way, by the numbers of their requests.
     said: BTreeMap<u64, Said>,
+    /// The same of those that were said to the nodes of the claims alone.
+    said_near: BTreeMap<u64, Said>,
 }
 
 /// A claim that is over.
@@ -63,12 +68,28 @@ impl Leaving {
     /// When something must happen here that needs no other connection.
     pub fn next_wake(&self, now_us: u64) -> Option<u64> {
         let paused = self.open.values().map(|left| left.from_us).filter(|from_us| *from_us > now_us);
-        self.said.values().map(|said| said.until_us).chain(paused).min()
+        self.under_way().map(|(_, said)| said.until_us).chain(paused).min()
     }
 
-    fn add(&mut self, left: Left) {
+    fn order(&mut self) -> u64 {
         self.next += 1;
-        self.open.insert(self.next, left);
+        self.next
+    }
+
+    fn under_way(&self) -> impl Iterator<Item = (u64, &Said)> {
+        self.said.iter().chain(&self.said_near).map(|(number, said)| (*number, said))
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut Said> {
+        self.said.get_mut(&number).or_else(|| self.said_near.get_mut(&number))
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Said> {
+        self.said.remove(&number).or_else(|| self.said_near.remove(&number))
+    }
+
+    fn open(&mut self, order: u64, left: Left) {
+        self.open.insert(order, left);
         if self.open.len() > LEAVING_MAX {
             self.open.pop_first();
         }
@@ -76,16 +97,17 @@ impl Leaving {
 
     /// Of what is under way, this is to be said again, from some time on.
     fn again(&mut self, number: u64, from_us: u64) {
-        let Some(Said { order, left, .. }) = self.said.remove(&number) else { return };
-        self.open.insert(order, Left { from_us, ..left });
+        let Some(Said { order, left, .. }) = self.remove(number) else { return };
+        self.open(order, Left { from_us, ..left });
     }
 
     fn lost_with(&self, endpoint: usize) -> Vec<u64> {
-        self.said.iter().filter(|(_, said)| said.endpoint == endpoint).map(|(number, _)| *number).collect()
+        self.under_way().filter(|(_, said)| said.endpoint == endpoint).map(|(number, _)| number).collect()
     }
 
     pub fn check(&self) -> Result<(), String> {
-        ensure(self.open.len() <= LEAVING_MAX + SAID_MAX, || "too many claims are left".into())?;
+        ensure(self.open.len() <= LEAVING_MAX, || "too many claims are left".into())?;
+        ensure(self.said_near.len() <= LEAVING_MAX, || "too many claims are left at their nodes".into())?;
         ensure(self.said.len() <= SAID_MAX, || "too many claims are left at once".into())
     }
 }
@@ -93,8 +115,41 @@ impl Leaving {
 impl Session {
     /// What a claim holds goes back wherever it lies, but for what its caller keeps.
     pub(super) fn leave_everywhere(&mut self, claim: ClaimId, keeps: Vec<TaskId>, lease_ms: u64) {
+        let (order, left) = (self.leaving.order(), self.left(claim, keeps, lease_ms));
+        self.leaving.open(order, left);
+    }
+
+    /// Its node alone was told that a claim is over, under this number: if it does not answer that, it may have died behind a grant.
+    pub(super) fn leave_near(
+        &mut self,
+        (endpoint, number): (usize, u64),
+        claim: ClaimId,
+        keeps: Vec<TaskId>,
+        lease_ms: u64,
+    ) {
+        let (order, left) = (self.leaving.order(), self.left(claim, keeps, lease_ms));
+        let said = self.said(endpoint, order, left);
+        self.leaving.said_near.insert(number, said);
+        if self.leaving.said_near.len() > LEAVING_MAX {
+            self.leaving.said_near.pop_first();
+        }
+    }
+
+    fn left(&self, claim: ClaimId, keeps: Vec<TaskId>, lease_ms: u64) -> Left {
         let until_us = self.after_ms(lease_ms.clamp(*TRIED_MS.start(), *TRIED_MS.end()));
-        self.leaving.add(Left { claim, keeps, until_us, from_us: self.now_us, failures: 0 });
+        Left { claim, keeps, until_us, from_us: self.now_us, failures: 0 }
+    }
+
+    fn said(&self, endpoint: usize, order: u64, left: Left) -> Said {
+        let until_us = self.after_ms(self.config.attempt_timeout_ms);
+        Said { order, left, endpoint, until_us, received_before: self.links.get(endpoint).received }
+    }
+
+    /// The number under which it was said.
+    pub(super) fn say_leave(&mut self, endpoint: usize, request: Request) -> u64 {
+        let number = self.next_number();
+        self.outputs.push(Output::Send { endpoint, number, request });
+        number
     }
 
     /// The node to which claims are said to be over: the active one, if it understands that.
@@ -115,21 +170,20 @@ impl Session {
         let due: Vec<u64> = due.take(SAID_MAX - self.leaving.said.len()).collect();
         for order in due {
             let left = self.leaving.open.remove(&order).expect("just seen");
-            let (number, received_before) = (self.next_number(), self.links.get(endpoint).received);
             let request = Request::Leave { claim: left.claim, elsewhere: true, over: true, keeps: left.keeps.clone() };
-            let until_us = self.after_ms(self.config.attempt_timeout_ms);
-            self.leaving.said.insert(number, Said { order, left, endpoint, until_us, received_before });
-            self.outputs.push(Output::Send { endpoint, number, request });
+            let number = self.say_leave(endpoint, request);
+            let said = self.said(endpoint, order, left);
+            self.leaving.said.insert(number, said);
         }
     }
 
     /// Whether an answer is to one of these requests. A refusal that does not pass is as good as a yes: to say it again does not help.
     pub(super) fn leave_answered(&mut self, endpoint: usize, number: u64, response: &Response) -> bool {
-        let Some(said) = self.leaving.said.get_mut(&number).filter(|said| said.endpoint == endpoint) else {
+        let Some(said) = self.leaving.get_mut(number).filter(|said| said.endpoint == endpoint) else {
             return false;
         };
         let Response::Error(error) = response else {
-            self.leaving.said.remove(&number);
+            self.leaving.remove(number);
             return true;
         };
         said.left.failures = said.left.failures.saturating_add(1);
@@ -141,7 +195,7 @@ impl Session {
                 self.links.rotate(self.now_us, true);
             }
         } else {
-            self.leaving.said.remove(&number);
+            self.leaving.remove(number);
         }
         true
     }
@@ -156,11 +210,11 @@ impl Session {
     /// What had its time goes to another node. A connection that is silent altogether is given up.
     pub(super) fn expire_leaves(&mut self) {
         let now_us = self.now_us;
-        let late = self.leaving.said.iter().filter(|(_, said)| said.until_us <= now_us);
+        let late = self.leaving.under_way().filter(|(_, said)| said.until_us <= now_us);
         let late: Vec<(u64, usize, u64)> =
-            late.map(|(number, said)| (*number, said.endpoint, said.received_before)).collect();
+            late.map(|(number, said)| (number, said.endpoint, said.received_before)).collect();
         for (number, endpoint, received_before) in late {
-            if !self.leaving.said.contains_key(&number) {
+            if self.leaving.get_mut(number).is_none() {
                 continue;
             }
             self.leaving.again(number, now_us);

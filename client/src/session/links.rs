@@ -286,10 +286,15 @@ impl Links {
         self.endpoints.iter().map(until).min().flatten()
     }
 
-    /// Endpoints that are asked for ids again, and when.
-    pub fn bare(&self) -> impl Iterator<Item = (u64, usize)> {
+    /// What was lent is worth nothing: each endpoint that serves is asked for ids as soon as some are needed.
+    pub fn ask_all(&mut self, now_us: u64) {
+        self.endpoints.iter_mut().filter(|endpoint| endpoint.is_ready()).for_each(|it| it.asking.next_us = now_us);
+    }
+
+    /// Endpoints that are asked for ids while there are none, and when.
+    pub fn lenders(&self) -> impl Iterator<Item = (u64, usize)> {
         let endpoints = self.endpoints.iter().enumerate();
-        endpoints.filter(|(_, endpoint)| endpoint.is_bare()).map(|(index, endpoint)| (endpoint.asking.next_us, index))
+        endpoints.filter(|(_, endpoint)| endpoint.is_ready()).map(|(index, endpoint)| (endpoint.asking.next_us, index))
     }
 
     /// A connection or an attempt at one has failed and may be repeated from `retry_us` on.
@@ -359,10 +364,10 @@ impl Links {
             Link::Connecting { .. } | Link::Greeting { .. } | Link::Ready { .. } => None,
         };
         let search = self.next_search().filter(|_| seeking || lacking).map(|(at_us, _)| at_us);
-        let bare = self.bare().filter(|_| lacking).map(|(at_us, _)| at_us);
+        let lenders = self.lenders().filter(|_| lacking).map(|(at_us, _)| at_us);
         let race = self.next_race(queued).filter(|_| queued || queued_early).map(|(at_us, _)| at_us);
         let pulse = self.endpoints.iter().filter_map(|endpoint| endpoint.pulse.due_us());
-        expiry.chain(retry).chain(search).chain(bare).chain(race).chain(pulse).min()
+        expiry.chain(retry).chain(search).chain(lenders).chain(race).chain(pulse).min()
     }
 
     pub fn check(&self) -> Result<(), String> {

@@ -93,14 +93,38 @@ impl Needs {
     }
 }
 
+/// Time that is further ahead of a node that lends ids was never right: such a node knows its clock to be.
+const AHEAD_MS_MAX: u64 = 60_000;
+
 /// What the newest welcome said about time.
 #[derive(Debug)]
 struct ServerClock {
     received_us: u64,
+    /// For ids: never less than one that the node has lent.
+    lent: Told,
+    /// For all else.
+    wall: Told,
+}
+
+/// A time that goes on.
+#[derive(Debug)]
+struct Told {
     time_ms: u64,
-    /// What this session had read before: a node whose clock is behind makes the time stand still for a while,
-    /// never go back.
+    /// What this session had read before: a node whose clock is behind makes the time stand still for a while. It goes back only
+    /// where it was far ahead.
     floor_ms: u64,
+}
+
+impl Told {
+    fn after(&self, elapsed_ms: u64) -> u64 {
+        self.time_ms.saturating_add(elapsed_ms).max(self.floor_ms)
+    }
+}
+
+impl ServerClock {
+    fn elapsed_ms(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.received_us) / 1_000
+    }
 }
 
 /// What a session had minted at some time, as far as its last loan goes.
@@ -137,15 +161,35 @@ impl Mint {
         Mint { clock: None, minter: None, time_ms_last: 0, counter }
     }
 
+    /// A loan of a node whose clock is right ends what one that was far ahead has lent.
     pub fn welcome(&mut self, now_us: u64, welcome: &Welcome) {
         let lends = welcome.refusal.is_none();
+        let most_ms = welcome.time_ms.saturating_add(AHEAD_MS_MAX);
+        if lends && self.id_time_ms(now_us).is_some_and(|own_ms| own_ms > most_ms) {
+            self.clear();
+        }
         // What another node has lent is as good as before, and its time never less than an id.
         if !lends && (self.minter.is_some() || welcome.time_ms == 0) {
             return;
         }
-        let floor_ms = self.server_time_ms(now_us).unwrap_or(0);
-        self.clock = Some(ServerClock { received_us: now_us, time_ms: welcome.time_ms, floor_ms });
+        let lent = Told { time_ms: welcome.time_ms, floor_ms: self.id_time_ms(now_us).unwrap_or(0) };
+        let wall = Told { time_ms: welcome.wall_ms(), floor_ms: self.server_time_ms(now_us).unwrap_or(0) };
+        self.clock = Some(ServerClock { received_us: now_us, lent, wall });
         self.minter = lends.then_some(welcome.minter);
+    }
+
+    /// Forgets a loan and the time that came with it, if it is the last one: ids of it are ahead of the nodes' clocks. What was minted
+    /// stays the only one of its kind: each loan has another minter, and the counter goes on.
+    pub fn forget(&mut self, minted: Minted) -> bool {
+        let is_last = self.minter == Some(minted.minter);
+        if is_last {
+            self.clear();
+        }
+        is_last
+    }
+
+    fn clear(&mut self) {
+        (self.clock, self.minter, self.time_ms_last) = (None, None, 0);
     }
 
     /// The most that a call may need of it.
@@ -161,17 +205,20 @@ impl Mint {
         self.minter.map(|minter| Minted { minter, time_ms_last: self.time_ms_last })
     }
 
+    /// The server's wall clock.
     pub fn server_time_ms(&self, now_us: u64) -> Option<u64> {
-        self.clock.as_ref().map(|clock| {
-            let elapsed_ms = now_us.saturating_sub(clock.received_us) / 1_000;
-            clock.time_ms.saturating_add(elapsed_ms).max(clock.floor_ms)
-        })
+        self.clock.as_ref().map(|clock| clock.wall.after(clock.elapsed_ms(now_us)))
     }
 
-    /// The next id: above every id that this session minted before. Needs a loan.
+    /// The earliest time of a new id, which may be ahead of the clock for a while.
+    fn id_time_ms(&self, now_us: u64) -> Option<u64> {
+        self.clock.as_ref().map(|clock| clock.lent.after(clock.elapsed_ms(now_us)))
+    }
+
+    /// The next id: above every id that this session minted before, but for those of a loan that was forgotten. Needs a loan.
     pub fn mint(&mut self, now_us: u64, tag: u32) -> TaskId {
         let minter = self.minter.expect("calls that mint wait for a loan");
-        let server_ms = self.server_time_ms(now_us).expect("there is a clock");
+        let server_ms = self.id_time_ms(now_us).expect("there is a clock");
         let mut time_ms = self.time_ms_last.max(server_ms);
         let (counter, wrapped) = self.counter.overflowing_add(1);
         if wrapped && time_ms == self.time_ms_last {

@@ -89,13 +89,20 @@ fn grant_of(id: TaskId) -> Response {
 }
 
 fn welcome(time_ms: u64, minter: u64) -> Response {
-    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter, refusal: None })
+    Response::Welcome(Welcome {
+        node: NodeId(1),
+        cluster: ClusterId(1),
+        time_ms,
+        minter,
+        refusal: None,
+        clock_ms: None,
+    })
 }
 
 /// A welcome of a node that lends no ids for this time.
 fn bare(time_ms: u64, after_ms: u64) -> Response {
     let refusal = Some(Box::new(error(ErrorCode::ClockAhead).after(after_ms)));
-    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter: 0, refusal })
+    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter: 0, refusal, clock_ms: None })
 }
 
 fn acked(id: TaskId) -> Acked {
@@ -112,6 +119,7 @@ fn ids(request: &Request) -> Vec<TaskId> {
         Request::Enqueue { tasks, .. } => tasks.iter().map(|task| task.id).collect(),
         Request::EnqueueUnique { task } => vec![task.id],
         Request::Update { id, .. } => vec![*id],
+        Request::Transact(transaction) => vec![transaction.id],
         Request::Complete { items, .. } => items.iter().map(|item| item.id).collect(),
         Request::Renew { items, .. } => items.iter().map(|(id, _)| *id).collect(),
         other => panic!("no ids in {other:?}"),

@@ -65,6 +65,8 @@ pub enum Cause {
     Removed,
     /// No node was reached. Said by sessions alone.
     Unreached,
+    /// The node that was asked refused it by itself: it changed nothing, and asked no other node to.
+    TurnedAway,
     /// Of a later version.
     #[serde(other)]
     Other,

@@ -56,7 +56,7 @@ pub const LEASE_MS_MAX: u64 = 3_600_000;
 pub const LEASE_MS_DEFAULT: u64 = 30_000;
 /// Longest wait of a long poll.
 pub const WAIT_MS_MAX: u64 = 300_000;
-/// Longest result that is told with an event of a watch; longer ones are read with the task.
+/// Longest result that is told with an event of a watch; others are read with the task.
 pub const WATCH_RESULT_BYTES_MAX: usize = 1 << 10;
 /// Nodes of which the cursor of a watch tells.
 pub const WATCH_PLACES_MAX: usize = 512;

@@ -387,6 +387,9 @@ pub enum Request {
         id: TaskId,
         /// Durability.
         acks: Acks,
+        /// Only if it has ended so; absent, whichever way it has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        state: Option<State>,
     },
     /// The members of the cluster as this node sees them.
     Nodes,

@@ -328,6 +328,16 @@ pub struct Welcome {
     /// Why this node lends no ids now: `minter` stands for nothing then. What needs no new id is served all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Box<Error>>,
+    /// The node's wall clock, where it is behind `time_ms`. Older nodes do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_ms: Option<u64>,
+}
+
+impl Welcome {
+    /// What the node's wall clock shows, as far as it says so.
+    pub fn wall_ms(&self) -> u64 {
+        self.clock_ms.unwrap_or(self.time_ms)
+    }
 }
 
 /// A member at genesis.

@@ -31,7 +31,8 @@ pub struct WatchEvent {
     /// Its number, if it is a member of a group.
     #[serde(default)]
     pub number: Option<u32>,
-    /// Of its completion, if that is no longer than [`WATCH_RESULT_BYTES_MAX`](super::limits::WATCH_RESULT_BYTES_MAX).
+    /// Of its completion, if that is no longer than [`WATCH_RESULT_BYTES_MAX`](super::limits::WATCH_RESULT_BYTES_MAX), and in the memory
+    /// of the node that tells; others are read with the task.
     #[serde(default)]
     pub result: Option<ByteBuf>,
     /// Why it was cancelled, or died.

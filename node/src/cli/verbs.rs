@@ -10,7 +10,7 @@ use norn_client::command::{self, Exit, Output, ShownIds, Transport, execute, pri
 use norn_client::repl::{ReplOptions, run as run_repl};
 use norn_client::session::Call;
 use norn_client::tls::Renewal;
-use norn_client::wire::{Error, Request, Response};
+use norn_client::wire::{Error, Request, Response, TaskId, Token};
 use norn_node::runtime::caller::{CallError, Caller};
 use norn_node::runtime::certificates::{CertificateFiles, find_client};
 use norn_node::runtime::clock::unix_seconds;
@@ -172,6 +172,10 @@ impl Transport for Carrier {
             error if error.is_lasting() => Error::invalid(error.to_string()),
             error => Error::unavailable(error.to_string()),
         })
+    }
+
+    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        self.client.give_back(claims);
     }
 }
 

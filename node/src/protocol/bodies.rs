@@ -1,31 +1,45 @@
-//! Bodies of tasks: which stay in memory, where the log has the others, and what is done about those that it lost.
+//! Bodies of tasks, and results and log entries of those that have ended: which stay in memory, where the log has the others, and
+//! what is done about those that it lost.
 //!
 //! A body comes into memory with its record, and leaves it once the log has a place for it if those before it fill the
 //! memory that is allowed. So the oldest stay, which are granted first; what is granted or ends makes room for new ones.
 //! What has left is loaded where it is needed (`loads.rs`), and is not kept.
 //!
-//! A body that the log cannot give back is lost, the fact that there is such a task is not: everything but the body is still
-//! known. The task is handed out and shown to nobody by this replica until the log or a peer has given the body back.
+//! Results and log entries count as well from the end of their task on. They leave as soon as there is no room for all, before
+//! any body does, but not before the claim is dropped: how the task ended travels with that. An ending that came with a table alone
+//! has no place in the log; if there is no room for it, it is written once more as facts (`spill`). Where a leader needs a result
+//! to drop a claim, or a replica to merge another one under the same key, it is brought back (`Then::BringBack`).
+//!
+//! What the log cannot give back is lost, the fact that there is such a task is not: everything else is still known. A task without
+//! its body is handed out and shown to nobody by this replica until the log or a peer has given it back, and so is an ended one
+//! without its result.
 
 use super::effect::Ticket;
 use super::event::Moved;
 use super::loads::Then;
 use super::partition::Counted;
 use super::peer::{PeerMessage, WantPart};
-use super::task::{Place, Wanted};
+use super::record::Record;
+use super::task::{Filling, Place, Slot, Task, Wanted};
 use super::{Node, Observation};
-use crate::limits::EXCHANGE_TASKS_MAX;
+use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
 use norn_client::wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
+use std::sync::Arc;
+
+/// So many ended tasks are looked at in vain, as their claims are not dropped yet.
+const LOOKS_MAX: usize = 64;
+
+/// What a record has of a task, with its hash.
+pub type Part = (TaskId, Slot, u64);
 
 /// A record of facts on its way to the log.
 #[derive(Debug)]
 struct Unplaced {
     ticket: Ticket,
     partition: PartitionId,
-    /// Tasks whose bodies were new, and hashes of their specs.
-    bodies: Vec<(TaskId, u64)>,
+    bodies: Vec<Part>,
 }
 
 /// See the module.
@@ -35,22 +49,42 @@ pub struct Bodies {
     pub(super) lost: BTreeSet<(PartitionId, TaskId)>,
     /// The last of those that were asked for. The next round goes on behind it, or what nobody has would hide the rest.
     pub(super) asked: Option<(PartitionId, TaskId)>,
-    /// Bytes of bodies in memory, as far as they are counted.
+    /// Bytes in memory, as far as they are counted.
     memory_bytes: usize,
     /// Tasks, as far as they are counted.
     tasks: usize,
+    /// Partitions with results or log entries that can leave memory, as far as they are counted.
+    leaving: BTreeSet<PartitionId>,
+    /// The last task that was looked at for that.
+    looked: Option<(PartitionId, TaskId)>,
+    /// Partitions where the log may have no place for how some tasks ended.
+    unwritten: BTreeSet<PartitionId>,
+    /// A record with some of those is on its way to the log.
+    spilling: Option<Ticket>,
+    /// Partitions where facts wait for what is not in memory.
+    rivals: BTreeSet<PartitionId>,
 }
 
 impl Bodies {
     /// The next record of facts is handed to the log with this ticket.
-    pub fn persisted(&mut self, ticket: Ticket, partition: PartitionId, bodies: Vec<(TaskId, u64)>) {
+    pub fn persisted(&mut self, ticket: Ticket, partition: PartitionId, bodies: Vec<Part>) {
         self.unplaced.push_back(Unplaced { ticket, partition, bodies });
+    }
+
+    /// Bytes in memory, about.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
     /// How many tasks this node keeps, about.
     pub fn tasks(&self) -> usize {
         self.tasks
     }
+}
+
+/// Results and log entries in a record that may leave memory some time.
+pub fn blobs_of(id: TaskId, delta: &Task) -> impl Iterator<Item = Part> {
+    delta.blobs().filter(|(_, blob)| !blob.is_small()).map(move |(slot, blob)| (id, slot, blob.hash()))
 }
 
 impl Node {
@@ -64,18 +98,132 @@ impl Node {
             }
         }
         assert!(places.next().is_none(), "the host tells places of records that it was given");
+        if self.bodies.spilling.is_some_and(|spilling| spilling <= ticket) {
+            self.bodies.spilling = None;
+        }
+        self.spill();
     }
 
-    /// The log has these bodies there: each leaves memory if there are too many bytes in it.
-    pub(super) fn place_bodies(&mut self, partition: PartitionId, bodies: &[(TaskId, u64)], place: Place) {
-        self.count_bodies(partition);
-        let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let others = self.bodies.memory_bytes - replica.store.body_bytes();
-        for (id, hash) in bodies {
-            let room = (others + replica.store.body_bytes()) as u64 <= self.config.payload_memory_bytes;
-            replica.store.place(id, *hash, place, room);
+    /// The log has these there: each body leaves memory if there are too many bytes in it, and nothing else makes room.
+    pub(super) fn place_bodies(&mut self, partition: PartitionId, parts: &[Part], place: Place) {
+        let (specs, blobs): (Vec<&Part>, Vec<&Part>) = parts.iter().partition(|(_, slot, _)| *slot == Slot::Spec);
+        if let Some(replica) = self.partitions.get_mut(&partition) {
+            for (id, slot, hash) in blobs {
+                replica.store.place(id, (*slot, *hash), place, true);
+            }
         }
         self.count_bodies(partition);
+        self.make_room();
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let others = self.bodies.memory_bytes - replica.store.body_bytes();
+        for (id, slot, hash) in specs {
+            let room = (others + replica.store.body_bytes()) as u64 <= self.config.payload_memory_bytes;
+            replica.store.place(id, (*slot, *hash), place, room);
+        }
+        self.count_bodies(partition);
+    }
+
+    fn is_full(&self) -> bool {
+        self.bodies.memory_bytes as u64 > self.config.payload_memory_bytes
+    }
+
+    /// Results and log entries of ended tasks leave memory until there is room.
+    pub(super) fn make_room(&mut self) {
+        let mut held = 0;
+        while held < LOOKS_MAX && self.is_full() {
+            let Some((partition, id)) = self.next_leaver() else { return };
+            self.bodies.looked = Some((partition, id));
+            let replica = self.partitions.get_mut(&partition).expect("it was just looked at");
+            if replica.register.cell(&id).is_some() {
+                held += 1;
+            } else {
+                replica.store.leave(&id);
+                self.count_bodies(partition);
+            }
+        }
+    }
+
+    /// The next task that could make room, in turn.
+    fn next_leaver(&self) -> Option<(PartitionId, TaskId)> {
+        let leaver = |partition: PartitionId, after| {
+            self.partitions.get(&partition)?.store.leaver_after(after).map(|id| (partition, id))
+        };
+        let within = self.bodies.looked.and_then(|(partition, id)| leaver(partition, Some(id)));
+        let behind = self.bodies.looked.map_or(Bound::Unbounded, |(partition, _)| Bound::Excluded(partition));
+        let others = self.bodies.leaving.range((behind, Bound::Unbounded)).chain(&self.bodies.leaving);
+        within.or_else(|| others.copied().find_map(|partition| leaver(partition, None)))
+    }
+
+    /// Writes down what of ended tasks has no place in the log if there is no room for it, a bounded record at a time.
+    fn spill(&mut self) {
+        let may = self.is_full() && self.bodies.spilling.is_none() && !self.disk.is_short() && !self.starting;
+        let Some(partition) = self.bodies.unwritten.first().copied().filter(|_| may) else { return };
+        let Some(replica) = self.partitions.get_mut(&partition) else {
+            self.bodies.unwritten.remove(&partition);
+            return;
+        };
+        // Of others a place is told soon.
+        let unplaced = self.bodies.unplaced.iter().flat_map(|record| &record.bodies);
+        let on_their_way: BTreeSet<TaskId> = unplaced.map(|(id, ..)| *id).collect();
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        while bytes < EXCHANGE_BYTES_MAX
+            && items.len() < EXCHANGE_TASKS_MAX
+            && let Some((id, delta)) = replica.store.take_unwritten()
+        {
+            if !on_their_way.contains(&id) {
+                bytes += delta.size_bytes();
+                items.push((id, delta));
+            }
+        }
+        self.count_bodies(partition);
+        if items.is_empty() {
+            return;
+        }
+        let parts = items.iter().flat_map(|(id, delta)| blobs_of(*id, delta)).collect();
+        self.outbox.persist(Record::Facts { partition, items: Arc::new(items) });
+        self.bodies.persisted(self.outbox.ticket(), partition, parts);
+        self.bodies.spilling = Some(self.outbox.ticket());
+    }
+
+    /// Facts wait for bytes that are not in memory: asks the log for them.
+    fn settle_rivals(&mut self) {
+        let partitions = std::mem::take(&mut self.bodies.rivals);
+        for partition in partitions {
+            let Some(replica) = self.partitions.get(&partition) else { continue };
+            let ids: Vec<TaskId> = replica.store.rivals().take(EXCHANGE_TASKS_MAX).collect();
+            if !ids.is_empty() {
+                self.bodies.rivals.insert(partition);
+                self.bring_back(partition, &ids);
+            }
+        }
+    }
+
+    /// Asks the log for results and log entries of tasks that are needed in memory. Those that are lost are asked for anyway.
+    pub(super) fn bring_back(&mut self, partition: PartitionId, ids: &[TaskId]) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let tasks = ids.iter().filter_map(|id| Some((id, replica.store.task(id)?)));
+        let wanted: Vec<Vec<Wanted>> = tasks
+            .filter(|(_, task)| !task.is_lost())
+            .map(|(id, task)| task.blobs_wanted(*id).collect::<Vec<Wanted>>())
+            .filter(|wanted| !wanted.is_empty())
+            .collect();
+        for wanted in wanted {
+            self.load(Then::BringBack, wanted);
+        }
+    }
+
+    /// What was to come back is here.
+    pub(super) fn brought_back(&mut self, found: impl Iterator<Item = (Wanted, Filling)>) {
+        for (wanted, filling) in found {
+            let partition = self.partition_of(&wanted.id);
+            let (now, stirred) = (self.now, &mut self.stirred);
+            let Some(replica) = self.partitions.get_mut(&partition) else { continue };
+            replica.store.bring_back(&wanted, filling);
+            if replica.settle_rival(&wanted.id, now).changed {
+                self.asks.exchange.changed(partition);
+            }
+            stirred.insert(partition);
+        }
     }
 
     /// Bodies or tasks of this partition have come or gone. To look at all partitions each time would cost more than most of
@@ -83,9 +231,24 @@ impl Node {
     pub(super) fn count_bodies(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let now = Counted { bytes: replica.store.body_bytes(), tasks: replica.store.count() };
+        let (leaves, rivals) = (replica.store.leaver_after(None).is_some(), replica.store.rivals().next().is_some());
+        let unwritten = replica.store.has_unwritten();
         let before = std::mem::replace(&mut replica.counted, now);
         self.bodies.memory_bytes = self.bodies.memory_bytes + now.bytes - before.bytes;
         self.bodies.tasks = self.bodies.tasks + now.tasks - before.tasks;
+        if leaves {
+            self.bodies.leaving.insert(partition);
+        } else {
+            self.bodies.leaving.remove(&partition);
+        }
+        if unwritten {
+            self.bodies.unwritten.insert(partition);
+        } else {
+            self.bodies.unwritten.remove(&partition);
+        }
+        if rivals {
+            self.bodies.rivals.insert(partition);
+        }
     }
 
     /// Everything has been counted.
@@ -112,7 +275,7 @@ impl Node {
     pub(super) fn on_bodies_lost(&mut self, ids: &[TaskId]) {
         for id in ids {
             let task = self.partitions.get(&self.partition_of(id)).and_then(|replica| replica.store.task(id));
-            if let Some(wanted) = task.and_then(|task| task.spec.as_ref()?.wanted(*id)) {
+            for wanted in task.map(|task| task.wanted(*id)).unwrap_or_default() {
                 self.set_lost(&wanted, true);
             }
         }
@@ -123,7 +286,7 @@ impl Node {
         let (partition, now) = (self.partition_of(&wanted.id), self.now);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let hold = replica.register.hold(&wanted.id);
-        let lost = replica.store.set_lost((&wanted.id, wanted.hash), lost, hold, now.wall_ms);
+        let lost = replica.store.set_lost(wanted, lost, hold, now.wall_ms);
         self.stirred.insert(partition);
         if lost && self.bodies.lost.insert((partition, wanted.id)) {
             self.outbox.observe(Observation::BodyLost { id: wanted.id });
@@ -131,21 +294,34 @@ impl Node {
     }
 
     /// What to ask the log for to have a body that is lost, as long as it is.
-    fn wanted_again(&self, (partition, id): &(PartitionId, TaskId)) -> Option<Wanted> {
-        let spec = self.partitions.get(partition)?.store.task(id)?.spec.as_ref()?;
-        spec.wanted(*id).filter(|_| spec.body.is_lost())
+    fn wanted_again(&self, (partition, id): &(PartitionId, TaskId)) -> Vec<Wanted> {
+        let task = self.partitions.get(partition).and_then(|replica| replica.store.task(id));
+        task.map(|task| task.lost(*id)).unwrap_or_default()
     }
 
-    /// How many bodies of a replica are lost. Such tasks are in no queue here.
+    /// How many tasks of a replica have lost their bodies, or results or log entries if they have ended.
     pub(super) fn bodies_lost(&self, partition: PartitionId) -> usize {
-        let of_partition = self.bodies.lost.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
-        of_partition.filter(|key| self.wanted_again(key).is_some()).count()
+        self.lost_of(partition).count()
     }
 
-    /// Asks the log once more, and the other replicas, for bodies that are lost here.
+    /// Whether a replica has lost the body of a task that may not have ended. Such tasks are in no queue here.
+    pub(super) fn lacks_work(&self, partition: PartitionId) -> bool {
+        let store = &self.partitions[&partition].store;
+        self.lost_of(partition).any(|id| !store.ended(&id))
+    }
+
+    fn lost_of(&self, partition: PartitionId) -> impl Iterator<Item = TaskId> {
+        let of_partition = self.bodies.lost.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
+        of_partition.filter(|key| !self.wanted_again(key).is_empty()).map(|(_, id)| *id)
+    }
+
+    /// Asks the log once more, and the other replicas, for what is lost here.
     pub(super) fn ask_for_bodies(&mut self) {
+        self.make_room();
+        self.spill();
+        self.settle_rivals();
         let mut known = std::mem::take(&mut self.bodies.lost);
-        known.retain(|key| self.wanted_again(key).is_some());
+        known.retain(|key| !self.wanted_again(key).is_empty());
         let mut lost: BTreeMap<PartitionId, Vec<Wanted>> = BTreeMap::new();
         let behind = self.bodies.asked.take().map_or(Bound::Unbounded, Bound::Excluded);
         let turn = known.range((behind, Bound::Unbounded)).chain(&known);
@@ -158,7 +334,8 @@ impl Node {
             let cohort: Vec<NodeId> = self.partitions[&partition].cohort().nodes();
             // What a peer tells is written down, for which there must be room.
             for node in cohort.into_iter().filter(|node| *node != self.me && !self.disk.is_short()) {
-                let ids = wanted.iter().map(|wanted| wanted.id).collect();
+                let mut ids: Vec<TaskId> = wanted.iter().map(|wanted| wanted.id).collect();
+                ids.dedup();
                 let parts = vec![WantPart { partition, upto: None, ids }];
                 self.outbox.send(node, PeerMessage::Want { boot: self.boot, parts });
             }

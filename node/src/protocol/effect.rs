@@ -196,6 +196,15 @@ pub enum Observation {
         /// The node stops.
         out: bool,
     },
+    /// The node is near the limit of its memory, or no longer.
+    Memory {
+        /// What makes it grow for good is refused.
+        short: bool,
+        /// In use.
+        used_bytes: u64,
+        /// What may be.
+        limit_bytes: u64,
+    },
     /// The own disk has become far slower than the others', or is no longer.
     DiskSlow {
         /// Others should lead.
@@ -371,6 +380,7 @@ impl Observation {
             Observation::ClockStanding { .. } => "clock_standings",
             Observation::StoodStill { .. } => "process_stalls",
             Observation::Room { .. } => "disk_room_changes",
+            Observation::Memory { .. } => "memory_changes",
             Observation::DiskSlow { .. } => "disk_slow_changes",
             Observation::Retired { .. } => "stale_log_found",
             Observation::Wounded { .. } => "data_losses",

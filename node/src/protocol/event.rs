@@ -1,10 +1,10 @@
 //! Everything that can happen to a node.
 
 use crate::protocol::effect::Ticket;
-use crate::protocol::membership::DiskReport;
+use crate::protocol::membership::{DiskReport, MemoryReport};
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::Place;
-use norn_client::wire::{NodeId, PartitionId, Request, Spec, TaskId};
+use crate::protocol::task::{Filling, Place};
+use norn_client::wire::{NodeId, PartitionId, Request, TaskId};
 use std::sync::Arc;
 
 /// A client connection, numbered by the host; never reused while the node runs.
@@ -85,15 +85,15 @@ pub enum Event {
         /// Tasks in their order, each range in one record.
         ranges: Vec<Moved>,
     },
-    /// Answer to a [`crate::protocol::Effect::Load`]: for each body that was asked for the spec that its task has in that
-    /// record, if it can be read.
+    /// Answer to a [`crate::protocol::Effect::Load`]: for each part of a task that was asked for what the task has there in
+    /// that record, if it can be read.
     Loaded {
         /// Number of the load.
         number: u64,
         /// In the order of the question.
-        bodies: Vec<Option<Arc<Spec>>>,
+        bodies: Vec<Option<Filling>>,
     },
-    /// A snapshot could not be written, as the log has no bodies of these tasks where they should be.
+    /// A snapshot could not be written, as the log has not what it needs of these tasks where that should be.
     BodiesLost {
         /// Tasks.
         ids: Vec<TaskId>,
@@ -109,6 +109,8 @@ pub enum Event {
     },
     /// What the host has measured of the disk, whenever it changes.
     Disk(DiskReport),
+    /// What the host has measured of memory, again and again while much is in use.
+    Memory(MemoryReport),
     /// Stop serving: hand leadership over, then say [`crate::protocol::Effect::Stopped`].
     Shutdown,
 }

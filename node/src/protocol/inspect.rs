@@ -50,7 +50,7 @@ pub struct ReplicaView {
     pub stable: bool,
     /// Nodes that have left and are not cleared.
     pub exiles: Vec<NodeId>,
-    /// Tasks whose bodies the log could not give back.
+    /// Tasks whose bodies, results or log entries the log could not give back.
     pub bodies_lost: usize,
     /// How many times tasks were forgotten here.
     pub forgets: u64,
@@ -106,11 +106,11 @@ impl Node {
         self.partitions.get(&partition)?.store.task(id)
     }
 
-    /// All tasks of one of this node's replicas, each with its body or with what to ask of the log to have it, and tombstones.
-    pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (TaskId, (Task, Option<Wanted>))> {
+    /// All tasks of one of this node's replicas, each with what to ask of the log to have all of it, and tombstones.
+    pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (TaskId, (Task, Vec<Wanted>))> {
         self.partitions.get(&partition).into_iter().flat_map(|replica| {
             let tasks = replica.store.after(None).map(|(id, task)| (*id, task.whole(*id)));
-            tasks.chain(replica.store.tombs_after(None).map(|(id, tomb)| (*id, (Task::from_tomb(*tomb), None))))
+            tasks.chain(replica.store.tombs_after(None).map(|(id, tomb)| (*id, (Task::from_tomb(*tomb), Vec::new()))))
         })
     }
 

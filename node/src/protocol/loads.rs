@@ -1,4 +1,4 @@
-//! Loads: bodies that are read back from the log for a grant, a reader, a list, a peer or the archive.
+//! Loads: bodies, results and log entries that are read back from the log for a grant, a reader, a list, a peer or the archive.
 //!
 //! So many are under way at a time, and so many bytes; the others wait, those for grants in front. Of the others only so
 //! many wait: whoever asked does so again.
@@ -6,10 +6,10 @@
 use super::Node;
 use super::effect::Effect;
 use super::peer::PeerMessage;
-use super::task::{Task, Wanted};
+use super::task::{Filling, Slot, Task, Wanted};
 use crate::config::mutant;
 use crate::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
-use norn_client::wire::{NodeId, PartitionId, Spec, TaskId};
+use norn_client::wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -48,13 +48,15 @@ pub enum Then {
     },
     /// They were lost, and may be there after all.
     Find,
+    /// They are needed in memory.
+    BringBack,
 }
 
 #[derive(Debug)]
 struct Load {
     then: Then,
     wanted: Vec<Wanted>,
-    found: Vec<Option<Arc<Spec>>>,
+    found: Vec<Option<Filling>>,
     /// Places in both of those that the log is asked for.
     asked: Vec<usize>,
     bytes: usize,
@@ -91,7 +93,7 @@ impl Node {
         let then_bytes = match &then {
             Then::Send { message, .. } => size_bytes(message),
             Then::Archive { tasks, .. } => tasks.iter().map(|(_, task)| task.size_bytes() + 64).sum(),
-            Then::Grant { .. } | Then::Find => 0,
+            Then::Grant { .. } | Then::Find | Then::BringBack => 0,
         };
         let bytes = wanted.iter().map(|wanted| wanted.bytes as usize).sum::<usize>() + then_bytes + LOAD_BYTES;
         let (found, asked) = (vec![None; wanted.len()], (0..wanted.len()).collect());
@@ -131,26 +133,29 @@ impl Node {
         }
         let store = &self.partitions[&self.partition_of(&wanted.id)].store;
         let beside = store.after(Some(wanted.id)).find_map(|(id, task)| task.spec.as_ref()?.wanted(*id));
-        beside.unwrap_or(wanted)
+        beside.filter(|_| wanted.slot == Slot::Spec).unwrap_or(wanted)
     }
 
     /// The log has given bodies back, or could not.
-    pub(super) fn on_loaded(&mut self, number: u64, bodies: Vec<Option<Arc<Spec>>>) {
+    pub(super) fn on_loaded(&mut self, number: u64, bodies: Vec<Option<Filling>>) {
         let mut load = self.loads.under_way.remove(&number).expect("the host answers what it was asked, once");
         self.loads.bytes -= load.bytes;
         assert_eq!(bodies.len(), load.asked.len(), "the host answers for each body");
         let unchecked = mutant!(self.config, WrongPlace);
         for (place, body) in std::mem::take(&mut load.asked).into_iter().zip(bodies) {
             let wanted = load.wanted[place];
-            load.found[place] = body.filter(|spec| unchecked || wanted.is(spec));
+            load.found[place] = body.filter(|filling| unchecked || wanted.is(filling));
             if load.found[place].is_some() {
                 continue;
             }
             // Since it was asked for, the log may have moved it, or a peer may have brought it.
             let task = self.partitions.get(&self.partition_of(&wanted.id));
-            let spec = task.and_then(|replica| replica.store.task(&wanted.id)?.spec.as_ref());
-            let now = spec.and_then(|spec| spec.wanted(wanted.id));
-            load.found[place] = spec.and_then(|spec| spec.body.here().cloned());
+            let task = task.and_then(|replica| replica.store.task(&wanted.id));
+            // Of a completion or a log entry that another one has replaced nothing is told any more.
+            let same = |hash: u64| wanted.slot == Slot::Spec || hash == wanted.hash;
+            let now = task.and_then(|task| task.wanted_in(wanted.id, wanted.slot)).filter(|now| same(now.hash));
+            let here = task.and_then(|task| task.here(wanted.slot));
+            load.found[place] = here.filter(|filling| wanted.slot == Slot::Spec || wanted.is(filling));
             match now {
                 Some(now) if now != wanted => {
                     load.wanted[place] = now;
@@ -171,12 +176,24 @@ impl Node {
     fn loaded(&mut self, load: Load) {
         let Load { then, wanted, found, .. } = load;
         match then {
-            Then::Grant { session } => self.loaded_for_grant(session, wanted.iter().zip(found)),
+            Then::Grant { session } => {
+                let specs = found.into_iter().map(|found| found.and_then(Filling::into_spec));
+                self.loaded_for_grant(session, wanted.iter().zip(specs));
+            }
             Then::Archive { partition, number, mut tasks, gaps } => {
-                for (gap, found) in gaps.into_iter().zip(found) {
-                    tasks[gap].1.spec = found;
+                for ((gap, wanted), found) in gaps.into_iter().zip(&wanted).zip(found) {
+                    match found {
+                        Some(filling) => tasks[gap].1.fill(wanted.slot, filling),
+                        // It is not archived without it.
+                        None => tasks[gap].1.spec = None,
+                    }
                 }
+                tasks.iter_mut().filter(|(_, task)| !task.has_blobs()).for_each(|(_, task)| task.spec = None);
                 self.archive_whole(partition, number, &tasks);
+            }
+            Then::BringBack => {
+                let found = wanted.into_iter().zip(found).filter_map(|(wanted, found)| Some((wanted, found?)));
+                self.brought_back(found);
             }
             Then::Find => {
                 for (wanted, _) in wanted.iter().zip(found).filter(|(_, found)| found.is_some()) {
@@ -187,7 +204,7 @@ impl Node {
                 let mut lost = Vec::new();
                 for ((gap, wanted), found) in gaps.into_iter().zip(&wanted).zip(found) {
                     match found {
-                        Some(spec) => fill(&mut message, gap, spec),
+                        Some(filling) => fill(&mut message, gap, wanted.slot, filling),
                         None => lost.push(wanted.id),
                     }
                 }
@@ -199,6 +216,9 @@ impl Node {
                         tasks.retain(|(id, _)| !lost.contains(id));
                     }
                     _ => {}
+                }
+                if !lost.is_empty() {
+                    leave_out_gaps(&mut message);
                 }
                 if durable {
                     self.outbox.send_durable(to, *message);
@@ -233,7 +253,7 @@ fn size_bytes(message: &PeerMessage) -> usize {
     }
 }
 
-fn fill(message: &mut PeerMessage, gap: usize, spec: Arc<Spec>) {
+fn fill(message: &mut PeerMessage, gap: usize, slot: Slot, filling: Filling) {
     let task = match message {
         PeerMessage::Known { known, .. } => &mut known.task,
         PeerMessage::ListAnswer { tasks, .. } => &mut tasks[gap].1.task,
@@ -242,5 +262,13 @@ fn fill(message: &mut PeerMessage, gap: usize, spec: Arc<Spec>) {
         }
         other => unreachable!("{} has no gaps", other.name()),
     };
-    task.spec = Some(spec);
+    task.fill(slot, filling);
+}
+
+/// Results and log entries that are lost are not told of: the facts that are left say less, and nothing that is not so.
+fn leave_out_gaps(message: &mut PeerMessage) {
+    if let PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } = message {
+        let items = Arc::get_mut(items).expect("nobody else has it yet");
+        items.iter_mut().for_each(|(_, task)| task.leave_out_gaps());
+    }
 }

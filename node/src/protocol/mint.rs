@@ -57,7 +57,14 @@ impl Node {
             // Reads, claims and all else that names its ids do not wait for a clock.
             let response = if bare && !mutant!(self.config, HelloShutsOut) {
                 let time_ms = if self.is_fenced() { 0 } else { self.now.wall_ms };
-                Response::Welcome(Welcome { node, cluster, time_ms, minter: 0, refusal: Some(Box::new(refusal)) })
+                Response::Welcome(Welcome {
+                    node,
+                    cluster,
+                    time_ms,
+                    minter: 0,
+                    refusal: Some(Box::new(refusal)),
+                    clock_ms: None,
+                })
             } else {
                 Response::Error(Error::unavailable(refusal.message))
             };
@@ -65,7 +72,9 @@ impl Node {
         }
         let (time_ms, sessions) = self.lend();
         let minter = u64::from(place) << SESSION_BITS | sessions & ((1 << SESSION_BITS) - 1);
-        let welcome = Welcome { node, cluster, time_ms, minter, refusal: None };
+        // What was lent, or counts as such, is ahead of the clock for a while after a restart or a step.
+        let clock_ms = Some(self.now.wall_ms).filter(|clock_ms| *clock_ms != time_ms);
+        let welcome = Welcome { node, cluster, time_ms, minter, refusal: None, clock_ms };
         self.outbox.reply_durable(client, number, Response::Welcome(welcome));
     }
 

@@ -60,7 +60,7 @@ pub use event::{ClientId, Event, Moved, Principal};
 pub use feature::Feature;
 pub use inspect::ReplicaView;
 use loads::Loads;
-use membership::{OwnDisk, OwnLog, Peer, Scheduler, Steward};
+use membership::{OwnDisk, OwnLog, OwnMemory, Peer, Scheduler, Steward};
 use mint::Mint;
 use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Genesis;
@@ -126,6 +126,7 @@ pub struct Node {
     lost_somewhere: Vec<u64>,
     clocks: Clocks,
     disk: OwnDisk,
+    memory: OwnMemory,
     log: OwnLog,
     /// Version of the set of partitions that this node leads.
     leads_version: u64,
@@ -186,6 +187,7 @@ impl Node {
             lost_somewhere: Vec::new(),
             clocks: Clocks::default(),
             disk: OwnDisk::default(),
+            memory: OwnMemory::default(),
             log: OwnLog::default(),
             leads_version: 1,
             mint: Mint::default(),
@@ -240,6 +242,7 @@ impl Node {
             Event::Wake => self.on_wake(),
             Event::PeerConnected { peer, version } => self.on_peer_connected(peer, version),
             Event::Disk(report) => self.on_disk(report),
+            Event::Memory(report) => self.on_memory(report),
             Event::Shutdown => self.on_shutdown(),
         }
         self.settle(effects);

@@ -594,7 +594,8 @@ pub enum PeerMessage {
     /// Answer to `Pull`.
     #[serde(rename = "pd")]
     Pulled { ask: u64, partitions: Vec<PartitionId>, ready: Vec<TaskId>, more: bool },
-    /// Grant tasks to a worker of mine. With `recall`: only those that this call was granted before.
+    /// Grant tasks to a worker of mine. With `recall`: only those that this call was granted before. With `max` 0 as well: this question
+    /// is given up, and what it was granted goes back (an older node finds nothing, and answers so).
     #[serde(rename = "gr")]
     GrantAsk {
         ask: u64,

@@ -1,5 +1,6 @@
 //! From the log back to a node, and its first moments.
 
+use super::bodies::blobs_of;
 use super::effect::{Effect, Ticket};
 use super::partition::wound;
 use super::partition::{Partition, Wound};
@@ -13,7 +14,7 @@ use crate::protocol::consistent::ages::Ages;
 use crate::protocol::consistent::register::UNDATED_US;
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
-use crate::protocol::task::{Place, Task};
+use crate::protocol::task::{Place, Slot, Task};
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
 use std::sync::Arc;
@@ -171,8 +172,9 @@ impl Node {
         let replica = self.replica_mut(partition)?;
         let mut bodies = Vec::new();
         for (id, delta) in items {
+            bodies.extend(blobs_of(id, &delta));
             let learned = replica.learn_again(id, delta, now, &config);
-            bodies.extend(learned.body.map(|hash| (id, hash)));
+            bodies.extend(learned.body.map(|hash| (id, Slot::Spec, hash)));
         }
         self.count_bodies(partition);
         if let Some(place) = place {
@@ -338,6 +340,7 @@ impl Node {
             }
             self.count_bodies(id);
         }
+        self.make_room();
         self.begin_ages();
         self.settle(effects);
     }

@@ -74,12 +74,14 @@ impl Node {
         self.admit_feature(request)?;
         self.admit_growth(request)?;
         if self.asks.count() + self.broker.count() >= REQUESTS_MAX {
-            return Err(Error::new(ErrorCode::Overloaded, "too many requests are under way at this node"));
+            let message = "too many requests are under way at this node";
+            return Err(Error::new(ErrorCode::Overloaded, message).because(Cause::TurnedAway));
         }
         Ok(())
     }
 
-    /// What an older program reads as something else is not told to it, nor stored where it may come to it.
+    /// What an older program reads as something else is not told to it, nor stored where it may come to it. That passes only when an
+    /// operator has upgraded it: a client that tried again until its deadline would not know in the end whether a write was made.
     pub(super) fn admit_feature(&self, request: &Request) -> Result<(), Error> {
         if request.version() <= Versions::SPOKEN.oldest {
             return Ok(());
@@ -88,9 +90,8 @@ impl Node {
         let members = |node: &NodeId| self.is_member(*node);
         let Some(node) = self.outbox.older_than(request.version()).find(members) else { return Ok(()) };
         let name = self.name_of(node);
-        Err(Error::unavailable(format!(
-            "{name} runs an older program, which does not know what is asked for; upgrade it"
-        )))
+        let message = format!("{name} runs an older program, which does not know what is asked for; upgrade it");
+        Err(Error::new(ErrorCode::Unsupported, message))
     }
 
     /// A node that is held does not take what came later: the old program could not read it.
@@ -103,7 +104,7 @@ impl Node {
             "this node is held at protocol version {newest}, which does not know what is asked for; start it without the \
              setting protocol_version_max"
         );
-        Err(Error::unavailable(message))
+        Err(Error::new(ErrorCode::Unsupported, message))
     }
 
     /// What every node has to know of is not begun while one is there that does not.
@@ -157,7 +158,7 @@ impl Node {
             Request::Redrive { id, child, queue, acks } => {
                 self.redrive(id, Asker::Client { client, number, child, queue, acks });
             }
-            Request::Purge { id, acks } => self.purge(id, Purger { client, number, acks }),
+            Request::Purge { id, acks, state } => self.purge(id, Purger { client, number, acks, state }),
             Request::Nodes => self.outbox.reply(client, number, Response::Nodes(self.node_views())),
             Request::Ring => self.outbox.reply(client, number, Response::Partitions(self.ring_views())),
             Request::Partitions => {

@@ -36,13 +36,13 @@ enum Place {
 pub struct Part {
     /// In order.
     pub records: Vec<Record>,
-    /// Bodies that are not in memory. The host puts them in, out of its log.
+    /// What is not in memory. The host puts it in, out of its log.
     pub gaps: Vec<Gap>,
     /// There are no more.
     pub last: bool,
 }
 
-/// A task in a record of facts whose spec is left out.
+/// A task in a record of facts of which a part is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
     /// Place of the record in the part.
@@ -82,14 +82,17 @@ impl Node {
                     bytes += replica.register.table.cells.len() * TASK_BYTES;
                 }
                 Place::Within(partition, after) => {
-                    let tasks = self.partitions[&partition].store.after(after);
+                    let store = &self.partitions[&partition].store;
+                    let tasks = store.after(after);
                     let mut items = Vec::new();
                     for (id, task) in within(bytes_max - bytes, tasks, |(_, task)| size_bytes(task)) {
                         bytes += size_bytes(task);
                         let (task, wanted) = task.whole(*id);
                         let (record, item) = (records.len(), items.len());
-                        gaps.extend(wanted.map(|wanted| Gap { record, item, wanted }));
+                        gaps.extend(wanted.into_iter().map(|wanted| Gap { record, item, wanted }));
                         items.push((*id, task));
+                        let rival = store.rival_of(id).cloned();
+                        items.extend(rival.map(|rival| (*id, rival)));
                     }
                     cursor.place = match items.last() {
                         Some((last, _)) => Place::Within(partition, Some(*last)),

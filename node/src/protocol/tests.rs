@@ -15,7 +15,7 @@ use norn_client::wire::{
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use task::{Place, Wanted};
+use task::{Filling, Place, Wanted};
 
 mod ages;
 mod agreement;
@@ -48,6 +48,7 @@ mod levels;
 mod limits;
 mod loans;
 mod loss;
+mod memory;
 mod outcomes;
 mod policies;
 mod purging;
@@ -55,6 +56,7 @@ mod reads;
 mod recall;
 mod rescue;
 mod restarts;
+mod results;
 mod seals;
 mod seats;
 mod sessions;
@@ -198,11 +200,12 @@ impl Cluster {
     }
 
     /// What the log of a node has of a task in a record.
-    fn body(&self, index: usize, wanted: &Wanted) -> Option<Arc<Spec>> {
+    fn body(&self, index: usize, wanted: &Wanted) -> Option<Filling> {
         let at = wanted.place.offset as usize;
         let Record::Facts { items, .. } = &self.logs[index][at] else { panic!("places are of facts") };
-        let item = items.iter().find(|(id, _)| *id == wanted.id).filter(|_| !self.unreadable.contains(&(index, at)))?;
-        item.1.spec.clone()
+        let of_task = items.iter().filter(|(id, _)| *id == wanted.id && !self.unreadable.contains(&(index, at)));
+        let found: Vec<Filling> = of_task.filter_map(|(_, task)| task.filling(wanted.slot)).collect();
+        found.iter().find(|filling| wanted.is(filling)).or(found.first()).cloned()
     }
 
     /// Handles everything at hand, at one instant.

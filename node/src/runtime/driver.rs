@@ -1,6 +1,7 @@
 //! Owns the node: hands it events, carries out its effects, sleeps until it wants to wake.
 
 use crate::protocol::Node;
+use crate::protocol::membership::MemoryReport;
 use crate::protocol::{ClientId, Cursor, Effect, Event, PeerMessage, Principal};
 use crate::runtime::answers::AnswerSender;
 use crate::runtime::archive::{Archive, Batch};
@@ -59,6 +60,8 @@ pub enum Internal {
         /// They are.
         done: bool,
     },
+    /// How much memory is in use.
+    Memory(MemoryReport),
     /// Hand over and stop.
     Shutdown,
 }
@@ -250,6 +253,7 @@ impl Running {
             }
             Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
             Internal::Archived { partition, number, done } => Event::Archived { partition, number, done },
+            Internal::Memory(report) => Event::Memory(report),
             Internal::Shutdown => Event::Shutdown,
         };
         self.step(event);
@@ -270,6 +274,8 @@ impl Running {
                 let before = self.clients.insert(client, replies);
                 assert!(before.is_none(), "numbers of clients are never reused");
             }
+            // Who was let go has no end that the node would hear of once more.
+            External::Request { client, .. } if !self.clients.contains_key(&client) => {}
             External::Request { client, number, principal, request } => {
                 self.driver.metrics.add(Counter::Requests, 1);
                 self.step(Event::Request { client, number, principal, request });

@@ -3,14 +3,12 @@
 //! A read may fail and say nothing of the disk: the process lacks something, or may not. A body that is said to be lost costs
 //! a task its place in the queue, so such a load is tried again for a while, and others go before it.
 
-use crate::protocol::task::Wanted;
+use crate::protocol::task::{Filling, Wanted};
 use crate::runtime::disk::FileReader;
 use crate::runtime::store::fatal;
 use crate::storage::Recent;
 use crate::storage::disk::DiskError;
-use norn_client::wire::Spec;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -25,7 +23,7 @@ pub struct Loaded {
     /// Its number.
     pub number: u64,
     /// As in [`crate::protocol::Event::Loaded`].
-    pub bodies: Vec<Option<Arc<Spec>>>,
+    pub bodies: Vec<Option<Filling>>,
 }
 
 /// Hands loads to the thread. Never blocks; the core bounds how many are under way. The thread ends when this is dropped.
@@ -112,14 +110,14 @@ impl<R: Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>> Worker<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::task::Place;
+    use crate::protocol::task::{Place, Slot};
     use norn_client::wire::TaskId;
     use std::cell::Cell;
     use std::num::NonZeroU32;
 
     fn wanted(offset: u64) -> Vec<Wanted> {
         let place = Place { file: NonZeroU32::new(2).expect("not 0"), offset };
-        vec![Wanted { id: TaskId::new(1, 1, 1, 1), place, bytes: 1, hash: 0 }]
+        vec![Wanted { id: TaskId::new(1, 1, 1, 1), slot: Slot::Spec, place, bytes: 1, hash: 0 }]
     }
 
     #[test]

@@ -60,6 +60,8 @@ counters! {
     StoodStill = "process_stalls",
     /// Changes of how much room there is on the disk.
     RoomChanges = "disk_room_changes",
+    /// Changes of whether memory is nearly full.
+    MemoryChanges = "memory_changes",
     /// Changes of whether the disk is far slower than the others'.
     DiskSlowChanges = "disk_slow_changes",
     /// The log was found to be a copy.
@@ -201,6 +203,7 @@ impl Metrics {
             Observation::ClockStanding { .. } => (Counter::ClockStandings, 1),
             Observation::StoodStill { .. } => (Counter::StoodStill, 1),
             Observation::Room { .. } => (Counter::RoomChanges, 1),
+            Observation::Memory { .. } => (Counter::MemoryChanges, 1),
             Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
             Observation::Retired { .. } => (Counter::Retired, 1),
             Observation::Wounded { .. } => (Counter::Wounds, 1),
@@ -248,6 +251,9 @@ impl Metrics {
                 );
             }
             Observation::Room { short, out } => tell_room(*short, *out),
+            Observation::Memory { short, used_bytes, limit_bytes } => {
+                tell_memory(*short, *used_bytes >> 20, *limit_bytes >> 20);
+            }
             Observation::DiskSlow { slow, sync_us } => tell_disk(*slow, *sync_us / 1_000),
             Observation::Retired { reason } => {
                 tracing::error!(reason, "this log must not be used any more: stopping for ever")
@@ -352,6 +358,19 @@ fn tell_room(short: bool, out: bool) {
             tracing::warn!("the disk is nearly full: new tasks are refused here until there is room again")
         }
         (false, false) => tracing::info!("there is room on the disk again"),
+    }
+}
+
+/// An operator has to give it more memory, or have it keep less.
+fn tell_memory(short: bool, used_mib: u64, limit_mib: u64) {
+    if short {
+        tracing::warn!(
+            used_mib,
+            limit_mib,
+            "memory is nearly full: new tasks are refused here until there is more of it"
+        );
+    } else {
+        tracing::info!(used_mib, limit_mib, "there is memory again");
     }
 }
 

@@ -26,6 +26,7 @@ pub mod hints;
 pub mod joining;
 pub mod listener;
 mod loader;
+pub mod memory;
 pub mod metrics;
 pub mod moved;
 pub mod peers;

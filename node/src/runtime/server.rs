@@ -13,6 +13,7 @@ use crate::runtime::driver::{Driver, External, Inputs, Internal};
 use crate::runtime::hints::{HintError, Hints};
 use crate::runtime::listener::{CLIENT_FIRST, Listener};
 use crate::runtime::loader::Loader;
+use crate::runtime::memory;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::moved::{Elsewhere, Moved, Relocation, Unsaid, Way};
 use crate::runtime::peers::{Peers, Speaker};
@@ -150,6 +151,7 @@ pub struct Server {
     driver: JoinHandle<Store>,
     accepting: JoinHandle<()>,
     reporting: JoinHandle<()>,
+    memory: JoinHandle<()>,
     /// Has the cluster know where the node is, if that has changed.
     relocating: Option<JoinHandle<()>>,
     /// The certificate files as they were at the start.
@@ -301,6 +303,7 @@ impl Server {
             driver: tokio::spawn(driver.run()),
             accepting,
             reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
+            memory: tokio::spawn(memory::watch(inputs.internal.clone(), settings.memory_bytes_max)),
             relocating: relocation.map(|relocation| tokio::spawn(relocation.run())),
             certificates: certificates_read,
             renewing: tokio::spawn(renewing),
@@ -404,6 +407,7 @@ impl Server {
         }
         self.driver.abort();
         self.reporting.abort();
+        self.memory.abort();
         self.renewing.abort();
         self.accepting.abort();
         if let Some(relocating) = &self.relocating {

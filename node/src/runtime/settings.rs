@@ -107,7 +107,7 @@ pub const DEFINITIONS: &[Definition] = &[
         0,
         1 << 50,
         "268435456",
-        "payloads and headers kept in memory, the oldest; others are read back from the log",
+        "payloads, headers, and results and logs of ended tasks in memory; others are read back from the log",
     ),
     number("tasks_max", 1, 1 << 40, "10000000", "tasks at this node, waiting or ended, at which it refuses new ones"),
     text("retain", "7d", "how long finished tasks are kept, and where it differs: `7d, mail/out=1h, audit=90d`"),
@@ -175,6 +175,13 @@ pub const DEFINITIONS: &[Definition] = &[
         "the log is read again at this speed to find damage while it can be made good; 0: not at all",
     ),
     number("disk_bytes_max", 0, 1 << 50, "0", "the data directory may have so many bytes; 0: as many as the disk"),
+    number(
+        "memory_bytes_max",
+        0,
+        1 << 50,
+        "0",
+        "the process may have so many bytes of memory; 0: as many as its control group and the machine",
+    ),
     number("log_batches_max", 16, 1 << 20, "4096", "batches waiting for the disk at which clients must wait"),
     number("log_bytes_max", 1 << 20, 16 << 30, "134217728", "bytes waiting for the disk at which clients must wait"),
     number("client_queue_max", 16, 1 << 20, "1024", "requests read and not yet taken by the node"),
@@ -413,6 +420,7 @@ impl Effective {
                 sync: self.sync()?,
             },
             disk_bytes_max: Some(self.number("disk_bytes_max")).filter(|bytes_max| *bytes_max > 0),
+            memory_bytes_max: Some(self.number("memory_bytes_max")).filter(|bytes_max| *bytes_max > 0),
             scrub_bytes_per_second: self.number("scrub_bytes_per_second"),
             client_queue_max: self.count("client_queue_max"),
             event_queue_max: self.count("event_queue_max"),
@@ -563,6 +571,8 @@ pub struct Settings {
     pub log: LogConfig,
     /// Bound on the bytes of the data directory.
     pub disk_bytes_max: Option<u64>,
+    /// Memory that the process may have, if less than its control group and the machine allow.
+    pub memory_bytes_max: Option<u64>,
     /// Speed at which the log is read again; 0 is not at all.
     pub scrub_bytes_per_second: u64,
     /// Requests read and not yet taken.

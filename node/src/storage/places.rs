@@ -1,4 +1,4 @@
-//! Where records are, and reading the bodies in them back.
+//! Where records are, and reading bodies, results and log entries in them back.
 //!
 //! A place is the number of a file and an offset. Of a segment the number is twice its own, of the snapshot in place of all
 //! before that segment one less: files that are younger have greater numbers.
@@ -10,8 +10,8 @@ use super::snapshot;
 use super::stuffing::{SENTINEL, find_sentinel};
 use crate::protocol::Gap;
 use crate::protocol::record::Record;
-use crate::protocol::task::{Place, Task, Wanted};
-use norn_client::wire::{Spec, TaskId};
+use crate::protocol::task::{Filling, Place, Task, Wanted};
+use norn_client::wire::TaskId;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -68,15 +68,14 @@ impl Recent {
         &mut self,
         read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
         wanted: &[Wanted],
-    ) -> Result<Vec<Option<Arc<Spec>>>, DiskError> {
+    ) -> Result<Vec<Option<Filling>>, DiskError> {
         let mut bodies = vec![None; wanted.len()];
         let mut order: Vec<usize> = (0..wanted.len()).collect();
         order.sort_by_key(|index| (wanted[*index].place, wanted[*index].id));
         for group in order.chunk_by(|one, other| wanted[*one].place == wanted[*other].place) {
             let Some(items) = self.items(&read, wanted[group[0]].place)? else { continue };
             for index in group {
-                let found = items.iter().find(|(id, _)| *id == wanted[*index].id);
-                bodies[*index] = found.and_then(|(_, task)| task.spec.clone());
+                bodies[*index] = find(items, &wanted[*index]);
             }
             self.shrink();
         }
@@ -110,11 +109,19 @@ impl Recent {
     }
 }
 
+/// What a record has of a task; of several, as it may say something of one task more than once, what is wanted.
+fn find(items: &[(TaskId, Task)], wanted: &Wanted) -> Option<Filling> {
+    let of_task = items.iter().filter(|(id, _)| *id == wanted.id);
+    let mut found: Vec<Filling> = of_task.filter_map(|(_, task)| task.filling(wanted.slot)).collect();
+    let right = if found.len() > 1 { found.iter().position(|filling| wanted.is(filling)) } else { None };
+    (!found.is_empty()).then(|| found.swap_remove(right.unwrap_or(0)))
+}
+
 /// As [`Recent::read_bodies`], where nothing was read lately.
 pub fn read_bodies(
     read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
     wanted: &[Wanted],
-) -> Result<Vec<Option<Arc<Spec>>>, DiskError> {
+) -> Result<Vec<Option<Filling>>, DiskError> {
     Recent::default().read_bodies(read, wanted)
 }
 
@@ -147,7 +154,7 @@ fn read_items(
     })
 }
 
-/// Puts bodies into the records that lack them; the tasks whose bodies are lost.
+/// Puts into records what they lack; the tasks of which something is lost.
 pub(crate) fn fill(
     read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
     records: &mut [Record],
@@ -156,12 +163,12 @@ pub(crate) fn fill(
     let wanted: Vec<Wanted> = gaps.iter().map(|gap| gap.wanted).collect();
     let mut lost = Vec::new();
     for (gap, body) in gaps.iter().zip(read_bodies(read, &wanted)?) {
-        let Some(body) = body.filter(|spec| gap.wanted.is(spec)) else {
+        let Some(filling) = body.filter(|filling| gap.wanted.is(filling)) else {
             lost.push(gap.wanted.id);
             continue;
         };
         let Record::Facts { items, .. } = &mut records[gap.record] else { panic!("only tasks lack bodies") };
-        Arc::get_mut(items).expect("nobody else has a part of the state")[gap.item].1.spec = Some(body);
+        Arc::get_mut(items).expect("nobody else has a part of the state")[gap.item].1.fill(gap.wanted.slot, filling);
     }
     Ok(lost)
 }

@@ -18,6 +18,7 @@ use super::segment::{self, HEADER_BYTES, Header};
 use super::slot::Owner;
 use crate::protocol::Moved;
 use crate::protocol::record::{Kind, Place, Record};
+use crate::protocol::task::Task;
 use norn_client::wire::TaskId;
 use std::ops::RangeInclusive;
 
@@ -154,12 +155,13 @@ impl Writer {
         }
     }
 
-    /// Bodies of these tasks can be read from here once the snapshot counts.
+    /// Bodies, results and log entries of these tasks can be read from here once the snapshot counts.
     fn note_tasks(&mut self, record: &Record) {
         let offset = self.length + self.buffer.len() as u64;
         let Record::Facts { partition, items } = record else { return };
-        // Tombstones stand among the ids of tasks that are elsewhere.
-        let mut bodies = items.iter().filter(|(_, task)| task.spec.is_some()).map(|(id, _)| *id);
+        // Tombstones stand among the ids of tasks that are elsewhere. A task whose spec never came may have a result.
+        let has_bodies = |task: &Task| task.spec.is_some() || task.blobs().any(|(_, blob)| !blob.is_small());
+        let mut bodies = items.iter().filter(|(_, task)| has_bodies(task)).map(|(id, _)| *id);
         if let Some(first) = bodies.next()
             && let Some(place) = places::in_snapshot(self.header.segment, offset)
         {

@@ -57,9 +57,9 @@ fn spec() -> Spec {
 fn facts() -> Task {
     let past = PastClaim { start_ms: AT_MS, end_ms: AT_MS + 1, worker: "worker".into(), end: None };
     let completed =
-        Completed { sequence: Some(1), result: Some(ByteBuf::from(b"done".to_vec())), at_ms: AT_MS, children: None };
+        Completed { sequence: Some(1), result: Some(b"done".to_vec().into()), at_ms: AT_MS, children: None };
     Task::from_facts(Facts {
-        updates: vec![((TOKEN, 0), ByteBuf::from(b"half".to_vec()))],
+        updates: vec![((TOKEN, 0), b"half".to_vec().into())],
         completions: vec![(TOKEN, completed)],
         cancel: Some(Cancel { dead: true, reason: "no more".into(), at_ms: AT_MS }),
         claims: vec![(TOKEN, past)],
@@ -549,7 +549,14 @@ pub fn answers() -> Vec<Response> {
         serving: true,
     };
     vec![
-        Response::Welcome(Welcome { node: NODE, cluster: ClusterId(0xc1), time_ms: AT_MS, minter: 77, refusal: None }),
+        Response::Welcome(Welcome {
+            node: NODE,
+            cluster: ClusterId(0xc1),
+            time_ms: AT_MS,
+            minter: 77,
+            refusal: None,
+            clock_ms: None,
+        }),
         Response::Acked(vec![Ok(acked), Err(error.clone())]),
         Response::AckedOne(Acked { guarantee: Guarantee::Sloppy, ..acked }),
         Response::Task(Box::new(view())),

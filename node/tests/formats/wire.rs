@@ -6,7 +6,7 @@
 
 use crate::samples::{NODE, OLDEST, answers, heartbeat, hello, messages, requests, status};
 use norn_client::wire::codec::{Body, HEADER_BYTES, Kind, decode_body, encode_compact, encode_named, split};
-use norn_client::wire::response::{NodeView, Standing, Status};
+use norn_client::wire::response::{NodeView, Standing, State, Status};
 use norn_client::wire::{Acks, PartitionId, Request, Response, TaskId, Versions};
 use norn_node::protocol::PeerMessage;
 use norn_node::protocol::consistent::Viewstamp;
@@ -244,8 +244,10 @@ fn a_purge_is_a_field_that_the_old_are_not_sent() {
     assert_eq!(read::<PeerMessage>(&bytes), purge);
     let purged = b"\x9a\x90\x90\xc0\x90\xc2\x90\xc0\x90\xc0\xc3";
     assert!(bytes.windows(purged.len()).any(|window| window == purged), "{}", hex(&bytes));
-    let request = Request::Purge { id: TaskId::new(1, 2, 3, 4), acks: Acks::Quorum };
-    assert_eq!((read::<Request>(&frame(Kind::Request, &request)), request.version()), (request.clone(), 3));
+    for state in [None, Some(State::Cancelled)] {
+        let request = Request::Purge { id: TaskId::new(1, 2, 3, 4), acks: Acks::Quorum, state };
+        assert_eq!((read::<Request>(&frame(Kind::Request, &request)), request.version()), (request.clone(), 3));
+    }
     let plain = write(Task::from_cancel(Cancel { dead: true, reason: "no".into(), at_ms: 1 }));
     assert_eq!(plain.version(), OLDEST);
 }

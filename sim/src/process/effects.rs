@@ -430,6 +430,8 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::HintsOverdue { .. } => "hints overdue",
         Observation::Hints { .. } => "hints changed",
         Observation::StoodStill { .. } => "stood still",
+        Observation::Memory { short: true, .. } => "little memory",
+        Observation::Memory { .. } => "memory again",
         Observation::Room { out: true, .. } => "no room on the disk",
         Observation::Room { short: true, .. } => "little room on the disk",
         Observation::Room { .. } => "room on the disk again",

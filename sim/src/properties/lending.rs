@@ -56,7 +56,7 @@ mod tests {
 
     fn lends(bench: &mut Bench<Lending>, node: u128, time_ms: u64) -> Result<(), String> {
         let (node, cluster) = (NodeId(node), ClusterId(1));
-        let response = Response::Welcome(Welcome { node, cluster, time_ms, minter: 1, refusal: None });
+        let response = Response::Welcome(Welcome { node, cluster, time_ms, minter: 1, refusal: None, clock_ms: None });
         bench.see(Happening::Replied { request: &hello(true), response: &response })
     }
 

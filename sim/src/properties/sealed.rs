@@ -11,7 +11,7 @@ use norn_client::wire::response::{Guarantee, Response};
 use norn_client::wire::{TaskId, Token};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
-use norn_node::protocol::task::Task;
+use norn_node::protocol::task::{Blob, Task};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -72,7 +72,9 @@ impl Sealed {
         let Some((token, result)) = self.told.get(id).filter(|_| task.tomb.is_none()) else { return Ok(()) };
         let winner = task.facts.as_ref().and_then(|facts| facts.winner());
         match winner {
-            Some((winner, completed)) if winner == token && completed.result.as_deref() == result.as_ref() => Ok(()),
+            Some((winner, completed)) if winner == token && completed.result == result.clone().map(Blob::from) => {
+                Ok(())
+            }
             _ => Err(format!("task {id}: claim {token} was told that it counts, and {winner:?} does")),
         }
     }

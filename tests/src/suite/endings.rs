@@ -201,7 +201,7 @@ pub(super) async fn what_was_cancelled_while_it_ran_and_is_done_shows_both<H: Ho
 // S27: an open task stays with all that it is, and one that has ended is gone, however often that is asked for
 pub(super) async fn what_is_purged_is_gone_and_what_is_open_stays<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
-    let purge = Request::Purge { id, acks: Acks::Quorum };
+    let purge = Request::Purge { id, acks: Acks::Quorum, state: None };
     assert_eq!(scene.refused(1, purge.clone()).await, ErrorCode::Invalid);
     let claim = scene.take(0, "mail").await;
     assert_eq!(scene.refused(2, purge.clone()).await, ErrorCode::Invalid);

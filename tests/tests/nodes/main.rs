@@ -18,6 +18,7 @@ mod keys;
 mod letters;
 mod limits;
 mod mapreduce;
+mod memory;
 mod moves;
 mod network;
 mod outcomes;

@@ -2,8 +2,8 @@
 //!
 //! The setting `disk_bytes_max` stands for the size of a disk, and a file without content for what others put on it.
 
-use norn_client::client::{ClaimOptions, Client, CompleteOptions};
-use norn_client::session::Draft;
+use norn_client::client::{ClaimOptions, Client, CompleteOptions, TransactError};
+use norn_client::session::{Draft, TransactionDraft};
 use norn_client::wire::{Acks, Error, ErrorCode, QueueName};
 use norn_tests::wait::{PATIENCE, eventually, until};
 use norn_tests::{Cluster, ClusterOptions};
@@ -63,6 +63,16 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
     fill(&data, RESERVE_BYTES / 2);
     let full = |refused: &Error| refused.code == ErrorCode::NoSpace && refused.message.contains("the disk of node n1");
     eventually("tasks are refused", PATIENCE, async || enqueue(&poll, &queue).await.err().filter(full)).await;
+    // What a leader decides is no less certain where the node is asked that leads.
+    let draft = || Draft::new(queue.clone(), vec![7; 1_000]);
+    let refused = poll.enqueue_unique(draft().key("one")).await.expect_err("there is no room");
+    assert!(full(&refused), "{refused:?}");
+    match poll.transact(TransactionDraft::new().enqueue(draft())).await {
+        Err(TransactError::Failed(refused)) if full(&refused) => {}
+        other => panic!("{other:?}"),
+    }
+    let unique = ["--timeout", "1s", "enqueue", "kept", "x", "--key", "two", "--unique"];
+    assert_eq!(cluster.cli_at(0).json(&unique).refusal(3)["code"], "no_space");
     let claims = client.claim(ClaimOptions::new([queue.clone()]).max(10).timeout(CALL_TIMEOUT)).await;
     let claims = claims.expect("claims go on").tasks;
     assert_eq!(claims.len(), 10);

@@ -186,7 +186,8 @@ fn a_claim_under_no_open_session_is_refused() {
     clis.iter().for_each(|cli| assert_eq!(code(cli, &id), "ended"));
 }
 
-/// Goal: workers that were killed while they waited keep no task from the next one, and cost it no attempt.
+/// Goal: a task costs no attempt though it was granted to many workers that were killed while they waited. How soon it comes to one that
+/// lives is shown where time can be told (`silent.rs` of the protocol).
 #[test]
 fn what_many_killed_workers_waited_for_comes_to_the_next_one_at_its_first_attempt() {
     let (_cluster, cli) = alone();

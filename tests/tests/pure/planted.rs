@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 91] = [
+const CAUGHT_FROM: [(Mutant, u64); 96] = [
     (Mutant::VoteNotDurable, 1050),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -18,7 +18,7 @@ const CAUGHT_FROM: [(Mutant, u64); 91] = [
     (Mutant::VoteIgnoresViewstamp, 20),
     (Mutant::DoneFlagIgnored, 1053),
     (Mutant::WallClockOnly, 54),
-    (Mutant::FlagsForgotten, 263),
+    (Mutant::FlagsForgotten, 3011),
     (Mutant::LeaderBelieved, 123),
     (Mutant::FencedLeads, 5),
     (Mutant::RecoveringCounts, 30),
@@ -64,13 +64,13 @@ const CAUGHT_FROM: [(Mutant, u64); 91] = [
     (Mutant::AnswersInherited, 11),
     (Mutant::UnionOfClaims, 2),
     (Mutant::SwitchesEarly, 2),
-    (Mutant::RevertsEarly, 120),
+    (Mutant::RevertsEarly, 3196),
     (Mutant::UniqueUnasked, 2),
     (Mutant::UniqueUnreserved, 2070),
     (Mutant::UniqueEnded, 3),
     (Mutant::TransactionUnasked, 13),
     (Mutant::TransactionUnlocked, 13),
-    (Mutant::RefusalForgotten, 95),
+    (Mutant::RefusalForgotten, 3053),
     (Mutant::DecidedForgotten, 1082),
     (Mutant::MembersMiscounted, 4),
     (Mutant::JoinsUnheard, 1001),
@@ -96,20 +96,18 @@ const CAUGHT_FROM: [(Mutant, u64); 91] = [
     (Mutant::IdsGoBack, 10),
     (Mutant::PurgesEarly, 2),
     (Mutant::PurgesOpen, 2),
-    (Mutant::JointNewSideOnly, 3134),
+    (Mutant::JointNewSideOnly, 3047),
     (Mutant::KeysUnknown, 3079),
     (Mutant::SealsEarly, 3114),
     (Mutant::VersionsMixed, 3115),
+    (Mutant::RoutesAskedOnce, 3031),
+    (Mutant::MovesUnheeded, 3096),
+    (Mutant::ArchivesUnasked, 3430),
+    (Mutant::AcksAfterPromise, 3077),
+    (Mutant::StateFromOthers, 3416),
 ];
 /// Bugs for which no seed is known since the last change of what a run draws: the soak looks for them from the first seed on.
-const SOUGHT_BY_THE_SOAK: [Mutant; 6] = [
-    Mutant::ArchivesUnasked,
-    Mutant::RoutesAskedOnce,
-    Mutant::TurnRetaken,
-    Mutant::MovesUnheeded,
-    Mutant::AcksAfterPromise,
-    Mutant::StateFromOthers,
-];
+const SOUGHT_BY_THE_SOAK: [Mutant; 1] = [Mutant::TurnRetaken];
 /// Seeds tried for each at most: a change of what a run draws moves the seeds a little, and that alone is no failure.
 const SEEDS_EACH: u64 = 60;
 

@@ -8,7 +8,7 @@ use crate::wire::response::{ClaimEnd, ClaimOutcome, ClaimView};
 const HOUR_MS: u64 = 3_600_000;
 
 /// What a node keeps.
-type Kept = Arc<Mutex<BTreeMap<TaskId, TaskView>>>;
+pub(super) type Kept = Arc<Mutex<BTreeMap<TaskId, TaskView>>>;
 
 fn task(time_ms: u64, number: u32, state: State) -> TaskView {
     TaskView { state, ..view(TaskId::new(time_ms, number, 0, 0)) }
@@ -18,14 +18,14 @@ fn now_ms() -> u64 {
     crate::connection::testing::now_ms()
 }
 
-fn claim(number: u64, end: Option<(ClaimOutcome, &str)>) -> ClaimView {
+pub(super) fn claim(number: u64, end: Option<(ClaimOutcome, &str)>) -> ClaimView {
     let end = end.map(|(outcome, reason)| ClaimEnd { outcome, at_ms: 1, reason: Some(reason.to_owned()) });
     let token = Token { epoch: 1, number };
     ClaimView { token, start_ms: 1, end_ms: None, completed_ms: None, worker: String::new(), rejected: None, end }
 }
 
 /// Answers as a node does that has these tasks.
-fn answer(kept: &mut BTreeMap<TaskId, TaskView>, request: &Request) -> Response {
+pub(super) fn answer(kept: &mut BTreeMap<TaskId, TaskView>, request: &Request) -> Response {
     match request {
         Request::List { queue, state, after, from, to, limit } => {
             let fits = |task: &&TaskView| {
@@ -56,12 +56,22 @@ fn answer(kept: &mut BTreeMap<TaskId, TaskView>, request: &Request) -> Response 
             kept.get_mut(id).expect("it was claimed").state = State::Ready;
             Response::Done
         }
-        Request::Claim(claim) => {
+        Request::Purge { id, state, .. } => match kept.get(id) {
+            Some(task) if state.is_none_or(|state| state == task.state) => {
+                kept.remove(id);
+                Response::AckedOne(acked_item(*id).unwrap())
+            }
+            Some(_) => Response::Error(Error::new(ErrorCode::Conflict, "it has ended otherwise")),
+            None => Response::Error(Error::new(ErrorCode::NotFound, "no such task")),
+        },
+        Request::Claim(asked) => {
             let ready =
-                kept.values_mut().filter(|task| task.state == State::Ready && claim.queues.contains(&task.spec.queue));
-            let granted = ready.take(claim.max as usize).map(|task| {
+                kept.values_mut().filter(|task| task.state == State::Ready && asked.queues.contains(&task.spec.queue));
+            let granted = ready.take(asked.max as usize).map(|task| {
                 task.state = State::Claimed;
-                granted(task.id, claim.lease_ms)
+                let number = task.claims.len() as u64 + 2;
+                task.claims.push(ClaimView { start_ms: now_ms(), ..claim(number, None) });
+                granted(task.id, asked.lease_ms)
             });
             Response::Claimed { tasks: granted.collect(), unavailable: 0, left: 0 }
         }
@@ -79,7 +89,7 @@ fn answer(kept: &mut BTreeMap<TaskId, TaskView>, request: &Request) -> Response 
 }
 
 /// A client of a node that keeps these tasks.
-async fn keeps(tasks: Vec<TaskView>) -> (Client, Kept, Arc<Mutex<Vec<Request>>>, Node) {
+pub(super) async fn keeps(tasks: Vec<TaskView>) -> (Client, Kept, Arc<Mutex<Vec<Request>>>, Node) {
     let kept: Kept = Arc::new(Mutex::new(tasks.into_iter().map(|task| (task.id, task)).collect()));
     let of_node = Arc::clone(&kept);
     let (client, requests, node) =
@@ -226,6 +236,23 @@ async fn chosen_tasks_are_changed_together() {
     assert_eq!(states, [State::Dead, State::Cancelled, State::Cancelled, State::Done, State::Dead]);
 }
 
+/// Goal: what has ended is chosen and purged together, but for what has ended otherwise since.
+#[tokio::test]
+async fn chosen_tasks_that_have_ended_are_purged_together() {
+    let states = [State::Ready, State::Done, State::Dead, State::Cancelled, State::Cancelled];
+    let tasks: Vec<TaskView> = (0..).zip(states).map(|(number, state)| task(5, number, state)).collect();
+    let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
+    let (client, kept, _, _node) = keeps(tasks).await;
+    let chosen = client.choose_ended(ListOptions::new().queue(mail())).await.unwrap();
+    assert!(chosen.ids().eq(ids[1..].iter().copied()) && kept.lock().unwrap().len() == 5, "it only reads");
+    let open = client.choose(ListOptions::new().queue(mail())).await.unwrap();
+    assert_eq!(open.purge(Acks::Quorum).await, Ok(0), "nothing that is open");
+    kept.lock().unwrap().get_mut(&ids[3]).unwrap().state = State::Done;
+    kept.lock().unwrap().remove(&ids[1]);
+    assert_eq!(chosen.purge(Acks::Quorum).await, Ok(2));
+    assert!(kept.lock().unwrap().keys().eq([&ids[0], &ids[3]]));
+}
+
 /// Goal: a failure that is not due to one task ends it, and says how far it came.
 #[tokio::test]
 async fn a_change_of_many_says_how_far_it_came() {
@@ -247,10 +274,53 @@ async fn a_change_of_many_says_how_far_it_came() {
     let chosen = client.choose(ListOptions::new().queue(mail()).state(State::Claimed)).await.unwrap();
     let error = chosen.release().await.unwrap_err();
     assert_eq!(error.code, ErrorCode::Invalid);
-    assert!(error.message.contains("0 of 3 tasks released before this failure: the token is none"), "{error:?}");
+    assert!(
+        error.message.contains("0 of 3 tasks released, and no more after this failure: the token is none"),
+        "{error:?}"
+    );
 }
 
-fn letter(number: u32, of: Option<&str>) -> TaskView {
+/// Goal: a choice that is too large says how much was looked at, in words that a program knows. Method: pages of two tasks, as of
+/// large ones.
+#[tokio::test]
+async fn a_choice_that_is_too_large_says_what_was_looked_at() {
+    let (client, _, _node) = bench(move |request| match request {
+        Request::List { after, .. } => {
+            let from = after.map_or(0, |after| after.time_ms() + 1);
+            let tasks: Vec<TaskView> = (from..from + 2).map(|time_ms| task(time_ms, 0, State::Ready)).collect();
+            let next = tasks.last().map(|task| task.id);
+            Reply::Answer(Response::Page(Page { tasks, next }))
+        }
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let error = client.choose(ListOptions::new().queue(mail())).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Invalid);
+    assert!(error.message.starts_with("4000 tasks were looked at") && !error.message.contains("--"), "{error:?}");
+}
+
+/// Goal: what was under way when one failed is waited for, and counted; nothing more is begun.
+#[tokio::test]
+async fn a_failure_waits_for_what_is_under_way() {
+    let first = TaskId::new(5, 0, 0, 0);
+    let (client, requests, _node) = bench(move |request| match request {
+        Request::List { .. } => {
+            let held = |number| TaskView { claims: vec![claim(1, None)], ..task(5, number, State::Claimed) };
+            Reply::Answer(Response::Page(Page { tasks: (0..40).map(held).collect(), next: None }))
+        }
+        Request::Release { id, .. } if *id == first => Reply::Answer(Response::Error(Error::invalid("no"))),
+        Request::Release { .. } => Reply::AnswerAfter(Duration::from_millis(300), Response::Done),
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let chosen = client.choose(ListOptions::new().queue(mail()).state(State::Claimed)).await.unwrap();
+    let error = chosen.release().await.unwrap_err();
+    assert!(error.message.starts_with("31 of 40 tasks released, and no more after this failure: "), "{error:?}");
+    let sent = requests.lock().unwrap().iter().filter(|one| matches!(one, Request::Release { .. })).count();
+    assert_eq!(sent, 32);
+}
+
+pub(super) fn letter(number: u32, of: Option<&str>) -> TaskView {
     let mut letter = task(5, number, State::Ready);
     letter.spec.queue = "mail-dead".parse().unwrap();
     if let Some(queue) = of {
@@ -316,4 +386,6 @@ async fn calls_of_several_parts_can_be_spawned() {
     can_be_spawned(chosen.cancel("why", Acks::Quorum));
     let chosen = client.choose(ListOptions::new()).await.unwrap();
     can_be_spawned(chosen.release());
+    let chosen = client.choose_ended(ListOptions::new()).await.unwrap();
+    can_be_spawned(chosen.purge(Acks::Quorum));
 }

@@ -333,6 +333,37 @@ async fn letters_that_are_not_sent_back_are_free_at_once() {
     assert!(outcome.printed.contains("sent back to mail"), "{}", outcome.printed);
 }
 
+/// Has two letters, and answers nothing but the claim of them.
+#[derive(Default)]
+struct Slow(Mutex<Vec<(TaskId, Token)>>);
+
+impl Transport for Slow {
+    async fn call(&self, call: Call, _: Option<Duration>) -> Result<Response, Error> {
+        match call {
+            Call::Request(Request::Claim(_)) => {
+                let tasks = [1, 2].map(|number| Granted { id: id(number), ..granted() }).to_vec();
+                Ok(Response::Claimed { tasks, unavailable: 0, left: 0 })
+            }
+            _ => std::future::pending().await,
+        }
+    }
+
+    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        self.0.lock().unwrap().extend(claims);
+    }
+}
+
+/// Goal: whoever gives the command up, as by Ctrl-C, leaves no letters held.
+#[tokio::test]
+async fn letters_are_given_back_where_the_command_is_given_up() {
+    let slow = Slow::default();
+    let output = Output::new(Written::default(), Written::default(), false);
+    let mut runner = Runner::new(&slow, output, Input::pipe(&b""[..]), Place::Prompt);
+    let command = CommandLine::try_parse_from("redrive --letters mail/dead".split(' ')).unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(100), runner.run(command.verb)).await.is_err());
+    assert_eq!(*slow.0.lock().unwrap(), [(id(1), TOKEN), (id(2), TOKEN)]);
+}
+
 /// Where a letter may be that nobody could look for, the queue is not said to have no more.
 #[tokio::test]
 async fn letters_that_could_not_be_asked_for_are_told_of() {

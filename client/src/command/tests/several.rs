@@ -98,7 +98,7 @@ async fn what_is_overtaken_is_no_failure_and_what_fails_says_how_far_it_came() {
     let outcome = run(line, answers.chain(read_of(3, State::Cancelled))).await;
     assert_eq!(outcome.exit, Exit::Unavailable);
     let told = format!("{}{}", outcome.printed, outcome.noted);
-    assert!(told.contains("of 3 tasks cancelled before this failure: the disk is full"), "{told}");
+    assert!(told.contains("2 of 3 tasks cancelled, and no more after this failure: the disk is full"), "{told}");
 }
 
 /// Goal: what has died since it was chosen keeps its reason.
@@ -114,28 +114,71 @@ async fn what_ended_since_it_was_chosen_is_not_cancelled() {
     );
 }
 
+/// Goal: a choice that is too large is refused, and an operator is told of the options that make it smaller.
+#[tokio::test]
+async fn a_choice_that_is_too_large_names_the_options_for_a_smaller_one() {
+    let outcome = run("cancel --queue mail --dry-run", (0..2_000).map(|number| page(number..number + 1, true))).await;
+    assert_eq!(outcome.exit, Exit::Refused, "{}", outcome.printed);
+    assert!(outcome.noted.contains("2000 tasks were looked at"), "{}", outcome.noted);
+    assert!(outcome.noted.contains("--state, --older or --newer"), "{}", outcome.noted);
+}
+
 /// Has three tasks and takes cancellations, but has no majority to read from.
-struct Cut;
+struct Cut(Arc<Mutex<Looks>>);
+
+/// Reads of single tasks that wait for a majority.
+#[derive(Default)]
+struct Looks {
+    all: usize,
+    open: usize,
+    open_max: usize,
+}
+
+/// One of them, until this is dropped.
+struct Look(Arc<Mutex<Looks>>);
+
+impl Look {
+    fn begin(looks: &Arc<Mutex<Looks>>) -> Look {
+        let mut all = looks.lock().unwrap();
+        all.all += 1;
+        all.open += 1;
+        all.open_max = all.open_max.max(all.open);
+        Look(Arc::clone(looks))
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().open -= 1;
+    }
+}
 
 impl Transport for Cut {
     async fn call(&self, call: Call, _: Option<Duration>) -> Result<Response, Error> {
         match call {
             Call::Request(Request::List { .. }) => all_states(),
             Call::Request(Request::Cancel { id, .. }) => Ok(Response::AckedOne(Acked { id, ..acked(1) })),
-            _ => std::future::pending().await,
+            _ => {
+                let _look = Look::begin(&self.0);
+                std::future::pending().await
+            }
         }
     }
 }
 
-/// Goal: where no majority answers, the look at each task holds its cancellation up for no longer than at one task alone.
+/// Goal: where no majority answers, the look at each task holds its cancellation up for no longer than at one task alone. Method: each
+/// is looked at before and behind its cancellation, which waits for its time alone; all three wait at once.
 #[tokio::test]
 async fn many_are_cancelled_where_no_majority_can_be_read_from() {
     let printed = Written::default();
     let output = Output::new(printed.clone(), Written::default(), false);
-    let mut runner = Runner::new(Cut, output, Input::pipe(&b""[..]), Place::CommandLine);
+    let looks = Arc::default();
+    let mut runner = Runner::new(Cut(Arc::clone(&looks)), output, Input::pipe(&b""[..]), Place::CommandLine);
     let command = CommandLine::try_parse_from("cancel --queue mail --confirm 3".split(' ')).unwrap();
     let exit = tokio::time::timeout(Duration::from_secs(60), runner.run(command.verb)).await.expect("it ends");
     assert_eq!((exit, printed.text().as_str()), (Exit::Done, "3 tasks cancelled\n"));
+    let looks = looks.lock().unwrap();
+    assert_eq!((looks.all, looks.open_max, looks.open), (6, 3, 0), "they wait at once");
 }
 
 /// Goal: tasks are chosen by what their last attempt failed of, and a claim that was given back was none.
@@ -175,7 +218,13 @@ async fn many_are_released_whoever_holds_them() {
 }
 
 fn purge(number: u32) -> Request {
-    Request::Purge { id: id(number), acks: Acks::Quorum }
+    Request::Purge { id: id(number), acks: Acks::Quorum, state: None }
+}
+
+/// The same of one of all states, as it was chosen.
+fn purge_chosen(number: u32) -> Request {
+    let state = [State::Done, State::Dead, State::Cancelled][number as usize - 4];
+    Request::Purge { id: id(number), acks: Acks::Quorum, state: Some(state) }
 }
 
 /// Goal: what has ended is purged, whichever way it ended, or only what ended in the ways that are named.
@@ -195,11 +244,14 @@ async fn many_are_purged_of_those_that_have_ended() {
         let outcome = run(&format!("{line} --confirm {}", numbers.len()), answers).await;
         assert_eq!(outcome.exit, Exit::Done, "{line}: {}", outcome.noted);
         assert!(outcome.printed.ends_with(" purged\n"), "{}", outcome.printed);
-        assert_eq!(requests(&outcome)[1..], numbers.map(purge).collect::<Vec<_>>(), "{line}");
+        assert_eq!(requests(&outcome)[1..], numbers.map(purge_chosen).collect::<Vec<_>>(), "{line}");
     }
-    let gone = || Err(Error::new(ErrorCode::NotFound, "no such task"));
-    let outcome = run("purge --queue mail --confirm 3", [all_states(), cancelled(4), gone(), cancelled(6)]).await;
-    assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "2 of 3 tasks purged; 1 gone meanwhile\n"));
+    for code in [ErrorCode::NotFound, ErrorCode::Conflict] {
+        let refused = Err(Error::new(code, "it is not as it was"));
+        let outcome = run("purge --queue mail --confirm 3", [all_states(), cancelled(4), refused, cancelled(6)]).await;
+        let told = "2 of 3 tasks purged; 1 gone or ended otherwise meanwhile\n";
+        assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, told), "{code:?}");
+    }
 }
 
 /// The fifth task alone, as a node gives those of one state.

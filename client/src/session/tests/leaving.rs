@@ -2,6 +2,7 @@
 
 use super::confirm::{leaves, waiting};
 use super::*;
+use crate::session::leaving::LEAVING_MAX;
 
 const UNDER_WAY_MAX: usize = 8;
 
@@ -97,6 +98,78 @@ fn a_leave_is_taken_again_when_it_is_refused_for_the_moment() {
         answered.into_iter().for_each(|number| drop(bench.answer(0, number, Response::Done)));
         assert!(is_quiet(&mut bench, 100 * SECOND_US));
     }
+}
+
+/// A claim that was abandoned while its node asked around, and the number under which that node was told.
+fn told(endpoints: usize) -> (Bench, ClaimId, u64) {
+    let (mut bench, _, claim) = waiting(endpoints);
+    let outputs = bench.step(Input::Abandon { call: CallId(1) });
+    assert_eq!((done(&outputs).len(), leaves(&outputs)), (1, vec![(0, claim, false)]));
+    (bench, claim, number_of(&outputs))
+}
+
+/// Goal: the node that a claim waits at may have died behind a grant, and nobody has noticed yet: another node is told then.
+#[test]
+fn a_leave_that_is_said_to_a_dead_node_is_said_to_another() {
+    let (mut bench, claim, _) = told(2);
+    bench.step(Input::Disconnected { endpoint: 0 });
+    let outputs = reached(&mut bench, 1);
+    assert_eq!(leaves(&outputs), [(1, claim, true)]);
+    let number = number_of(&outputs);
+    bench.answer(1, number, Response::Done);
+    assert!(is_quiet(&mut bench, 100 * SECOND_US));
+}
+
+/// The same of the only node of a session, which may be cut off, and is told when it is back.
+#[test]
+fn a_leave_that_the_only_node_is_silent_to_is_said_again() {
+    let (mut bench, claim, _) = told(1);
+    let begun_us = bench.now_us;
+    let outputs = bench.sleep();
+    assert!(outputs.iter().any(|output| matches!(output, Output::Disconnect { endpoint: 0 })), "{outputs:?}");
+    assert!(bench.now_us - begun_us < 10 * SECOND_US);
+    let outputs = reached(&mut bench, 0);
+    assert_eq!(leaves(&outputs), [(0, claim, true)]);
+}
+
+/// Goal: nothing more is said where the node has heard it, and what it could not take for the moment is said again.
+#[test]
+fn a_leave_that_is_answered_is_said_once() {
+    for response in [Response::Done, Response::Error(error(ErrorCode::Invalid))] {
+        let (mut bench, _, number) = told(2);
+        assert!(leaves(&bench.answer(0, number, response)).is_empty());
+        bench.step(Input::Disconnected { endpoint: 0 });
+        assert!(is_quiet(&mut bench, 100 * SECOND_US));
+    }
+    let (mut bench, claim, number) = told(1);
+    let mut outputs = bench.answer(0, number, Response::Error(error(ErrorCode::Overloaded)));
+    if outputs.is_empty() {
+        outputs = bench.sleep();
+    }
+    assert_eq!(leaves(&outputs), [(0, claim, true)]);
+}
+
+/// Goal: claims that end at a node which answers nothing do not fill the memory.
+#[test]
+fn leaves_that_are_not_answered_are_bounded() {
+    let mut bench = Bench::new(1);
+    bench.submit(0, Call::Request(Request::Queues), 1_000 * SECOND_US);
+    bench.open_at(0, NEW);
+    for call in 1..=3 * LEAVING_MAX as u64 {
+        bench.submit(call, claim(60_000), 100 * SECOND_US);
+        let outputs = bench.step(Input::Abandon { call: CallId(call) });
+        assert_eq!(leaves(&outputs).len(), 1);
+    }
+    bench.step(Input::Disconnected { endpoint: 0 });
+    let mut outputs = reached(&mut bench, 0);
+    let mut left = 0;
+    while !leaves(&outputs).is_empty() {
+        left += leaves(&outputs).len();
+        let numbers = sent(&outputs).into_iter().filter(|(_, _, request)| matches!(request, Request::Leave { .. }));
+        let numbers: Vec<u64> = numbers.map(|(_, number, _)| number).collect();
+        outputs = numbers.into_iter().flat_map(|number| bench.answer(0, number, Response::Done)).collect();
+    }
+    assert_eq!(left, LEAVING_MAX);
 }
 
 /// Goal: where no node comes back, a session does not look for one for ever.

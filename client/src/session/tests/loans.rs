@@ -85,7 +85,7 @@ fn a_node_without_time_serves_what_needs_none() {
     bench.submit(2, queues(), 30 * SECOND_US);
     let number = greeting(&mut bench, 0);
     let refusal = Some(Box::new(error(ErrorCode::Unavailable)));
-    let welcome = Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms: 0, minter: 0, refusal };
+    let welcome = Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms: 0, minter: 0, refusal, clock_ms: None };
     let outputs = bench.answer(0, number, Response::Welcome(welcome));
     assert!(matches!(sent(&outputs)[..], [(0, _, Request::Queues)]), "{outputs:?}");
     assert_eq!(bench.session.server_time_ms(bench.now_us), None);
@@ -200,6 +200,70 @@ fn ids_that_were_lent_while_a_clock_was_ahead_are_refused_as_such() {
     assert_eq!(items[0], Err(future(id)));
 }
 
+/// Goal: a session that was lent ids at a node whose clock was ahead enqueues again as soon as one lends others, without a new start;
+/// and the ids that it minted stay apart.
+#[test]
+fn a_session_whose_ids_are_ahead_is_lent_others() {
+    let future = |id| Error::new(ErrorCode::IdFromFuture, "later").about(id).after(MINUTE_MS);
+    let (mut bench, number, request) = bench_sent(1, enqueue(1), 60 * SECOND_US);
+    let first = ids(&request)[0];
+    let outputs = bench.submit(2, enqueue(1), 60 * SECOND_US);
+    let [(0, late, request)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    let second = ids(request)[0];
+    let outputs = bench.answer(0, number, Response::Acked(vec![Err(future(first))]));
+    assert_eq!(
+        (sent(&outputs).len(), done(&outputs).len()),
+        (0, 1),
+        "nobody needs ids, and what was refused is not minted anew"
+    );
+    let outputs = bench.submit(3, enqueue(1), 60 * SECOND_US);
+    let [(0, hello, Request::Hello { .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    let outputs = bench.answer(0, hello, welcome(SERVER_MS - 10 * MINUTE_MS, first.minter() + 1));
+    let [(0, number, request @ Request::Enqueue { .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    let third = ids(request)[0];
+    assert_eq!(third.minter(), first.minter() + 1);
+    assert!(third.time_ms() < first.time_ms());
+    bench.answer(0, number, Response::Acked(vec![Ok(acked(third))]));
+    // What is refused of the earlier loan says nothing of this one.
+    let outputs = bench.answer(0, late, Response::Acked(vec![Err(future(second))]));
+    assert!(matches!(done(&outputs)[..], [(2, Ok(Response::Acked(_)))]), "{outputs:?}");
+    let outputs = bench.submit(4, enqueue(1), 60 * SECOND_US);
+    let [(0, _, request @ Request::Enqueue { .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert!(ids(request)[0] > third);
+    assert_eq!(disconnects(&bench.outputs), 0);
+}
+
+/// Goal: the node whose clock was ahead may lend none now; the others do.
+#[test]
+fn a_session_whose_ids_are_ahead_seeks_others_at_other_nodes() {
+    let future = |id| Error::new(ErrorCode::IdFromFuture, "later").about(id).after(MINUTE_MS);
+    let (mut bench, number, request) = bench_sent(2, enqueue(1), 60 * SECOND_US);
+    let first = ids(&request)[0];
+    bench.answer(0, number, Response::Acked(vec![Err(future(first))]));
+    let outputs = bench.submit(2, enqueue(1), 60 * SECOND_US);
+    let [(0, hello, Request::Hello { .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    let outputs = bench.answer(0, hello, bare(SERVER_MS - 10 * MINUTE_MS, 10 * MINUTE_MS));
+    assert_eq!((connects(&outputs), done(&outputs)), (vec![1], vec![]));
+    let number = greeting(&mut bench, 1);
+    let outputs = bench.answer(1, number, welcome(SERVER_MS - 10 * MINUTE_MS, first.minter() + 1));
+    assert!(matches!(sent(&outputs)[..], [(1, _, Request::Enqueue { .. })]), "{outputs:?}");
+}
+
+#[test]
+fn a_node_that_lends_far_earlier_ids_ends_what_one_that_was_ahead_lent() {
+    let (mut bench, _, request) = bench_sent(2, enqueue(1), 60 * SECOND_US);
+    let first = ids(&request)[0];
+    bench.step(Input::Disconnected { endpoint: 0 });
+    let number = greeting(&mut bench, 1);
+    let outputs = bench.answer(1, number, welcome(SERVER_MS - 2 * MINUTE_MS, first.minter() + 1));
+    let [(1, _, request)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!(ids(request), [first], "a call keeps its ids");
+    let outputs = bench.submit(2, enqueue(1), SECOND_US);
+    let next = ids(sent(&outputs)[0].2)[0];
+    assert_eq!(next.minter(), first.minter() + 1);
+    assert!(next.time_ms() < SERVER_MS - MINUTE_MS);
+}
+
 #[test]
 fn an_application_s_id_from_the_future_is_its_own_affair_beside_ids_of_the_session() {
     let (mut bench, _, request) = bench_sent(2, enqueue(1), 60 * SECOND_US);
@@ -280,6 +344,7 @@ fn a_node_that_refuses_ids_serves_on_and_is_asked_again() {
         time_ms: 0,
         minter: 0,
         refusal: Some(Box::new(error(ErrorCode::Unavailable))),
+        clock_ms: None,
     };
     let refused = |code| Response::Error(error(code));
     for answer in [refused(ErrorCode::NotReady), refused(ErrorCode::Invalid), Response::Welcome(no_time)] {

@@ -52,17 +52,28 @@ fn what_was_turned_away_each_time_is_said_to_be() {
         let (id, token) = (TaskId::new(1, 1, 0, 0), Token { epoch: 1, number: 1 });
         Call::Request(Request::Update { id, token, sequence: 0, data: Vec::new(), acks: Acks::Quorum })
     };
-    // What its leader turns away may come to it once more, and later.
+    let transact = || {
+        let queue = QueueName::new("mail").expect("a name");
+        Call::Transact { draft: Box::new(TransactionDraft::new().enqueue(Draft::new(queue, "x"))) }
+    };
     let whole = |error| Response::Error(error);
+    // What a leader turns away, which another node asked, may come to it once more, and later.
+    let at_once = |error: Error| Response::Error(error.because(Cause::TurnedAway));
     let item = |error| Response::Acked(vec![Err(error)]);
     type Refuse = fn(Error) -> Response;
     for full in [ErrorCode::Overloaded, ErrorCode::NoSpace] {
-        let cases: [(Call, Refuse, bool, ErrorCode); 5] = [
+        let cases: [(Call, Refuse, bool, ErrorCode); 11] = [
             (enqueue(1), whole, true, full),
             (enqueue(1), item, true, full),
             (update(), whole, true, full),
             (enqueue(1), whole, false, ErrorCode::Unknown),
             (unique(), whole, true, ErrorCode::Unknown),
+            (unique(), at_once, true, full),
+            (unique(), at_once, false, ErrorCode::Unknown),
+            (transact(), whole, true, ErrorCode::Unknown),
+            (transact(), at_once, true, full),
+            (finish(Vec::new()), whole, true, ErrorCode::Unknown),
+            (finish(Vec::new()), at_once, true, full),
         ];
         for (call, refuse, answered, expected) in cases {
             let (mut bench, mut number, first) = bench_sent_at(1, NEW, call, 10 * SECOND_US);
@@ -82,6 +93,39 @@ fn what_was_turned_away_each_time_is_said_to_be() {
             assert_eq!(refusal.retry, Retry::Later, "whoever refused it asked for a pause");
         }
     }
+}
+
+/// Goal: one refusal that says nothing was passed on does not speak for another that does not say so.
+#[test]
+fn what_was_passed_on_once_may_have_happened() {
+    let queue = QueueName::new("mail").expect("a name");
+    let unique = Call::EnqueueUnique { draft: Box::new(Draft::new(queue, "x").key("one")) };
+    let (mut bench, mut number, _) = bench_sent_at(1, NEW, unique, 10 * SECOND_US);
+    let full = || error(ErrorCode::NoSpace);
+    for refusal in [full().because(Cause::TurnedAway), full(), full().because(Cause::TurnedAway)] {
+        assert!(bench.answer(0, number, Response::Error(refusal)).is_empty());
+        number = bench.sleep_until_sent().1;
+    }
+    bench.answer(0, number, Response::Error(full().because(Cause::TurnedAway)));
+    bench.now_us = 1_000 + 10 * SECOND_US;
+    let result = done(&bench.step(Input::Wake));
+    let [(1, Err(unknown))] = &result[..] else { panic!("{result:?}") };
+    assert_eq!((unknown.code, unknown.retry, unknown.cause), (ErrorCode::Unknown, Retry::Later, None));
+}
+
+/// Goal: what one node does not support may have been taken by another one before, and is told at once all the same.
+#[test]
+fn what_is_not_supported_is_refused_at_once_and_unknown_where_it_was_tried_before() {
+    let unsupported = error(ErrorCode::Unsupported);
+    let (mut bench, number, _) = bench_sent(2, enqueue(1), SECOND_US);
+    let first = bench.answer(0, number, Response::Error(unsupported.clone()));
+    assert_eq!(done(&first), [(1, Err(unsupported.clone()))]);
+    let (mut bench, number, request) = bench_sent(1, enqueue(1), 10 * SECOND_US);
+    bench.answer(0, number, Response::Error(error(ErrorCode::Unavailable)));
+    let number = bench.sleep_until_sent().1;
+    let second = done(&bench.answer(0, number, Response::Error(unsupported)));
+    let [(1, Err(unknown))] = &second[..] else { panic!("{second:?}") };
+    assert_eq!((unknown.code, unknown.id, unknown.passes()), (ErrorCode::Unknown, Some(ids(&request)[0]), false));
 }
 
 #[test]

@@ -76,6 +76,26 @@ fn server_time_and_ids_never_go_back_whatever_the_next_node_says() {
     assert_eq!(bench.session.server_time_ms(bench.now_us), Some(SERVER_MS + 1_500), "and goes on");
 }
 
+/// Goal: ids follow what was lent, which is ahead of the clock after a restart; delays follow the clock.
+#[test]
+fn delays_go_by_the_clock_and_not_by_the_time_of_ids() {
+    let delayed = Call::Enqueue { drafts: vec![draft().delay_ms(1_000)], acks: Acks::One };
+    let mut bench = Bench::new(2);
+    bench.submit(1, delayed.clone(), 60 * SECOND_US);
+    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
+    let Response::Welcome(lent) = welcome(SERVER_MS, 5) else { panic!() };
+    let lent = Welcome { clock_ms: Some(SERVER_MS - 9_000), ..lent };
+    let outputs = bench.answer(0, sent(&outputs)[0].1, Response::Welcome(lent));
+    let [(0, _, Request::Enqueue { tasks, .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!((tasks[0].id.time_ms(), tasks[0].spec.not_before_ms), (SERVER_MS, SERVER_MS - 9_000 + 1_000));
+    assert_eq!(bench.session.server_time_ms(bench.now_us), Some(SERVER_MS - 9_000));
+    // A node that says nothing else shows the time that it lends.
+    bench.step(Input::Disconnected { endpoint: 0 });
+    let outputs = bench.step(Input::Connected { endpoint: 1, version: OLD });
+    bench.answer(1, sent(&outputs)[0].1, welcome(SERVER_MS - 5_000, 6));
+    assert_eq!(bench.session.server_time_ms(bench.now_us), Some(SERVER_MS - 5_000));
+}
+
 #[test]
 fn ids_of_a_batch_ascend_and_share_a_tag_by_the_hundred() {
     let (_, _, request) = bench_sent(1, enqueue(250), SECOND_US);

@@ -362,6 +362,9 @@ impl Node {
         if self.disk.is_short() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
             return Outcome::NoSpace;
         }
+        if self.is_short_of_memory() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
+            return Outcome::Overloaded;
+        }
         if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {
             return Outcome::Stored;
         }

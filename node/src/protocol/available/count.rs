@@ -103,7 +103,7 @@ impl Node {
     pub(in crate::protocol) fn on_count_ask(&mut self, from: NodeId, ask: u64, queue: Option<QueueName>) {
         let mut partitions = Vec::new();
         for (id, replica) in &self.partitions {
-            if !self.speaks_for(*id) || self.bodies_lost(*id) > 0 {
+            if !self.speaks_for(*id) || self.lacks_work(*id) {
                 continue;
             }
             let root = replica.store.root().to_be_bytes();

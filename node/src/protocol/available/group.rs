@@ -184,9 +184,10 @@ impl Group {
             Outcome::Stored | Outcome::StoredOrphan | Outcome::TooOld | Outcome::Unsealed => return None,
         };
         let error = if self.is_sent() {
-            let why = error.message;
+            let why = &error.message;
             let message = format!("no replica answered in time, and it is not kept here ({why}); repeat the call");
-            Error::new(ErrorCode::Unknown, message)
+            let advice = if error.passes() { error } else { Error::new(ErrorCode::Unknown, "") };
+            Error { code: ErrorCode::Unknown, message, ..advice }
         } else {
             error
         };
@@ -322,11 +323,13 @@ pub(in crate::protocol) fn refused(outcome: Outcome, enqueues: bool) -> Error {
         }
         Outcome::Overloaded if enqueues => (
             ErrorCode::Overloaded,
-            "nodes keep as many tasks as they may; repeat the call when some have ended, or raise `tasks_max`",
+            "nodes keep as many tasks as they may, or their memory is nearly full (`memory_short`); repeat the call when some have \
+             ended, or raise `tasks_max`, or give them more memory",
         ),
-        Outcome::Overloaded => {
-            (ErrorCode::Overloaded, "too many facts about unknown tasks are held; enqueue first, or try later")
-        }
+        Outcome::Overloaded => (
+            ErrorCode::Overloaded,
+            "too many facts about unknown tasks are held, or memory is nearly full; enqueue first, or try later",
+        ),
         Outcome::Unsealed => (
             ErrorCode::Superseded,
             "only the holder of this task may complete it, and no claim of it has this token: its queue's mode is `holder`",

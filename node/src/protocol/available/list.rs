@@ -113,7 +113,7 @@ impl Node {
             let fits = queue.as_ref().is_none_or(|queue| task.spec.as_ref().is_some_and(|spec| spec.queue == *queue));
             if fits && let Some((known, wanted)) = self.known(partitions[source], &id, from) {
                 bytes += task.size_bytes() + known.cell.as_ref().map_or(0, Cell::size_bytes);
-                lacks.extend(wanted.map(|wanted| (tasks.len(), wanted)));
+                lacks.extend(wanted.into_iter().map(|wanted| (tasks.len(), wanted)));
                 tasks.push((id, known));
             }
             current[source] = sources[source].next();

@@ -29,10 +29,11 @@ pub use redrive::Asker;
 pub use watch::{Journals, WatchAsk};
 pub use writer::Writer;
 
+use super::bodies::blobs_of;
 use super::event::ClientId;
 use super::membership::SteerAsk;
 use super::record::Record;
-use super::task::Task;
+use super::task::{Slot, Task};
 use super::timers::Key;
 use super::{Node, Observation};
 use crate::config::mutant;
@@ -235,7 +236,8 @@ impl Node {
         let (mut outbox, mut freed, mut purged) = (false, false, Vec::new());
         for (id, delta) in items.iter() {
             let learned = replica.learn(*id, delta.clone(), now, &config);
-            bodies.extend(learned.body.map(|hash| (*id, hash)));
+            bodies.extend(learned.body.map(|hash| (*id, Slot::Spec, hash)));
+            bodies.extend(blobs_of(*id, delta));
             changed += u64::from(learned.changed);
             outbox |= learned.outbox && learned.changed;
             freed |= learned.freed;
@@ -365,7 +367,7 @@ impl Node {
         let (mut items, mut lacks, reader) = (Vec::new(), Vec::new(), self.reader(to));
         let readable = ids.iter().filter(|id| reader.reads_of(&replica.store, id));
         for (id, (task, wanted)) in readable.filter_map(|id| Some((*id, replica.store.content(id)?))) {
-            lacks.extend(wanted.map(|wanted| (items.len(), wanted)));
+            lacks.extend(wanted.into_iter().map(|wanted| (items.len(), wanted)));
             items.push((id, task));
         }
         if !items.is_empty() {

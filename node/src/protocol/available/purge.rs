@@ -9,6 +9,9 @@
 //! it as soon as there is one. Therefore the task is read at a majority first, and a purge is written only if it has ended, which is
 //! never taken back either. Where a replica that was read has not heard of the end, the purge carries it: wherever the purge
 //! survives, so does the end.
+//!
+//! Who purges many chooses them by how they ended, and a worker may complete a cancelled task after that. So the request may say how
+//! the task is to have ended: it is refused where a majority knows it otherwise.
 
 use crate::config::mutant;
 use crate::protocol::Node;
@@ -28,6 +31,8 @@ pub struct Purger {
     pub number: u64,
     /// Durability.
     pub acks: Acks,
+    /// How the task is to have ended; absent, it is all the same.
+    pub state: Option<State>,
 }
 
 impl Node {
@@ -46,8 +51,8 @@ impl Node {
         all_know: bool,
     ) {
         // A member of an older version may have been heard of since the request came.
-        let admitted = self.admit_feature(&Request::Purge { id, acks: purger.acks });
-        let fact = match admitted.err().or_else(|| refusal(task, cell)) {
+        let admitted = self.admit_feature(&Request::Purge { id, acks: purger.acks, state: purger.state });
+        let fact = match admitted.err().or_else(|| refusal(task, cell, purger.state)) {
             Some(error) if error.code == ErrorCode::Invalid && mutant!(self.config, PurgesOpen) => {
                 Task::from_tomb(Tomb { state: State::Cancelled, at_ms: self.now.wall_ms })
             }
@@ -65,11 +70,15 @@ impl Node {
 }
 
 /// Why a task is not purged; nothing, if it may be. One that is buried may be purged once more.
-fn refusal(task: &Task, cell: Option<&Cell>) -> Option<Error> {
-    if task.ended().is_some() {
-        let is_known = task.spec.is_some() || task.tomb.is_some();
-        return (!is_known)
-            .then(|| Error::new(ErrorCode::NotFound, "no such task, or its payload is not kept any more"));
+fn refusal(task: &Task, cell: Option<&Cell>, wanted: Option<State>) -> Option<Error> {
+    if let Some(state) = task.ended() {
+        if task.spec.is_none() && task.tomb.is_none() {
+            return Some(Error::new(ErrorCode::NotFound, "no such task, or its payload is not kept any more"));
+        }
+        // A cancelled or dead task is done once its worker has completed it after all.
+        return wanted.filter(|wanted| *wanted != state).map(|wanted| {
+            Error::new(ErrorCode::Conflict, format!("the task is {state}, and was to be purged only if {wanted}"))
+        });
     }
     if task.spec.is_none() {
         return Some(Error::new(ErrorCode::NotFound, "no such task"));

@@ -132,7 +132,7 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
         version: Some(version(task, cell)),
         claims: claims(task, &facts, cell, wall_ms),
         updates: visible(task),
-        result: facts.winner().and_then(|(_, completed)| completed.result.clone()),
+        result: facts.winner().and_then(|(_, completed)| completed.result_here()),
         reason: reason.or(dead),
         log_incomplete: task.log_incomplete(),
         conflict: facts.conflict,
@@ -191,7 +191,7 @@ fn claims(task: &Task, facts: &Facts, cell: Option<&Cell>, wall_ms: u64) -> Vec<
         |token: &Token| facts.completions.iter().find(|(other, _)| other == token).map(|(_, done)| done.at_ms);
     let rejected = |token: &Token| {
         let (_, completed) = facts.rejected().find(|(other, _)| other == token)?;
-        Some(Rejected { result: completed.result.clone() })
+        Some(Rejected { result: completed.result_here() })
     };
     claims
         .into_iter()
@@ -268,11 +268,11 @@ impl Node {
         let replica = self.partitions[&partition].register.me;
         let message = PeerMessage::Known { ask, partition, replica, known: Box::new(known) };
         // What a reader is told must not vanish with the power.
-        self.send_whole(from, message, wanted.map(|wanted| (0, wanted)).into_iter().collect(), true);
+        self.send_whole(from, message, wanted.into_iter().map(|wanted| (0, wanted)).collect(), true);
     }
 
-    /// What this node's replica knows of a task, as far as the node that asks can read it, and the body if that is not in it.
-    pub(super) fn known(&self, partition: PartitionId, id: &TaskId, to: NodeId) -> Option<(Known, Option<Wanted>)> {
+    /// What this node's replica knows of a task, as far as the node that asks can read it, and what is not in memory of it.
+    pub(super) fn known(&self, partition: PartitionId, id: &TaskId, to: NodeId) -> Option<(Known, Vec<Wanted>)> {
         let replica = self.partitions.get(&partition)?;
         let register = &replica.register;
         let (task, wanted) = replica.store.content(id).unwrap_or_default();

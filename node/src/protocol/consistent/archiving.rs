@@ -196,7 +196,7 @@ impl Node {
         let (mut tasks, mut gaps, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
         for (id, ..) in &tombs {
             let (task, wanted) = store.task(id).expect("it is known").whole(*id);
-            gaps.extend(wanted.map(|_| tasks.len()));
+            gaps.extend(wanted.iter().map(|_| tasks.len()));
             bodies.extend(wanted);
             tasks.push((*id, task));
         }

@@ -163,17 +163,6 @@ impl Broker {
         }
     }
 
-    /// What a call was waiting for is not waited for any more.
-    fn end_question(&mut self, phase: &Phase) {
-        match phase {
-            Phase::Asking { ask, .. } => self.abandon(*ask),
-            Phase::Probing { ask, .. } => {
-                self.asks.remove(ask);
-            }
-            Phase::Idle | Phase::Pausing | Phase::Parked | Phase::Checking { .. } | Phase::Told { .. } => {}
-        }
-    }
-
     fn accept(&mut self, ask: u64, tasks: &[(Granted, Option<Viewstamp>)]) {
         self.answered.insert(ask, tasks.iter().map(|(granted, _)| (granted.id, granted.token)).collect());
         if self.answered.len() > ANSWERED_MAX {
@@ -377,6 +366,7 @@ impl Node {
     ) {
         // A question that was repeated is answered twice.
         if self.broker.abandoned.contains(&ask) {
+            self.note_given_up(ask);
             self.give_back(&tasks);
             return;
         }
@@ -503,7 +493,8 @@ impl Node {
                 if self.is_reachable(node) && !restarted {
                     self.send_grant_ask(number);
                 } else {
-                    self.broker.abandon(ask);
+                    let claim = self.broker.calls[&number].claim.clone();
+                    self.abandon(ask, node, recall, &claim);
                     self.do_without(number, node, recall);
                     self.pursue(number);
                     return;
@@ -584,6 +575,25 @@ impl Node {
         self.answer_claim(number);
     }
 
+    /// What a call was waiting for is not waited for any more.
+    fn end_question(&mut self, phase: &Phase, claim: &Claim) {
+        match phase {
+            Phase::Asking { ask, node, recall } => self.abandon(*ask, *node, *recall, claim),
+            Phase::Probing { ask, .. } => {
+                self.broker.asks.remove(ask);
+            }
+            Phase::Idle | Phase::Pausing | Phase::Parked | Phase::Checking { .. } | Phase::Told { .. } => {}
+        }
+    }
+
+    /// What a question brings goes back from now on. What was granted anew to one whose answer does not come goes back as well.
+    fn abandon(&mut self, ask: u64, node: NodeId, recall: bool, claim: &Claim) {
+        self.broker.abandon(ask);
+        if !recall {
+            self.give_up_question(ask, node, claim);
+        }
+    }
+
     fn end_claim(&mut self, number: u64) -> Call {
         self.broker.unpark(number);
         self.timers.cancel(Key::Claim(number));
@@ -592,7 +602,7 @@ impl Node {
         if call.claim.confirms {
             self.broker.confirming.remove(&(call.client, call.claim.claim));
         }
-        self.broker.end_question(&call.phase);
+        self.end_question(&call.phase, &call.claim);
         call
     }
 
@@ -603,7 +613,7 @@ impl Node {
         self.broker.recent.retain(|_, recent| recent.used_us >= oldest_us);
         let is_there = |node: NodeId| node == self.me || self.peers.contains_key(&node);
         self.broker.forget_heads(is_there);
-        self.grants.forget_given(is_there);
+        self.grants.forget_given(is_there, self.now.mono_us);
         let mut queues: BTreeSet<QueueName> = self.broker.parked.keys().cloned().collect();
         queues.extend(self.broker.recent.keys().cloned());
         let queues: Vec<QueueName> = queues.into_iter().collect();

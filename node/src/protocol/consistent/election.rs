@@ -316,6 +316,7 @@ impl Node {
             (base, base_digest) = (viewstamp, replica.register.table.digest());
             self.note_standing(partition, &standing);
         }
+        self.count_bodies(partition);
         let replica = self.partitions.get_mut(&partition).expect("just seen");
         replica.borrowed = false;
         let followers = replica.cohort().followers();

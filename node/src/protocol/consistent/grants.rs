@@ -50,6 +50,9 @@ impl Node {
         if !self.knows_leads(from) {
             return;
         }
+        if recall && max == 0 {
+            return self.take_question_back((from, ask), claim.claim);
+        }
         let max = max.min(CLAIM_TASKS_MAX) as usize;
         self.grants.next += 1;
         let number = self.grants.next;
@@ -71,10 +74,10 @@ impl Node {
         let recalled = self.recall(number, &claim, max, got);
         let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
         // The first answer was lost, or is late. The present leaders of the partitions that this node led then know what was in it:
-        // they are asked first. And it was granted all that this question is granted.
+        // they are asked first. And it was granted all that this question is granted, be it nothing: nobody may look at a second answer.
         let lost: Vec<PartitionId> =
             self.grants.given(from, ask).into_iter().filter(|partition| !self.led.contains(partition)).collect();
-        let is_new = lost.is_empty() && self.grants.made(from, ask).is_empty();
+        let is_new = !self.grants.is_answered(from, ask);
         self.doubt(number, lost);
         if !recall && is_new && recalled < max && !over {
             let granted = self.grant(number, &claim, max - recalled);
@@ -350,12 +353,9 @@ impl Node {
         if !recall {
             let mut partitions = unsure.clone();
             partitions.extend(whole.iter().map(|(granted, _)| self.partition_of(&granted.id)));
-            let all = whole.iter().filter_map(|(granted, fresh)| Some((self.partition_of(&granted.id), (*fresh)?)));
-            let mut made: BTreeSet<(PartitionId, Viewstamp)> = all.collect();
-            for (id, _, at) in &unreadable {
-                made.remove(&(self.partition_of(id), *at));
-            }
-            self.grants.remember((to, ask), partitions, made);
+            let made =
+                whole.iter().filter_map(|(granted, fresh)| Some((granted.id, granted.token, (*fresh)?))).collect();
+            self.grants.remember((to, ask), partitions, made, self.now.mono_us);
         }
         let heads = queues.iter().map(|queue| self.readable_head(to, self.head(queue))).collect();
         let partitions = match recall {
@@ -430,7 +430,8 @@ impl Node {
 
     /// A broker gives grants back that no client was told of.
     pub(in crate::protocol) fn on_return(&mut self, items: &[(TaskId, Token, Viewstamp)]) {
-        let mut back: BTreeMap<PartitionId, Vec<(TaskId, Token)>> = BTreeMap::new();
+        // A peer may name one twice.
+        let mut back: BTreeMap<PartitionId, BTreeSet<(TaskId, Token)>> = BTreeMap::new();
         for (id, token, renewed) in items {
             let partition = self.partition_of(id);
             let Some(replica) = self.partitions.get(&partition) else { continue };
@@ -439,11 +440,11 @@ impl Node {
                 .cell(id)
                 .is_some_and(|cell| cell.token == *token && cell.renewed == *renewed && cell.state == CellState::Held);
             if same {
-                back.entry(partition).or_default().push((*id, *token));
+                back.entry(partition).or_default().insert((*id, *token));
             }
         }
         for (partition, items) in back {
-            self.void(partition, items);
+            self.void(partition, items.into_iter().collect());
         }
     }
 
@@ -601,7 +602,12 @@ impl Node {
         let mut ids: Vec<TaskId> =
             rest.filter(|id| replica.may_drop(id, committed)).copied().take(DROP_TASKS_MAX).collect();
         let looked = (ids.len(), ids.last().copied());
-        let owed = self.owed_letters(partition, &ids);
+        let is_held = |id: &TaskId| replica.register.cell(id).is_some();
+        let away = |id: &&TaskId| is_held(id) && replica.store.task(id).is_some_and(|task| !task.has_blobs());
+        let away: Vec<TaskId> = ids.iter().filter(away).copied().collect();
+        let mut owed = self.owed_letters(partition, &ids);
+        self.bring_back(partition, &away);
+        owed.extend(away);
         ids.retain(|id| !owed.contains(id));
         // Letters that cannot be written for long do not keep back the others.
         let next = looked.1.filter(|_| looked.0 == DROP_TASKS_MAX && owed.len() > DROP_TASKS_MAX / 2);

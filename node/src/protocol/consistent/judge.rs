@@ -6,7 +6,7 @@ use crate::config::{Config, mutant};
 use crate::limits::DECIDED_BYTES_MAX;
 use crate::protocol::partition::Partition;
 use crate::protocol::partition::version::{is_as_expected, version};
-use crate::protocol::task::{Cancel, Completed, Content, Task};
+use crate::protocol::task::{Blob, Cancel, Completed, Content, Task};
 use crdts::CvRDT;
 use norn_client::wire::error::Error;
 use norn_client::wire::request::Revision;
@@ -170,7 +170,7 @@ impl Judge<'_> {
         let Expected::Token(token) = delete.expected else {
             return Task::from_cancel(Cancel { dead: false, reason: DELETED.to_owned(), at_ms: self.at_ms });
         };
-        let result = delete.result.clone();
+        let result = delete.result.clone().map(Blob::from);
         let completed = Completed { sequence: None, result, at_ms: self.at_ms, children: None };
         if token.needs_seal() { Task::from_seal(token, completed) } else { Task::from_completion(token, completed) }
     }

@@ -38,6 +38,7 @@ pub mod transactions;
 pub mod uniques;
 
 use crate::protocol::membership::Asked;
+use norn_client::wire::error::{Error, ErrorCode, Retry};
 use norn_client::wire::membership::Roster;
 use norn_client::wire::{NodeId, QueueName, TaskId, Token};
 use seals::Sealing;
@@ -131,6 +132,14 @@ pub enum Waiting {
 pub fn majority<T>(members: &[T], mut present: impl FnMut(&T) -> bool) -> bool {
     assert!(!members.is_empty(), "a cohort has members");
     2 * members.iter().filter(|member| present(member)).count() > members.len()
+}
+
+/// What is said of what is decided and could not be written yet. Where disks or memory are full that lasts, and whoever asks is told
+/// at once; else asking again soon will do, which nodes do by themselves.
+fn unwritten(error: &Error, what: &str) -> Error {
+    let lasts = error.code.is_full() || error.code == ErrorCode::Unknown && error.retry == Retry::Later;
+    let code = if lasts { ErrorCode::Unknown } else { ErrorCode::Unavailable };
+    Error { retry: Retry::Later, ..Error::new(code, format!("{what}: {}", error.message)) }
 }
 
 #[cfg(test)]

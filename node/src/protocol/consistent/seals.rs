@@ -184,7 +184,11 @@ impl Node {
         self.learn(partition, vec![(*id, verdict)]);
         let tells_ends = self.tells_ends();
         let replica = self.partitions.get_mut(&partition).expect("just seen");
-        let facts = replica.ending(id, tells_ends).expect("it has just ended");
+        let Some(facts) = replica.ending(id, tells_ends) else {
+            // Something else that was said of it is not in memory, and comes back first.
+            replica.to_drop.insert(*id);
+            return self.arm_drop(partition);
+        };
         replica.to_drop.remove(id);
         self.append(partition, Op::Drop { items: vec![Ended { id: *id, facts }] }, None);
         self.arm_drop(partition);

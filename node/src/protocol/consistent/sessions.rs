@@ -15,8 +15,8 @@
 //! that nobody knows, and that is older than what was forgotten, has ended. What was given back so cannot be completed any more
 //! where completions are sealed, whether or not somebody else has the task.
 
-use super::Viewstamp;
 use super::table::{Cell, CellState, Op};
+use super::{Viewstamp, Waiting};
 use crate::config::mutant;
 use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
 use crate::protocol::task::{Settled, Task};
@@ -24,7 +24,7 @@ use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::ClaimOutcome;
-use norn_client::wire::{Claim, NodeId, PartitionId, SESSIONS_QUEUE, TaskId};
+use norn_client::wire::{Claim, NodeId, PartitionId, SESSIONS_QUEUE, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Between two pieces of work.
@@ -198,6 +198,17 @@ impl Node {
         }
     }
 
+    /// Whether a grant waits for its commit, so that nobody was told of it. That it is being renewed says nothing about that.
+    fn is_untold(&self, partition: PartitionId, grant: &(TaskId, Token)) -> bool {
+        let register = &self.partitions[&partition].register;
+        let Some(leading) = register.leading() else { return false };
+        let told = Viewstamp { epoch: leading.epoch, length: register.commit.min(leading.heeded) };
+        let is_of =
+            |waiting: &Waiting| matches!(waiting, Waiting::Grant { fresh: true, items, .. } if items.contains(grant));
+        let renewed = register.cell(&grant.0).map(|cell| cell.renewed);
+        renewed > Some(told) && leading.waiting.iter().any(|(_, waiting)| is_of(waiting))
+    }
+
     /// Gives a claim back whose session has ended: as a failed attempt, unless its worker said so itself.
     fn take_claim_back(&mut self, partition: PartitionId, id: TaskId, how: Settled) {
         let replica = &self.partitions[&partition];
@@ -206,10 +217,8 @@ impl Node {
             return;
         }
         let (token, attempt) = (cell.token, cell.attempt);
-        let register = &replica.register;
-        let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
-        if cell.renewed > committed {
-            // Nobody was told of it, and nobody will be.
+        if self.is_untold(partition, &(id, token)) {
+            // Nobody will be.
             self.void(partition, vec![(id, token)]);
             return;
         }

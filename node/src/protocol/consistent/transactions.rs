@@ -22,7 +22,7 @@
 use super::judge::{Judge, Seen};
 use super::ledger::Decided;
 use super::table::Op;
-use super::{Epoch, Waiting};
+use super::{Epoch, Waiting, unwritten};
 use crate::config::mutant;
 use crate::limits::{SEALING_BYTES_MAX, TRANSACTING_MAX};
 use crate::protocol::available::{Reader, Writer, refused};
@@ -321,12 +321,22 @@ impl Node {
         if again || !may_append {
             *stage = Stage::Writing { under_way: false };
             self.timers.set_earliest(Key::Drop(partition), self.after_ms(WRITE_AGAIN_MS));
-            return;
+            return self.tell_full(id, results);
         }
         self.append(partition, Op::Made { id }, None);
         if let Some(told) = self.partitions[&partition].register.table.ledger.told(&id) {
             self.drop_transaction(id, Response::Transacted(told));
         }
+    }
+
+    /// Whoever asked for a transaction that disks have no room for is told so, and not left waiting until there is some.
+    fn tell_full(&mut self, id: TaskId, results: &[Result<Acked, Error>]) {
+        let errors = results.iter().filter_map(|result| result.as_ref().err());
+        let mut errors = errors.map(|error| unwritten(error, "it is decided, and could not be written yet").about(id));
+        let Some(error) = errors.find(|error| error.code == ErrorCode::Unknown) else { return };
+        let Some(coming) = self.transactions.coming.get_mut(&id) else { return };
+        let askers = std::mem::take(&mut coming.askers);
+        askers.into_iter().for_each(|asker| self.answer_transaction(asker, Response::Error(error.clone())));
     }
 
     /// A new leader goes on with those that are decided.

@@ -14,7 +14,7 @@
 //! task has ended, enqueues nothing, unless another node leads by then. Two at a time there are never.
 
 use super::table::Op;
-use super::{Epoch, ReplicaId, Waiting};
+use super::{Epoch, ReplicaId, Waiting, unwritten};
 use crate::config::mutant;
 use crate::limits::{KEY_TASKS_MAX, REFUSED_MAX, SEALING_BYTES_MAX, UNIQUES_MAX};
 use crate::protocol::available::{Writer, refused};
@@ -92,14 +92,22 @@ struct Coming {
     asked_us: u64,
 }
 
+/// A task that is reserved, and is to be written again.
+#[derive(Debug, Default)]
+struct Again {
+    under_way: bool,
+    /// Why it could not be written before.
+    why: Option<Box<Error>>,
+}
+
 /// What leaders know about tasks that are to be unique. All that is reserved in the table of a partition that this node leads is
 /// in one of the first three.
 #[derive(Debug, Default)]
 pub struct Uniques {
     /// Asked for, and on their way.
     coming: BTreeMap<Name, Coming>,
-    /// Found in the table, or not to be written at first; and whether they are being written.
-    again: BTreeMap<Name, BTreeMap<TaskId, bool>>,
+    /// Found in the table, or not to be written at first.
+    again: BTreeMap<Name, BTreeMap<TaskId, Again>>,
     /// Written, and to be taken out of the table.
     placed: BTreeMap<PartitionId, BTreeSet<TaskId>>,
     /// Which of those that are coming a question is about.
@@ -187,8 +195,12 @@ impl Node {
         }
         let spec = Arc::new(spec);
         let Some(name) = name_of(partition, &spec) else { return Err(Error::invalid("it has no key")) };
-        if self.uniques.again.contains_key(&name) {
-            return Err(Error::unavailable("another task with this key is being written; ask again"));
+        if let Some(again) = self.uniques.again.get(&name) {
+            let why = again.values().find_map(|again| again.why.as_deref());
+            let being_written = || Error::unavailable("another task with this key is being written; ask again");
+            return Err(
+                why.map_or_else(being_written, |why| unwritten(why, "a task with this key could not be written yet"))
+            );
         }
         if self.uniques.coming.contains_key(&name) {
             return self.join_unique(&name, asker, &spec);
@@ -454,7 +466,8 @@ impl Node {
         }
         self.timers.set_earliest(Key::Drop(name.0), self.after_ms(PLACE_MS));
         if result.as_ref().is_err_and(Error::passes) {
-            self.uniques.again.entry(name.clone()).or_default().insert(id, false);
+            let again = Again { under_way: false, why: result.as_ref().err().cloned().map(Box::new) };
+            self.uniques.again.entry(name.clone()).or_default().insert(id, again);
         } else {
             self.uniques.placed.entry(name.0).or_default().insert(id);
             if let Some(again) = self.uniques.again.get_mut(name) {
@@ -476,22 +489,23 @@ impl Node {
             match result {
                 Ok(acked) => self.answer_unique(asker, Response::AckedUnique { acked: *acked, existing: false }),
                 Err(error) if !error.passes() => self.answer_unique(asker, Response::Error(error.clone())),
-                Err(_) => self.put_off(asker, "it could not be written yet"),
+                Err(error) => {
+                    let error = unwritten(error, "it is reserved, and could not be written yet").about(id);
+                    self.answer_unique(asker, Response::Error(error));
+                }
             }
         }
-        if result.is_ok() {
-            self.survey_for(name, others);
-        } else {
-            self.uniques.remove(name);
-            others.into_iter().for_each(|asker| self.put_off(asker, "another task with this key could not be written"));
-        }
+        let Err(error) = result else { return self.survey_for(name, others) };
+        self.uniques.remove(name);
+        let error = unwritten(error, "another task with this key could not be written");
+        others.into_iter().for_each(|asker| self.answer_unique(asker, Response::Error(error.clone().about(asker.id))));
     }
 
     /// A new leader writes what those before it have reserved.
     pub(in crate::protocol) fn inherit_reserved(&mut self, partition: PartitionId) {
         for (id, spec) in &self.partitions[&partition].register.table.reserved {
             if let Some(name) = name_of(partition, spec) {
-                self.uniques.again.entry(name).or_default().insert(*id, false);
+                self.uniques.again.entry(name).or_default().insert(*id, Again::default());
             }
         }
         self.write_again(partition);
@@ -501,10 +515,10 @@ impl Node {
         let table = &self.partitions[&partition].register.table;
         let mut idle = Vec::new();
         for (name, again) in self.uniques.again.iter_mut().filter(|(name, _)| name.0 == partition) {
-            for (id, writing) in again.iter_mut().filter(|(_, writing)| !**writing) {
+            for (id, again) in again.iter_mut().filter(|(_, again)| !again.under_way) {
                 // Only the bug of one that reserves nothing finds nothing.
                 idle.extend(table.reserved.get(id).map(|spec| (name.clone(), *id, spec.clone())));
-                *writing = true;
+                again.under_way = true;
             }
         }
         for (name, id, spec) in idle {

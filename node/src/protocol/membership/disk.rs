@@ -6,7 +6,7 @@
 //! late, so that it still leads where nobody else can.
 
 use crate::protocol::{Node, Observation};
-use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::error::{Cause, Error, ErrorCode};
 use norn_client::wire::{NodeId, Request};
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,8 @@ impl Node {
         }
     }
 
-    /// Whether a request may make the log grow for good while there is no room: endings and claims bring it to an end.
+    /// Whether a request may make the node grow for good while there is no room on the disk or in memory: endings and claims bring it
+    /// to an end.
     pub(in crate::protocol) fn admit_growth(&self, request: &Request) -> Result<(), Error> {
         let grows = match request {
             Request::Enqueue { .. } | Request::EnqueueUnique { .. } | Request::Update { .. } => true,
@@ -96,9 +97,10 @@ impl Node {
         if grows && self.disk.is_short() {
             let name = &self.founding.name;
             let message = format!("the disk of node {name} is nearly full: make room on it, or ask another node");
-            return Err(Error::new(ErrorCode::NoSpace, message));
+            return Err(Error::new(ErrorCode::NoSpace, message).because(Cause::TurnedAway));
         }
-        Ok(())
+        let refusal = self.memory_refusal().filter(|_| grows);
+        refusal.map_or(Ok(()), |message| Err(Error::new(ErrorCode::Overloaded, message)))
     }
 
     /// How slow the disks of the others are: of the living that have synced lately, the one in the middle, or the slower one

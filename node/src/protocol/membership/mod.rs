@@ -6,6 +6,7 @@
 mod clock;
 mod copy;
 mod disk;
+mod memory;
 mod roster;
 mod routes;
 mod scheduler;
@@ -21,6 +22,7 @@ use crate::protocol::consistent::{Epoch, Viewstamp};
 use crate::protocol::feature::Feature;
 pub use copy::{Memory, OwnLog};
 pub use disk::{DiskReport, DiskWord, OwnDisk, Room, SLOW_US_MIN};
+pub use memory::{MemoryReport, OwnMemory};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, PartitionId};
 pub(in crate::protocol) use roster::is_sound;

@@ -15,7 +15,7 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
-use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::error::{Cause, Error, ErrorCode};
 use norn_client::wire::membership::{Changed, ClusterChange, ClusterView, Membership, Roster};
 use norn_client::wire::schedule::ScheduleChange;
 use norn_client::wire::{NodeId, PartitionId, Request, Response};
@@ -55,6 +55,10 @@ pub struct SteerAsk {
     pub deadline_us: u64,
     /// Under these numbers leaders were asked.
     pub parts: BTreeSet<u64>,
+    /// More than one leader was asked, or one that is not this node: a late copy may yet take effect whatever one of them refuses.
+    pub passed_on: bool,
+    /// Why a leader could not say what became of it, the last that said so.
+    pub put_off: Option<Box<Error>>,
 }
 
 /// Whom the leader answers, and what, once that is certain.
@@ -69,8 +73,9 @@ impl Node {
     /// A client asks what one leader answers.
     pub(in crate::protocol) fn ask_leader(&mut self, client: ClientId, number: u64, request: Request) {
         let deadline_us = self.after_ms(self.config.request_timeout_ms);
-        let parts = BTreeSet::new();
-        let ask = self.asks.open(Ask::Steer(SteerAsk { client, number, request, deadline_us, parts }));
+        let (parts, passed_on, put_off) = (BTreeSet::new(), false, None);
+        let ask = SteerAsk { client, number, request, deadline_us, parts, passed_on, put_off };
+        let ask = self.asks.open(Ask::Steer(ask));
         self.send_to_leader(ask);
     }
 
@@ -92,7 +97,9 @@ impl Node {
         if let Some(leader) = leader {
             let part = self.asks.number();
             self.asks.alias(part, ask);
+            let is_other = leader != self.me;
             if let Some(Ask::Steer(state)) = self.asks.get_mut(ask) {
+                state.passed_on |= is_other || !state.parts.is_empty();
                 state.parts.insert(part);
             }
             self.outbox.send(leader, PeerMessage::Forward { ask: part, request: Box::new(request) });
@@ -102,11 +109,20 @@ impl Node {
 
     /// The leader, or one that was, has answered.
     pub(in crate::protocol) fn root_answered(&mut self, ask: u64, response: Response) {
-        // Another leader is asked when the timer says so.
-        if matches!(&response, Response::Error(error) if error.code == ErrorCode::Unavailable) {
-            return;
+        match response {
+            // Another leader is asked when the timer says so.
+            Response::Error(error) if error.code == ErrorCode::Unavailable => {
+                if let Some(Ask::Steer(state)) = self.asks.get_mut(ask) {
+                    state.put_off = Some(Box::new(error));
+                }
+            }
+            Response::Error(error) if error.code.is_full() => {
+                let passed_on = matches!(self.asks.get(ask), Some(Ask::Steer(state)) if state.passed_on);
+                let error = if passed_on { error } else { error.because(Cause::TurnedAway) };
+                self.answer_steer(ask, Response::Error(error));
+            }
+            response => self.answer_steer(ask, response),
         }
-        self.answer_steer(ask, response);
     }
 
     /// Nobody has answered in time.
@@ -118,19 +134,25 @@ impl Node {
             Request::Transact(transaction) => Some(transaction.id),
             _ => None,
         };
+        let unknown = |message: &str| match &state.put_off {
+            Some(why) => {
+                let message = format!("{message}; what it said last: {}", why.message);
+                Error { code: ErrorCode::Unknown, message, cause: None, ..(**why).clone() }
+            }
+            None => Error::new(ErrorCode::Unknown, message),
+        };
         let error = if let Some(id) = of_partition {
             let none = "the task's partition has no leader that answers";
-            let message = "the leader of the task's partition did not answer in time; repeat the call with the same id";
-            let error =
-                if state.parts.is_empty() { Error::unavailable(none) } else { Error::new(ErrorCode::Unknown, message) };
+            let message = "the leader of the task's partition did not say in time what became of it; repeat the call with the same id";
+            let error = if state.parts.is_empty() { Error::unavailable(none) } else { unknown(message) };
             error.about(id)
         } else if state.parts.is_empty() || is_read {
             // The client may have asked another node before, so that nothing is said of what was changed.
             Error::unavailable("the root of the cluster has no leader that answers")
         } else {
-            let message =
-                "the leader of the cluster's root did not answer in time; ask what is now, or repeat the call";
-            Error::new(ErrorCode::Unknown, message)
+            unknown(
+                "the leader of the cluster's root did not say in time what became of it; ask what is now, or repeat the call",
+            )
         };
         self.answer_steer(ask, Response::Error(error));
     }

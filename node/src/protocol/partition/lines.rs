@@ -11,7 +11,8 @@
 //! Within a partition the order is that of a counter, and no clock has a part in it. Partitions are compared by when the first line of
 //! each was last served, by the leader's wall clock; a line that never was counts from when the task was enqueued that opened it.
 //!
-//! A grant that is taken back was nobody's: its line has the place of before again, unless it was served once more since.
+//! A grant that is taken back was nobody's: its line has the place of before again. Where the line was served once more since, it has
+//! that place once the later grant is taken back, too.
 
 use super::index::Rank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,12 +37,23 @@ impl Served {
     }
 }
 
+/// Grants of a line that were taken back before later ones, remembered at the most: the latest ones.
+const UNDONE_MAX: usize = 16;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
     /// Less was served longer ago.
     place: u64,
     at_ms: u64,
     tasks: BTreeSet<Rank>,
+    /// Places of grants that were taken back while a later one stood, each with place and time of before.
+    undone: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Line {
+    fn new(place: u64, at_ms: u64) -> Line {
+        Line { place, at_ms, tasks: BTreeSet::new(), undone: BTreeMap::new() }
+    }
 }
 
 /// See the module.
@@ -68,14 +80,16 @@ impl Lines {
     /// The same lines without tasks, of these keys.
     pub(super) fn emptied(&self, has: impl Fn(LineKey) -> bool) -> Lines {
         let lines = self.lines.iter().filter(|(key, _)| has(**key));
-        let lines = lines.map(|(key, line)| (*key, Line { tasks: BTreeSet::new(), ..*line })).collect();
+        let lines = lines
+            .map(|(key, line)| (*key, Line { tasks: BTreeSet::new(), undone: line.undone.clone(), ..*line }))
+            .collect();
         Lines { next: self.next, lines, order: BTreeSet::new() }
     }
 
     fn open(&mut self, key: LineKey, at_ms: u64) -> &mut Line {
         let place = self.next;
         self.next += 1;
-        self.lines.entry(key).or_insert(Line { place, at_ms, tasks: BTreeSet::new() })
+        self.lines.entry(key).or_insert_with(|| Line::new(place, at_ms))
     }
 
     /// A task is claimable.
@@ -115,9 +129,17 @@ impl Lines {
 
     /// A grant is taken back.
     pub(super) fn take_back(&mut self, key: LineKey, served: Served) {
+        let Some(line) = self.lines.get_mut(&key) else { return };
+        line.undone.insert(served.place, served.before);
         // Lines that were made anew, as other policies hold, count their places anew: then a line may be put elsewhere once.
-        if self.lines.get(&key).is_some_and(|line| line.place == served.place) {
-            let (place, at_ms) = served.before;
+        let mut before = None;
+        while let Some(undone) = line.undone.remove(&before.map_or(line.place, |(place, _)| place)) {
+            before = Some(undone);
+        }
+        if line.undone.len() > UNDONE_MAX {
+            line.undone.pop_first();
+        }
+        if let Some((place, at_ms)) = before {
             self.put(key, place, at_ms);
         }
     }
@@ -192,7 +214,6 @@ mod tests {
         assert_eq!(lines.order.last().map(|(_, key)| *key), Some(key(1)), "it was served once more");
         lines.take_back(key(2), served[1]);
         lines.take_back(key(1), served[2]);
-        lines.take_back(key(1), served[0]);
         assert_eq!(lines.order, before);
         lines.forget(key(1));
         lines.take_back(key(1), served[0]);

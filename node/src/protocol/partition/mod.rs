@@ -215,6 +215,13 @@ impl Partition {
         delta
     }
 
+    /// Merges facts of a task that waited for what is in memory now.
+    pub fn settle_rival(&mut self, id: &TaskId, now: Now) -> Learned {
+        let learned = self.store.settle_rival(id, self.register.hold(id), now.wall_ms);
+        self.store.note_unwritten(id);
+        learned
+    }
+
     /// Applies the next operation of the table, and what follows from it for the tasks.
     pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<(), Misfit> {
         let changed = self.register.apply(op, now, config)?;
@@ -237,6 +244,7 @@ impl Partition {
         if self.learn(id, facts, now, config).ended {
             self.ended.push(id);
         }
+        self.store.note_unwritten(&id);
     }
 
     /// Takes out the tasks that were found to have ended by what the table said.
@@ -348,7 +356,7 @@ impl Partition {
 
     /// C-1: flags for those of the claims above the known commit whose tasks are known here to have ended. They are found
     /// anew for each acknowledgement: neither a lost answer nor a restart nor a table that came whole can hide one. Every
-    /// flag is there; the evidence of those beyond the budget of a message is not.
+    /// flag is there; the evidence of those beyond the budget of a message, or that is not in memory, is not.
     pub fn done_flags(&self) -> Vec<DoneFlag> {
         let mut bytes = 0;
         self.register
@@ -356,16 +364,17 @@ impl Partition {
             .filter_map(|(id, token)| {
                 let ending = self.store.ending(id)?;
                 bytes += ending.size_bytes();
-                let ending = if bytes <= ENDINGS_BYTES_MAX { ending } else { Task::default() };
+                let is_told = bytes <= ENDINGS_BYTES_MAX && ending.has_blobs();
+                let ending = if is_told { ending } else { Task::default() };
                 Some(DoneFlag { id: *id, token, ending })
             })
             .collect()
     }
 
-    /// What a leader tells its followers about a task whose claim it drops: how it ended, and which claims it had. How those ended
-    /// is left out where some node would not know what that is.
+    /// What a leader tells its followers about a task whose claim it drops, if that is in memory: how it ended, and which claims it
+    /// had. How those ended is left out where some node would not know what that is.
     pub fn ending(&self, id: &TaskId, tells_ends: bool) -> Option<Task> {
-        let mut ending = self.store.ending(id)?;
+        let mut ending = self.store.ending(id).filter(Task::has_blobs)?;
         let cell = self.register.cell(id)?;
         if ending.tomb.is_none() {
             let mut claims = cell.history_with(cell.end_with(&ending));

@@ -14,6 +14,7 @@ use norn_client::wire::{QueueName, State, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 
+mod blobs;
 mod body;
 mod entry;
 mod tombs;
@@ -72,8 +73,14 @@ pub struct Store {
     touched: BTreeSet<QueueName>,
     /// Tasks that newly blocked ones wait for, since last asked.
     blocked: BTreeSet<TaskId>,
-    /// Bytes of bodies in memory.
+    /// Bytes of bodies, and of results and log entries of ended tasks, in memory.
     body_bytes: usize,
+    /// Ended tasks with results or log entries that are in memory and need not be.
+    leavers: BTreeSet<TaskId>,
+    /// Ended tasks of which the log may have no place for results or log entries, as no record of facts told of them.
+    unwritten: BTreeSet<TaskId>,
+    /// Facts that cannot be merged before results or log entries under the same keys are back in memory.
+    rivals: BTreeMap<TaskId, Task>,
     /// Somebody watches a queue: what becomes of tasks is noted.
     watched: bool,
     /// What was, since last asked.
@@ -198,6 +205,8 @@ impl Store {
             return self.bury(id, delta);
         }
         let mut delta = delta.outlined();
+        delta.facts.iter_mut().for_each(|facts| facts.leave_out_places());
+        let rival = self.keep_rival(id, &mut delta);
         let Store { tasks, index, tree, touched, blocked, body_bytes, moved: moves, watched, .. } = self;
         let mut before_class = None;
         let entry = tasks
@@ -211,7 +220,8 @@ impl Store {
         let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
         let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id));
         let indexed_before = Indexed::of(&id, &entry.task);
-        let restored = entry.restore_body(&mut delta);
+        let restored_body = entry.restore_body(&mut delta);
+        let restored = entry.restore_blobs(&delta) || restored_body;
         entry.task.merge(delta);
         if let Some(spec) = &mut entry.task.spec {
             // One name for all tasks of a queue.
@@ -228,11 +238,11 @@ impl Store {
         entry.set_digest(digest);
         if before_class.is_some() && digest == before_digest && !restored {
             // Nothing was learned. A class that changed with the clock alone would go unnoticed by whoever sets timers.
-            return Learned::default();
+            return Learned { changed: rival, ..Learned::default() };
         }
         let class = classify(&entry.task, hold, wall_ms);
         entry.set_class(class);
-        let body = hash(&indexed_after).filter(|_| spec_changes || restored);
+        let body = hash(&indexed_after).filter(|_| spec_changes || restored_body);
         if indexed_after != indexed_before || before_class != Some(class) {
             index.change(id, indexed_before.as_ref().map(Indexed::place), before_class, None);
             index.change(id, indexed_after.as_ref().map(Indexed::place), None, Some(class));
@@ -255,6 +265,7 @@ impl Store {
         }
         *body_bytes = *body_bytes + entry.body_bytes() - before_bytes;
         tree.change(&id, before_digest, digest);
+        self.note_leaver(&id);
         let (had_outbox, outbox) = self.note_outbox(id, &brought);
         self.remember(id);
         Learned { changed: true, ended, body, outbox, freed: had_outbox && !outbox || join_over, purged }
@@ -264,6 +275,9 @@ impl Store {
     fn remove(&mut self, id: &TaskId) -> (Digest, bool) {
         let Some(entry) = self.tasks.remove(id) else { return (0, false) };
         self.body_bytes -= entry.body_bytes();
+        self.leavers.remove(id);
+        self.unwritten.remove(id);
+        self.rivals.remove(id);
         let indexed = Indexed::of(id, &entry.task);
         self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(entry.class()), None);
         self.index.change_ended(*id, ended(id, &entry.task), None);
@@ -330,13 +344,13 @@ impl Store {
         self.tombs.get(id)
     }
 
-    /// All that is known of a task, to be sent: its facts, and the body if that is not in them; or its tombstone.
-    pub fn content(&self, id: &TaskId) -> Option<(Task, Option<Wanted>)> {
-        let tomb = || Some((self.buried_task(id)?, None));
+    /// All that is known of a task, to be sent: its facts, and what is not in memory of them; or its tombstone.
+    pub fn content(&self, id: &TaskId) -> Option<(Task, Vec<Wanted>)> {
+        let tomb = || Some((self.buried_task(id)?, Vec::new()));
         self.task(id).map(|task| task.whole(*id)).or_else(tomb)
     }
 
-    /// How a task ended: what another replica needs to judge alike.
+    /// How a task ended: what another replica needs to judge alike, as far as it is in memory.
     pub fn ending(&self, id: &TaskId) -> Option<Task> {
         let ended = self.task(id).filter(|task| task.ended().is_some()).map(Task::ending);
         ended.or_else(|| self.buried_task(id))
@@ -527,6 +541,7 @@ impl Store {
         if body_bytes != self.body_bytes {
             return Err(format!("{body_bytes} bytes of bodies are in memory, and {} are counted", self.body_bytes));
         }
+        self.check_leavers()?;
         index.shuffle_as(&self.index);
         index.line_up_as(&self.index);
         if index != self.index {

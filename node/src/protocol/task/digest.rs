@@ -4,8 +4,8 @@
 //! of an accident; they are no proof against somebody who crafts payloads. Repair depends on them, and which state of a task
 //! is archived.
 
-use super::{Facts, Task};
-use norn_client::wire::{Spec, TaskId};
+use super::{Blob, Completed, Facts, Task};
+use norn_client::wire::{Spec, TaskId, Token};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -25,14 +25,25 @@ pub fn buried(id: &TaskId) -> Digest {
     fact(id, 7, &())
 }
 
+/// Of a log entry, be it in memory or not.
+pub(super) fn entry_digest(id: &TaskId, entry: &((Token, u32), Blob)) -> Digest {
+    entry.1.digest().unwrap_or_else(|| fact(id, 2, entry))
+}
+
+/// Of a completion, be its result in memory or not.
+pub(super) fn completion_digest(id: &TaskId, completion: &(Token, Completed)) -> Digest {
+    let left = completion.1.result.as_ref().and_then(Blob::digest);
+    left.unwrap_or_else(|| fact(id, 3, completion))
+}
+
 impl Facts {
     fn digest(&self, id: &TaskId) -> Digest {
         let mut sum: Digest = 0;
         for update in &self.updates {
-            sum = sum.wrapping_add(fact(id, 2, update));
+            sum = sum.wrapping_add(entry_digest(id, update));
         }
         for completion in &self.completions {
-            sum = sum.wrapping_add(fact(id, 3, completion));
+            sum = sum.wrapping_add(completion_digest(id, completion));
         }
         if let Some(cancel) = &self.cancel {
             sum = sum.wrapping_add(fact(id, 4, cancel));

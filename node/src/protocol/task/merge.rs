@@ -78,7 +78,7 @@ impl Facts {
     }
 
     /// What of it stands beside a tombstone: a completion whose children are not enqueued, or that they are.
-    fn buried(mut self) -> Option<Box<Facts>> {
+    pub fn buried(mut self) -> Option<Box<Facts>> {
         for (token, done) in &self.completions {
             if done.children.as_ref().is_some_and(|children| !children.are_open())
                 && let Err(place) = self.handed.binary_search(token)

@@ -5,6 +5,7 @@
 //! information. Whether a task has ended follows from the facts alone ([`Task::ended`]), needs no spec, and can only
 //! turn true.
 
+mod blob;
 mod children;
 mod digest;
 mod end;
@@ -16,6 +17,7 @@ mod outline;
 mod tests;
 mod view;
 
+pub use blob::{Blob, Filling, SMALL_BYTES, Slot};
 pub use children::Children;
 pub use digest::{Digest, buried, spec_digest};
 pub use end::{bound_reasons, claim_end, end_bytes, is_reason};
@@ -62,7 +64,7 @@ pub struct Tomb {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct Facts {
     /// Log entries by (claim, sequence).
-    pub updates: Vec<((Token, u32), ByteBuf)>,
+    pub updates: Vec<((Token, u32), Blob)>,
     /// Completions by claim. One whose token needs a seal ends the task only if it has it.
     pub completions: Vec<(Token, Completed)>,
     /// Cancellation or death.
@@ -155,7 +157,7 @@ pub struct Completed {
     /// How many log entries the claim wrote before it.
     pub sequence: Option<u32>,
     /// Opaque bytes.
-    pub result: Option<ByteBuf>,
+    pub result: Option<Blob>,
     /// When, by the session's server time.
     pub at_ms: u64,
     /// Tasks to enqueue with it.
@@ -167,7 +169,12 @@ impl Completed {
     /// What a client asks for.
     pub fn new(item: Completion) -> Completed {
         let Completion { sequence, result, at_ms, children, .. } = item;
-        Completed { sequence, result, at_ms, children: Children::new(children) }
+        Completed { sequence, result: result.map(Blob::from), at_ms, children: Children::new(children) }
+    }
+
+    /// The result, if there is one and it is in memory.
+    pub fn result_here(&self) -> Option<ByteBuf> {
+        self.result.as_ref()?.here().cloned()
     }
 
     /// Whether a client has written the same, whatever has become of its children. One that says it anew says when, too; with
@@ -193,9 +200,7 @@ impl Completed {
 
     /// Bytes, for budgets.
     pub fn size_bytes(&self) -> usize {
-        self.result.as_ref().map_or(0, |result| result.len())
-            + self.children.as_ref().map_or(0, Children::size_bytes)
-            + 56
+        self.result.as_ref().map_or(0, Blob::len) + self.children.as_ref().map_or(0, Children::size_bytes) + 56
     }
 }
 
@@ -272,7 +277,7 @@ impl Task {
 
     /// One log entry.
     pub fn from_update(token: Token, sequence: u32, data: Vec<u8>) -> Self {
-        Task::from_facts(Facts { updates: vec![((token, sequence), ByteBuf::from(data))], ..Facts::default() })
+        Task::from_facts(Facts { updates: vec![((token, sequence), data.into())], ..Facts::default() })
     }
 
     /// One completion.
@@ -318,11 +323,46 @@ impl Task {
 }
 
 impl Task<Outline> {
-    /// As it travels, if its body is in memory. If not, the spec is left out, and comes with what is to be asked for.
-    pub fn whole(&self, id: TaskId) -> (Task, Option<Wanted>) {
+    /// As it travels, as far as it is in memory. The rest is left out, and comes with what is to be asked for.
+    pub fn whole(&self, id: TaskId) -> (Task, Vec<Wanted>) {
         let spec = self.spec.as_ref().and_then(|spec| spec.body.here().cloned());
-        let wanted = self.spec.as_ref().and_then(|spec| spec.wanted(id));
-        (Task { spec, facts: self.facts.clone(), tomb: self.tomb.clone() }, wanted)
+        let mut facts = self.facts.clone();
+        facts.iter_mut().for_each(|facts| facts.leave_out_places());
+        (Task { spec, facts, tomb: self.tomb.clone() }, self.wanted(id))
+    }
+
+    /// Whether nobody here can say what a part of it was.
+    pub fn is_lost(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.body.is_lost()) || self.blobs().any(|(_, blob)| blob.is_lost())
+    }
+
+    /// What to ask of the host to have what is lost.
+    pub fn lost(&self, id: TaskId) -> Vec<Wanted> {
+        let spec = self.spec.as_ref().filter(|spec| spec.body.is_lost()).and_then(|spec| spec.wanted(id));
+        let blobs = self.blobs().filter(|(_, blob)| blob.is_lost());
+        spec.into_iter().chain(blobs.filter_map(|(slot, blob)| blob.wanted(id, slot))).collect()
+    }
+
+    /// What to ask of the host to have this; nothing where it is in memory.
+    pub fn wanted_in(&self, id: TaskId, slot: Slot) -> Option<Wanted> {
+        match slot {
+            Slot::Spec => self.spec.as_ref()?.wanted(id),
+            Slot::Entry(..) | Slot::Result(_) => self.facts.as_ref()?.blob(slot)?.wanted(id, slot),
+        }
+    }
+
+    /// This, if it is in memory.
+    pub fn here(&self, slot: Slot) -> Option<Filling> {
+        match slot {
+            Slot::Spec => self.spec.as_ref()?.body.here().cloned().map(Filling::Spec),
+            Slot::Entry(..) | Slot::Result(_) => self.facts.as_ref()?.blob(slot)?.here().cloned().map(Filling::Bytes),
+        }
+    }
+
+    /// What to ask of the host to have all of it.
+    pub fn wanted(&self, id: TaskId) -> Vec<Wanted> {
+        let spec = self.spec.as_ref().and_then(|spec| spec.wanted(id));
+        spec.into_iter().chain(self.blobs_wanted(id)).collect()
     }
 }
 
@@ -390,18 +430,16 @@ impl<S: Content> Task<S> {
         self.facts.as_ref().is_some_and(|facts| facts.purged)
     }
 
-    /// The facts that make it ended, without anything else: what a replica needs to judge alike.
+    /// The facts that make it ended, without anything else: what a replica needs to judge alike, if it [`has_blobs`](Task::has_blobs).
     pub fn ending(&self) -> Task {
         if let Some(tomb) = &self.tomb {
             return Task { facts: self.facts.clone(), ..Task::from_tomb(**tomb) };
         }
         let Some(facts) = &self.facts else { return Task::default() };
-        Task::from_facts(Facts {
-            completions: facts.completions.clone(),
-            cancel: facts.cancel.clone(),
-            seal: facts.seal,
-            ..Facts::default()
-        })
+        let (completions, cancel, seal) = (facts.completions.clone(), facts.cancel.clone(), facts.seal);
+        let mut ending = Facts { completions, cancel, seal, ..Facts::default() };
+        ending.leave_out_places();
+        Task::from_facts(ending)
     }
 
     /// That nothing of it is kept any longer, and how it ended, for who has not heard of that.

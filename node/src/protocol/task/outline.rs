@@ -3,6 +3,7 @@
 //! On the wire and in the log a spec is always whole. Which of two is meant is told by a hash of all of it, so that facts
 //! merge without their bodies.
 
+use super::blob::{Filling, Slot};
 use norn_client::wire::group::Grouping;
 use norn_client::wire::request::Revision;
 use norn_client::wire::{QueueName, Spec, TaskId, Token};
@@ -43,23 +44,34 @@ impl From<Halved> for Place {
     }
 }
 
-/// A body that is not in memory.
+/// What of a task is not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// Whose it is.
     pub id: TaskId,
+    /// What it is.
+    pub slot: Slot,
     /// The record that carries it.
     pub place: Place,
-    /// Hash of the whole spec.
+    /// Hash of it, of a spec as in [`Outline::hash`].
     pub hash: u64,
     /// Bytes that it takes in memory, about.
     pub bytes: u32,
 }
 
 impl Wanted {
-    /// Whether this is the spec that was meant.
-    pub fn is(&self, spec: &Spec) -> bool {
-        hash_of(spec) == self.hash
+    /// Whether this is what was meant.
+    pub fn is(&self, filling: &Filling) -> bool {
+        let hash = match filling {
+            Filling::Spec(spec) => hash_of(spec),
+            Filling::Bytes(bytes) => xxh3_64(bytes),
+        };
+        hash == self.hash && matches!(filling, Filling::Spec(_)) == (self.slot == Slot::Spec)
+    }
+
+    /// What a message is larger with it than its size says without: that counts bytes of results and log entries already.
+    pub fn adds_bytes(&self) -> usize {
+        if self.slot == Slot::Spec { self.bytes as usize } else { 0 }
     }
 }
 
@@ -156,7 +168,7 @@ impl Outline {
     /// What to ask of the host to have the body; nothing where it is in memory.
     pub fn wanted(&self, id: TaskId) -> Option<Wanted> {
         let place = self.body.place.filter(|_| self.body.here.is_none())?;
-        Some(Wanted { id, place: place.into(), hash: self.hash, bytes: self.body.bytes() })
+        Some(Wanted { id, slot: Slot::Spec, place: place.into(), hash: self.hash, bytes: self.body.bytes() })
     }
 
     /// The log has it there. Without room in memory it leaves it.

@@ -46,12 +46,12 @@ fn fact() -> impl Strategy<Value = Task> {
         (token(), proptest::option::of(0u32..3), proptest::option::of(bytes()), 0u64..3).prop_map(
             |(token, sequence, result, at_ms)| Task::from_completion(
                 token,
-                Completed { sequence, result: result.map(ByteBuf::from), at_ms, children: None }
+                Completed { sequence, result: result.map(Blob::from), at_ms, children: None }
             )
         ),
         (1u64..3, any::<bool>()).prop_map(|(number, handed)| with_children(number, handed)),
         (0u64..3, proptest::option::of(bytes())).prop_map(|(number, result)| {
-            let completed = Completed { sequence: None, result: result.map(ByteBuf::from), at_ms: 1, children: None };
+            let completed = Completed { sequence: None, result: result.map(Blob::from), at_ms: 1, children: None };
             Task::from_seal(Token { epoch: 1, number: Token::SEALED_FROM + number }, completed)
         }),
         cancel().prop_map(Task::from_cancel),
@@ -108,7 +108,7 @@ fn a_persons_word_shows_over_the_leaders_and_that_over_the_groups() {
 fn a_purge_says_how_the_task_ended_and_nothing_besides() {
     let completed = |result: &[u8]| {
         let result = Some(ByteBuf::from(result.to_vec()));
-        Completed { sequence: None, result, at_ms: 4, children: None }
+        Completed { sequence: None, result: result.map(Blob::from), at_ms: 4, children: None }
     };
     let token = |number| Token { epoch: 1, number };
     let sealed = |number, result| Task::from_seal(token(Token::SEALED_FROM + number), completed(result));
@@ -249,7 +249,7 @@ proptest! {
 fn a_completion_that_needs_a_seal_ends_nothing_without_it() {
     let token = |number| Token { epoch: 1, number: Token::SEALED_FROM + number };
     let completed =
-        |result: &[u8]| Completed { sequence: None, result: Some(ByteBuf::from(result)), at_ms: 1, children: None };
+        |result: &[u8]| Completed { sequence: None, result: Some(result.to_vec().into()), at_ms: 1, children: None };
     let late = Task::from_completion(token(9), completed(b"late"));
     assert_eq!(late.ended(), None);
     let sealed = join(&late, &Task::from_seal(token(3), completed(b"done")));

@@ -4,7 +4,8 @@ use super::{Facts, Task};
 use norn_client::wire::response::LogEntry;
 use norn_client::wire::{TaskId, Token};
 
-/// The visible log: per claim, the entries from 0 up to the first gap.
+/// The visible log: per claim, the entries from 0 up to the first gap, or to the first one that is not in memory. That is so only of
+/// what a replica keeps of tasks that have ended, which nobody is shown as it is.
 pub fn visible<S>(task: &Task<S>) -> Vec<LogEntry> {
     let Some(facts) = &task.facts else { return Vec::new() };
     let mut entries = Vec::with_capacity(facts.updates.len());
@@ -13,7 +14,9 @@ pub fn visible<S>(task: &Task<S>) -> Vec<LogEntry> {
         if expected.0 != *token {
             expected = (*token, 0);
         }
-        if expected.1 == *sequence {
+        if expected.1 == *sequence
+            && let Some(data) = data.here()
+        {
             expected.1 += 1;
             entries.push(LogEntry { token: *token, sequence: *sequence, data: data.to_vec() });
         }

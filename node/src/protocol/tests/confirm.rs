@@ -1,5 +1,6 @@
 //! Grants that their clients are told of and do not confirm, and calls that their clients leave.
 
+use super::recall::{ask_until, cluster_of_many, is_answer, is_on_its_way};
 use super::*;
 use norn_client::wire::Granted;
 
@@ -243,4 +244,68 @@ fn tasks_that_come_in_several_rounds_all_go_back() {
     cluster.queue.push_back((1, Event::ClientGone { client: CLIENT }));
     cluster.advance(20);
     assert_eq!(cluster.state_of(1, first), State::Ready);
+}
+
+/// A client of a broker is granted a task, and the answer that tells of it is lost: the task, its leader, and the broker.
+fn with_lost_answer() -> (Cluster, TaskId, usize, usize) {
+    let (mut cluster, id, leader) = cluster_of_many();
+    let broker = (leader + 1) % 3;
+    let claim = Claim { confirms: true, ..claim_of(CLAIM, LEASE_MS, 1) };
+    ask_until(&mut cluster, broker, claim, (broker, is_answer, 1));
+    cluster.queue.retain(|event| !is_on_its_way(event, broker, is_answer));
+    (cluster, id, leader, broker)
+}
+
+/// Goal: a task does not wait for the lease of a client that is gone, though its broker never heard of the grant. Method: no question of
+/// the broker comes to the leader for long.
+#[test]
+fn what_was_granted_in_a_lost_answer_goes_back_once_its_client_is_gone() {
+    let (mut cluster, id, leader, broker) = with_lost_answer();
+    cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
+    let is_lost = |to: usize, message: &PeerMessage| to == leader && matches!(message, PeerMessage::GrantAsk { .. });
+    cluster.advance_losing(AWAY_MS, is_lost);
+    assert_eq!(cluster.state_of(broker, id), State::Claimed, "nobody has heard of it");
+    cluster.advance(3_000);
+    assert_eq!(cluster.state_of(broker, id), State::Ready);
+}
+
+/// The same where another node leads by then, which knows of no question.
+#[test]
+fn what_was_granted_in_a_lost_answer_goes_back_at_the_next_leader() {
+    let (mut cluster, id, leader, broker) = with_lost_answer();
+    let partition = cluster.nodes[leader].partition_of(&id);
+    cluster.nodes[leader].step_down(partition, "it is told to");
+    cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
+    cluster.advance(5_000);
+    assert_eq!(cluster.state_of(broker, id), State::Ready);
+}
+
+/// Goal: a broker that gives up a question takes nothing from a client that has it from another broker.
+#[test]
+fn what_was_granted_in_a_lost_answer_stays_where_another_broker_has_told_it() {
+    let (mut cluster, id, _, broker) = with_lost_answer();
+    let other = (broker + 1) % 3;
+    let again = Claim { confirms: true, repeated: true, ..claim_of(CLAIM, LEASE_MS, 1) };
+    let number = cluster.submit(other, Request::Claim(again));
+    let granted = cluster.told(number);
+    assert!(cluster.confirms(other).is_ok());
+    cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
+    cluster.advance(5_000);
+    let view = cluster.get(other, id);
+    assert_eq!((view.state, view.claims.last().map(|claim| claim.token)), (State::Claimed, Some(granted.token)));
+}
+
+/// Goal: no peer halts a leader by naming a grant twice.
+#[test]
+fn a_grant_that_is_named_twice_goes_back_once() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let number = cluster.claim_to_confirm(0, 0);
+    let granted = cluster.told(number);
+    let leader = cluster.leader(&id);
+    let at = cluster.replica_of(leader, &id).register.cell(&id).expect("it is held").renewed;
+    let from = NodeId(((leader + 1) % 3) as u128 + 1);
+    let message = PeerMessage::Return { items: vec![(id, granted.token, at); 2] };
+    cluster.queue.push_back((leader, Event::Peer { from, message }));
+    cluster.advance(100);
+    assert_eq!(cluster.state_of(1, id), State::Ready);
 }

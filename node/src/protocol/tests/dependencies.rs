@@ -249,6 +249,7 @@ fn what_an_older_program_would_not_heed_is_not_stored_where_one_takes_part() {
     let tasks = vec![NewTask { id, spec: Spec { after: vec![other], ..spec(b"x", 0) } }];
     let response = cluster.ask(0, Request::Enqueue { tasks, acks: Acks::One });
     assert!(matches!(&response, Response::Error(error) if error.message.contains("older program")), "{response:?}");
+    assert!(matches!(&response, Response::Error(error) if error.code == ErrorCode::Unsupported), "{response:?}");
 }
 
 /// Goal: a single replica that takes a task for forgotten is not believed, as it may have missed the task. Method: the same replica says so

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::membership::{DiskReport, Room};
-use norn_client::wire::error::Retry;
+use norn_client::wire::error::{Cause, Retry};
 
 impl Cluster {
     pub(super) fn report(&mut self, index: usize, room: Room, sync_us: u64) {
@@ -35,6 +35,7 @@ fn a_node_without_room_refuses_tasks_and_does_everything_else() {
     let error = cluster.try_enqueue(1, 1).expect_err("its disk is nearly full");
     assert_eq!((error.code, error.passes()), (ErrorCode::NoSpace, true));
     assert!(error.message.contains("node n1"), "{}", error.message);
+    assert_eq!(error.cause, Some(Cause::TurnedAway), "it has asked nobody");
     let elsewhere = cluster.try_enqueue(0, 1).expect("two of three have room");
     let holder = &cluster.nodes[1].partitions[&cluster.nodes[1].partition_of(&elsewhere)];
     assert!(holder.store.task(&elsewhere).is_none(), "it does not take what others take");

@@ -18,6 +18,10 @@ struct Far {
     answers: Vec<(usize, Event)>,
 }
 
+fn is_question(message: &PeerMessage) -> bool {
+    matches!(message, PeerMessage::GrantAsk { .. })
+}
+
 fn claim() -> Claim {
     Claim { confirms: true, ..claim_of(ClaimId(77), LEASE_MS, 1) }
 }
@@ -28,9 +32,17 @@ impl Far {
     }
 
     /// The same where something happens to the leader between the question and its repeat.
-    fn of((mut cluster, task, leader): (Cluster, TaskId, usize), between: impl FnOnce(&mut Cluster, usize)) -> Far {
+    fn of(cluster: (Cluster, TaskId, usize), between: impl FnOnce(&mut Cluster, usize)) -> Far {
+        Far::asking(cluster, claim(), between)
+    }
+
+    fn asking(
+        (mut cluster, task, leader): (Cluster, TaskId, usize),
+        claim: Claim,
+        between: impl FnOnce(&mut Cluster, usize),
+    ) -> Far {
         let broker = (leader + 1) % 3;
-        let number = ask_until(&mut cluster, broker, claim(), (broker, is_answer, 1));
+        let number = ask_until(&mut cluster, broker, claim, (broker, is_answer, 1));
         let mut far = Far { cluster, task, broker, number, answers: Vec::new() };
         far.keep_answers();
         between(&mut far.cluster, leader);
@@ -156,7 +168,6 @@ fn what_a_repeat_cannot_read_is_not_taken_back() {
 fn a_repeat_behind_what_went_back_holds_nothing() {
     let (mut cluster, _, leader) = cluster_of_many();
     let broker = (leader + 1) % 3;
-    let is_question = |message: &PeerMessage| matches!(message, PeerMessage::GrantAsk { .. });
     ask_until(&mut cluster, broker, claim(), (leader, is_question, 1));
     let question = cluster.queue.iter().find(|event| is_on_its_way(event, leader, is_question)).cloned();
     cluster.queue.push_front((broker, Event::ClientGone { client: CLIENT }));
@@ -167,4 +178,48 @@ fn a_repeat_behind_what_went_back_holds_nothing() {
     let queue = QueueName::new("mail").ok();
     let claimed = cluster.ask(broker, Request::Count { queue, state: Some(State::Claimed) });
     assert_eq!(claimed, Response::Count(0));
+}
+
+/// Goal: what a repeat is told again still goes back, whatever becomes of the other tasks of the same grant. Method: the body of one of
+/// them cannot be read, so that the leader takes that one back itself.
+#[test]
+fn what_was_granted_with_a_task_that_cannot_be_read_goes_back() {
+    let mut cluster = Cluster::with_config(3, &Config { payload_memory_bytes: 0, ..Config::default() });
+    cluster.connect_all();
+    cluster.advance(5_000);
+    let spoiled = cluster.enqueue(0, b"spoiled", 0);
+    let leader = cluster.leader(&spoiled);
+    cluster.advance(1_000);
+    cluster.spoil(leader);
+    let task = cluster.enqueue(0, b"precious", 0);
+    cluster.advance(1_000);
+    let mut far = Far::asking((cluster, task, leader), Claim { max: 2, ..claim() }, |_, _| {});
+    let voided = |(_, it): &(usize, Observation)| matches!(it, Observation::Voided { id, .. } if *id == spoiled);
+    assert!(far.cluster.observed.iter().any(voided), "it could not be read");
+    far.told(0);
+    far.client_goes();
+    far.answers_come();
+    assert_eq!(far.state(), State::Ready);
+}
+
+/// Goal: a question is granted something once at the most. Method: it was answered with nothing, and its repeat comes when there is work.
+#[test]
+fn a_repeat_of_what_was_answered_with_nothing_holds_nothing() {
+    let mut cluster = Cluster::modern(3);
+    cluster.connect_all();
+    let first = cluster.enqueue(0, b"x", 0);
+    cluster.advance(1_000);
+    let leader = cluster.leader(&first);
+    let broker = (leader + 1) % 3;
+    ask_until(&mut cluster, broker, claim(), (leader, is_question, 1));
+    let question = cluster.queue.iter().find(|event| is_on_its_way(event, leader, is_question)).cloned();
+    cluster.queue.retain(|event| !is_on_its_way(event, leader, is_question));
+    assert_eq!(cluster.claim(leader, LEASE_MS)[0].id, first, "somebody else is quicker");
+    cluster.queue.extend(question.clone());
+    cluster.advance(100);
+    let second = cluster.enqueue(0, b"x", 0);
+    cluster.queue.extend(question);
+    cluster.advance(100);
+    let granted = |(_, it): &(usize, Observation)| matches!(it, Observation::Granted { id, .. } if *id == second);
+    assert!(!cluster.observed.iter().any(granted));
 }

@@ -9,7 +9,7 @@ use norn_client::wire::Versions;
 
 impl Cluster {
     fn purge(&mut self, index: usize, id: TaskId) -> Result<TaskId, Error> {
-        match self.ask(index, Request::Purge { id, acks: Acks::Quorum }) {
+        match self.ask(index, Request::Purge { id, acks: Acks::Quorum, state: None }) {
             Response::AckedOne(acked) => Ok(acked.id),
             Response::Error(error) => Err(error),
             other => panic!("{other:?}"),
@@ -103,6 +103,26 @@ fn what_died_and_what_was_cancelled_is_purged_as_well() {
     }
 }
 
+/// Goal: a result that came after a task was chosen as cancelled is not purged with it.
+#[test]
+fn a_task_that_has_ended_otherwise_than_was_said_is_not_purged() {
+    let mut cluster = keeping();
+    let id = cluster.enqueue(0, b"cancelled", 8);
+    let token = cluster.claim(0, 60_000).remove(0).token;
+    let cancel = Request::Cancel { id, reason: "not needed".into(), at_ms: 7, acks: Acks::Quorum };
+    assert!(matches!(cluster.ask(0, cancel), Response::AckedOne(_)));
+    assert_eq!(get_state(&mut cluster, id), State::Cancelled);
+    assert!(matches!(cluster.complete(1, id, token), Response::Acked(results) if results[0].is_ok()));
+    let purge = |state| Request::Purge { id, acks: Acks::Quorum, state: Some(state) };
+    for state in [State::Cancelled, State::Dead] {
+        assert_eq!(cluster.refused(2, purge(state)), ErrorCode::Conflict);
+    }
+    cluster.advance(20_000);
+    assert_eq!((get_state(&mut cluster, id), cluster.burying(&id)), (State::Done, 0));
+    assert!(matches!(cluster.ask(2, purge(State::Done)), Response::AckedOne(_)));
+    cluster.run_until(|cluster| cluster.burying(&id) == 3);
+}
+
 /// Goal: what others still need of a purged task is kept as long as they do.
 #[test]
 fn a_purged_member_is_kept_until_its_join_has_ended() {
@@ -162,7 +182,7 @@ fn nothing_is_purged_where_a_member_would_not_know_what_that_is() {
     cluster.advance(1_500);
     cluster.connect(0, 1, Versions::SPOKEN.oldest);
     let refused = cluster.purge(0, id).expect_err("one is old");
-    assert!(refused.code == ErrorCode::Unavailable && refused.message.contains("older program"), "{refused:?}");
+    assert!(refused.code == ErrorCode::Unsupported && refused.message.contains("older program"), "{refused:?}");
     cluster.connect(0, 1, Versions::SPOKEN.newest);
     assert_eq!(cluster.purge(0, id), Ok(id));
 }

@@ -327,6 +327,25 @@ fn a_call_that_has_found_all_again_has_left_nothing() {
     }
 }
 
+/// Goal: a client that has all that it asked for learns that it holds more, so that it gives that back. Method: it asks for less than its
+/// call was granted.
+#[test]
+fn a_call_that_holds_more_than_it_is_told_has_left_something() {
+    let mut cluster = Cluster::modern(3);
+    cluster.connect_all();
+    let both = [(); 2].map(|()| cluster.enqueue(0, b"x", FIRST));
+    cluster.advance(1_000);
+    let claim = claim_of(ClaimId(77), 600_000, 2);
+    let number = cluster.submit(1, Request::Claim(claim.clone()));
+    assert_eq!(granted(&mut cluster, number), both);
+    for index in 0..3 {
+        let number = cluster.submit(index, Request::Claim(Claim { repeated: true, max: 1, ..claim.clone() }));
+        cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+        let Some(Response::Claimed { tasks, left, .. }) = cluster.replies.remove(&number) else { panic!() };
+        assert_eq!((tasks.len(), left), (1, 1));
+    }
+}
+
 /// Where a partition has no majority, others are claimed from all the same, a little later.
 #[test]
 fn a_leader_that_never_comes_is_not_waited_for_for_long() {

@@ -144,6 +144,31 @@ fn who_lost_its_session_cannot_complete_where_completions_are_sealed() {
     assert_eq!(results[0].as_ref().map_err(|error| error.code), Err(ErrorCode::Superseded));
 }
 
+/// Goal: an attempt counts that was under way, though its claim is just being renewed when its session ends. Method: the followers of the
+/// task's leader are not heard from when the worker renews the claim, until its session has ended.
+#[test]
+fn a_claim_that_is_being_renewed_when_its_session_ends_was_an_attempt() {
+    let mut cluster = connected();
+    let task = cluster.enqueue(0, b"a", 0xcc_cccc);
+    let session = cluster.open_session(2_000);
+    let held = cluster.claim_under(1, session.id, 1).remove(0);
+    for _ in 0..4 {
+        cluster.advance(1_000);
+        cluster.heartbeat(&session);
+    }
+    cluster.advance(1_500);
+    let partition = cluster.nodes[0].partition_of(&task);
+    assert_ne!(partition, cluster.nodes[0].partition_of(&session.id));
+    cluster.post(0, Request::Renew { items: vec![(task, held.token)], lease_ms: None });
+    let is_lost =
+        |_: usize, message: &PeerMessage| matches!(message, PeerMessage::Ack { partition: of, .. } if *of == partition);
+    cluster.advance_losing(1_500, is_lost);
+    cluster.advance(2_000);
+    let voided = |(_, it): &(usize, Observation)| matches!(it, Observation::Voided { .. });
+    assert!(!cluster.observed.iter().any(voided), "its worker was told of it");
+    assert_eq!(cluster.claim(2, 5_000).remove(0).attempt, 2);
+}
+
 /// Goal: no claim is made under a session that no heartbeat keeps. Method: an id that is none, a session without a worker, and one that
 /// has just ended, at every node, also one without a replica of it.
 #[test]

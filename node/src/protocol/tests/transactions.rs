@@ -2,6 +2,8 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
+use crate::protocol::membership::Room;
+use norn_client::wire::error::Retry;
 use norn_client::wire::membership::{Mode, QueueSetting};
 use norn_client::wire::transaction::{Change, Delete, Depend, Expected, Refusal};
 use norn_client::wire::{SESSIONS_QUEUE, Transaction};
@@ -494,6 +496,30 @@ fn what_is_refused_is_refused_for_good() {
 
 // T44
 /// What should never come about is told by itself: here, a task that is to be new and is there.
+/// Goal: where the leader has room and the others have none, whoever asks hears of the disks, and does not wait for room.
+#[test]
+fn a_transaction_that_followers_have_no_room_for_is_said_to_lack_it() {
+    let mut cluster = connected();
+    let add = cluster.new_task(b"x");
+    let transaction = Transaction { adds: vec![add.clone()], ..cluster.transaction() };
+    let leader = cluster.leader(&transaction.id);
+    let report = |cluster: &mut Cluster, room| (1..3).for_each(|next| cluster.report((leader + next) % 3, room, 0));
+    report(&mut cluster, Room::Short);
+    for _ in 0..2 {
+        let before_us = cluster.now.mono_us;
+        let refusal = match cluster.ask(leader, Request::Transact(Box::new(transaction.clone()))) {
+            Response::Error(error) => error,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((refusal.code, refusal.retry, refusal.id), (ErrorCode::Unknown, Retry::Later, Some(transaction.id)));
+        assert!(refusal.message.contains("nearly full"), "{}", refusal.message);
+        assert!(cluster.now.mono_us < before_us + 2_000_000, "it is said at once");
+    }
+    report(&mut cluster, Room::Ample);
+    cluster.advance(2_000);
+    assert_eq!(cluster.transact(leader, &transaction), Ok(vec![add.id]));
+}
+
 #[test]
 fn a_new_task_that_is_there_is_an_unexpected_condition() {
     let mut cluster = connected();

@@ -3,6 +3,7 @@
 use super::policies::is_changed;
 use super::*;
 use crate::protocol::membership::Room;
+use norn_client::wire::error::{Cause, Error, Retry};
 use norn_client::wire::membership::QueueSetting;
 
 impl Cluster {
@@ -16,6 +17,13 @@ impl Cluster {
         match self.ask(index, Request::EnqueueUnique { task: Box::new(task.clone()) }) {
             Response::AckedUnique { acked, existing } => Ok((acked.id, existing)),
             Response::Error(error) => Err(error.code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn unique_refused(&mut self, index: usize, task: &NewTask) -> Error {
+        match self.ask(index, Request::EnqueueUnique { task: Box::new(task.clone()) }) {
+            Response::Error(error) => error,
             other => panic!("{other:?}"),
         }
     }
@@ -119,10 +127,53 @@ fn a_leader_whose_disk_is_nearly_full_reserves_no_key() {
     let task = cluster.unique_task("a");
     let leader = cluster.leader(&task.id);
     cluster.report(leader, Room::Short, 0);
-    assert_eq!(cluster.enqueue_unique((leader + 1) % 3, &task), Err(ErrorCode::NoSpace));
+    let refusal = cluster.unique_refused((leader + 1) % 3, &task);
+    assert_eq!(
+        (refusal.code, refusal.cause),
+        (ErrorCode::NoSpace, None),
+        "the call was passed on, and may come once more"
+    );
+    let refusal = cluster.unique_refused(leader, &task);
+    assert_eq!((refusal.code, refusal.cause), (ErrorCode::NoSpace, Some(Cause::TurnedAway)));
     assert_eq!((cluster.knowing(&task.id), cluster.reserved(&task.id)), (0, 0));
     cluster.report(leader, Room::Ample, 0);
     assert_eq!(cluster.enqueue_unique((leader + 1) % 3, &task), Ok((task.id, false)));
+}
+
+/// Goal: where the leader has room and the others have none, whoever asks hears of the disks, and does not wait for room.
+#[test]
+fn a_key_that_followers_have_no_room_for_is_said_to_lack_it() {
+    let mut cluster = connected();
+    let (task, other) = (cluster.unique_task("a"), cluster.unique_task("a"));
+    let leader = cluster.leader(&task.id);
+    let report = |cluster: &mut Cluster, room| (1..3).for_each(|next| cluster.report((leader + next) % 3, room, 0));
+    report(&mut cluster, Room::Short);
+    for task in [&task, &other, &task] {
+        let (before_us, refusal) = (cluster.now.mono_us, cluster.unique_refused(leader, task));
+        assert_eq!((refusal.code, refusal.retry, refusal.id), (ErrorCode::Unknown, Retry::Later, Some(task.id)));
+        assert!(refusal.message.contains("nearly full"), "{}", refusal.message);
+        assert!(cluster.now.mono_us < before_us + 2_000_000, "it is said at once");
+    }
+    report(&mut cluster, Room::Ample);
+    cluster.advance(2_000);
+    assert_eq!(cluster.enqueue_unique(leader, &task), Ok((task.id, false)));
+    assert_eq!(cluster.enqueue_unique(leader, &other), Ok((task.id, true)));
+}
+
+/// Goal: what its leader refuses itself was passed on to nobody, and says so; from elsewhere a copy may be on its way.
+#[test]
+fn a_full_queue_is_certain_at_the_leader_alone() {
+    let mut cluster = connected();
+    let task = cluster.unique_task("a");
+    assert_eq!(cluster.enqueue_unique(0, &task), Ok((task.id, false)));
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Tasks(Some(1)))));
+    let other = cluster.unique_task("b");
+    let leader = cluster.leader(&other.id);
+    for index in 0..3 {
+        let refusal = cluster.unique_refused(index, &other);
+        let cause = (index == leader).then_some(Cause::TurnedAway);
+        assert_eq!((refusal.code, refusal.cause), (ErrorCode::Overloaded, cause));
+    }
 }
 
 /// Goal: a full queue tells of the task that there is, and of no other one that it could be stored.

@@ -111,11 +111,12 @@ fn a_node_that_is_held_logs_nothing_that_the_old_program_does_not_read() {
         later_enqueue(&mut cluster, |spec| spec.key = Some("key".into())),
         later_enqueue(&mut cluster, |spec| spec.after = vec![ids[0]]),
         later_completion(&mut cluster, &claimed),
-        Request::Purge { id: ids[0], acks: Acks::Quorum },
+        Request::Purge { id: ids[0], acks: Acks::Quorum, state: None },
     ];
     for request in later {
         let Response::Error(error) = cluster.ask(0, request) else { panic!("it is refused") };
         assert!(error.message.contains("held at protocol version 2"), "{error:?}");
+        assert_eq!(error.code, ErrorCode::Unsupported, "it is not tried again");
     }
     cluster.advance(30_000);
     let unread = |record: &&Record| record.version() > OLD;

@@ -1,12 +1,12 @@
 //! Bodies in segments and snapshots, whole, damaged and gone.
 
 use super::*;
-use crate::protocol::task::Tomb;
+use crate::protocol::task::{Completed, SMALL_BYTES, Slot, Tomb};
 use crate::protocol::{Moved, Part};
 use crate::storage::disk::Disk;
 use crate::storage::double::Double;
 use crate::storage::{Identity, Log, LogConfig, Replay, Saved, SnapshotError, Upkeep};
-use norn_client::wire::{NodeId, PartitionId, QueueName, State};
+use norn_client::wire::{NodeId, PartitionId, QueueName, Spec, State, Token};
 
 const CONFIG: LogConfig =
     LogConfig { segment_bytes: 2_000, compact_bytes: 8_000, ahead_bytes: 0, ..LogConfig::DEFAULT };
@@ -55,15 +55,15 @@ fn filled(disk: &Double) -> (Log<Double>, Vec<Wanted>) {
 
 fn of(number: usize, place: Place) -> Wanted {
     let outline = crate::protocol::task::Outline::new(spec(number));
-    Wanted { id: id(number), place, hash: outline.hash, bytes: 1 }
+    Wanted { id: id(number), slot: Slot::Spec, place, hash: outline.hash, bytes: 1 }
 }
 
-fn read(disk: &Double, wanted: &[Wanted]) -> Vec<Option<Arc<Spec>>> {
+fn read(disk: &Double, wanted: &[Wanted]) -> Vec<Option<Filling>> {
     read_bodies(|file, offset, length| disk.read(file, offset, length), wanted).expect("nothing is lacked")
 }
 
-fn all() -> Vec<Option<Arc<Spec>>> {
-    (0..LENGTHS.len()).map(|number| Some(spec(number))).collect()
+fn all() -> Vec<Option<Filling>> {
+    (0..LENGTHS.len()).map(|number| Some(Filling::Spec(spec(number)))).collect()
 }
 
 /// The state as a node without bodies in memory gives it out: two parts, with records of one and of all other tasks.
@@ -165,7 +165,7 @@ fn a_snapshot_has_the_bodies_and_says_where_before_it_takes_the_place_of_anythin
     let mut log = Log::open(disk, CONFIG, || unreachable!()).unwrap();
     log.replay(|replay| {
         if let Replay::Record { record: Record::Facts { items, .. }, .. } = replay {
-            replayed.extend(items.iter().map(|(_, task)| task.spec.clone()));
+            replayed.extend(items.iter().map(|(_, task)| task.filling(Slot::Spec)));
         }
         Ok(())
     })
@@ -187,6 +187,26 @@ fn tombstones_in_a_snapshot_move_no_body() {
     let Ok(Upkeep::Moved(moved)) = log.upkeep() else { panic!("nothing else comes first") };
     let ranges: Vec<(TaskId, TaskId)> = moved.iter().map(|moved| (moved.first, moved.last)).collect();
     assert_eq!(ranges, [(id(0), id(0)), (id(1), id(LENGTHS.len() - 1))]);
+}
+
+#[test]
+fn results_of_tasks_without_a_spec_move_too() {
+    let disk = Double::default();
+    let (mut log, wanted) = filled(&disk);
+    assert_eq!(log.upkeep(), Ok(Upkeep::Begin));
+    let [first, mut last] = parts(&wanted);
+    // They stand behind all others, and in a record of their own.
+    let with_result = |length| {
+        let done = Completed { sequence: None, result: Some(vec![7; length].into()), at_ms: 1, children: None };
+        Task::from_completion(Token { epoch: 1, number: 1 }, done)
+    };
+    let [large, small] = [id(LENGTHS.len()), id(LENGTHS.len() + 1)];
+    let items = Arc::new(vec![(large, with_result(SMALL_BYTES)), (small, with_result(SMALL_BYTES - 1))]);
+    last.records.push(Record::Facts { partition: PartitionId(0), items });
+    assert_eq!((log.save_part(first), log.save_part(last)), (Ok(Saved::Part), Ok(Saved::Whole)));
+    let Ok(Upkeep::Moved(moved)) = log.upkeep() else { panic!("nothing else comes first") };
+    let last = moved.last().expect("three records have what can leave memory");
+    assert_eq!((moved.len(), last.first, last.last), (3, large, large), "what is small never leaves");
 }
 
 /// Damages the records of these tasks.

@@ -350,9 +350,9 @@ impl Node {
                 batches.push(Default::default());
                 bytes = 0;
             }
-            bytes += task.size_bytes() + wanted.map_or(0, |wanted| wanted.bytes as usize);
+            bytes += task.size_bytes() + wanted.iter().map(Wanted::adds_bytes).sum::<usize>();
             let (batch, lacks) = batches.last_mut().expect("just seen to");
-            lacks.extend(wanted.map(|wanted| (batch.len(), wanted)));
+            lacks.extend(wanted.into_iter().map(|wanted| (batch.len(), wanted)));
             batch.push((id, task));
         }
         for (batch, lacks) in batches {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::protocol::tests::spec;
+use norn_client::wire::error::Retry;
 
 const FULL: [Outcome; 2] = [Outcome::NoSpace, Outcome::Overloaded];
 
@@ -47,6 +48,19 @@ fn an_item_is_refused_as_full_once_each_replica_has_refused_it() {
         assert_eq!(group.full_in_part(0).map(|error| error.code), Some(ErrorCode::Unknown), "at the deadline");
         answer(&mut group, 3, outcome, at);
         assert!(code(&group, Acks::Quorum).is_some_and(ErrorCode::is_full), "{outcome:?}");
+    }
+}
+
+/// Goal: whoever is told that disks are full waits before asking again, also where a replica may have stored it.
+#[test]
+fn an_item_that_was_sent_and_is_not_kept_for_want_of_room_is_to_be_repeated_later() {
+    for (outcome, retry) in
+        [FULL[0], FULL[1], Outcome::Conflict].into_iter().zip([Retry::Later, Retry::Later, Retry::Now])
+    {
+        let mut group = sent(&[1, 2, 3]);
+        group.kept = Some(vec![outcome]);
+        let error = group.not_kept(0).expect("it is not");
+        assert_eq!((error.code, error.retry), (ErrorCode::Unknown, retry), "{outcome:?}");
     }
 }
 

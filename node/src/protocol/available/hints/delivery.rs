@@ -14,7 +14,7 @@ use crate::protocol::available::coordinate::grows;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::record::Record;
-use crate::protocol::task::Task;
+use crate::protocol::task::{Task, Wanted};
 use crate::protocol::timers;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, TaskId};
@@ -257,8 +257,8 @@ impl Node {
                 continue;
             }
             sent.push((id, 0));
-            bytes += task.size_bytes() + wanted.map_or(0, |wanted| wanted.bytes as usize);
-            lacks.extend(wanted.map(|wanted| (items.len(), wanted)));
+            bytes += task.size_bytes() + wanted.iter().map(Wanted::adds_bytes).sum::<usize>();
+            lacks.extend(wanted.into_iter().map(|wanted| (items.len(), wanted)));
             items.push((id, task));
         }
         if unread {

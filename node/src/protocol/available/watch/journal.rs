@@ -173,7 +173,7 @@ impl Node {
         let task = replica.and_then(|replica| replica.store.task(&moved.id));
         let facts = task.and_then(|task| task.facts.as_deref());
         let reason = facts.and_then(|facts| facts.cancel.as_ref()).map(|cancel| cancel.reason.clone());
-        let result = facts.and_then(|facts| facts.winner()).and_then(|(_, done)| done.result.clone());
+        let result = facts.and_then(|facts| facts.winner()).and_then(|(_, done)| done.result_here());
         let failed = matches!(moved.state, State::Dead | State::Cancelled);
         let fits = |result: &serde_bytes::ByteBuf| moved.state == State::Done && result.len() <= WATCH_RESULT_BYTES_MAX;
         Some(WatchEvent {

@@ -17,14 +17,14 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{ClaimId, Granted, NodeId, Response, TaskId, Token};
+use norn_client::wire::{Claim, ClaimId, Granted, NodeId, Response, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A client confirms within this time, and as long as the answer may be on its way...
 const CONFIRM_MS: u64 = 2_000;
 /// ...over the slowest network that is counted with: about a megabyte a second.
 const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
-/// Givings back that are said again, at the most: of grants, and as many of claims.
+/// Givings back that are said again, at the most: of grants, and as many of claims, and of questions.
 const RETURNS_MAX: usize = 1_000;
 /// What is given back is said again after this time, then after twice as long, and so on...
 const REPEAT_MS: u64 = 250;
@@ -33,6 +33,10 @@ const DOUBLINGS_MAX: u32 = 6;
 /// ...this many times in all, over almost five minutes: a partition that has no leader in all this time has none for as long as most
 /// leases. To say it too often does no harm: a claim's id is of one call, and a grant that was renewed since stays.
 const SAID_MAX: u32 = 24;
+/// Whoever was asked answers that a question is given up. Up to then it is told every two seconds...
+const QUESTION_DOUBLINGS_MAX: u32 = 3;
+/// ...for as long: it remembers no more than ten seconds of what it was asked (`grants/questions.rs`).
+const QUESTION_SAID_MAX: u32 = 150;
 
 /// What is given back.
 #[derive(Debug)]
@@ -41,6 +45,18 @@ enum Back {
     Grants(Vec<Grant>),
     /// All that was granted to a call which is over, but what its client has.
     Claim { claim: ClaimId, keeps: Vec<TaskId> },
+    /// All that was granted to a question of which nobody will be told.
+    Question { ask: u64, node: NodeId, claim: Box<Claim> },
+}
+
+impl Back {
+    /// How often it is said, and how long the pauses become.
+    fn pace(&self) -> (u32, u32) {
+        match self {
+            Back::Grants(_) | Back::Claim { .. } => (SAID_MAX, DOUBLINGS_MAX),
+            Back::Question { .. } => (QUESTION_SAID_MAX, QUESTION_DOUBLINGS_MAX),
+        }
+    }
 }
 
 /// What is said again, by number, and how often each was said.
@@ -51,6 +67,9 @@ pub(super) struct Returns {
     claims: BTreeMap<u64, (Back, u32)>,
     /// Numbers of the claims: a client may say twice that a claim is over.
     by_claim: BTreeMap<ClaimId, u64>,
+    questions: BTreeMap<u64, (Back, u32)>,
+    /// Numbers of the questions.
+    by_ask: BTreeMap<u64, u64>,
 }
 
 impl Returns {
@@ -64,6 +83,10 @@ impl Returns {
                 dropped.extend(self.by_claim.insert(*claim, self.next));
                 &mut self.claims
             }
+            Back::Question { ask, .. } => {
+                self.by_ask.insert(*ask, self.next);
+                &mut self.questions
+            }
         };
         open.insert(self.next, (back, 0));
         dropped.extend(open.first_key_value().map(|(oldest, _)| *oldest).filter(|_| open.len() > RETURNS_MAX));
@@ -72,8 +95,8 @@ impl Returns {
     }
 
     fn get_mut(&mut self, number: u64) -> Option<&mut (Back, u32)> {
-        let Returns { grants, claims, .. } = self;
-        grants.get_mut(&number).or_else(move || claims.get_mut(&number))
+        let Returns { grants, claims, questions, .. } = self;
+        grants.get_mut(&number).or_else(|| claims.get_mut(&number)).or_else(|| questions.get_mut(&number))
     }
 
     fn remove(&mut self, number: u64) {
@@ -82,6 +105,9 @@ impl Returns {
             && self.by_claim.get(&claim) == Some(&number)
         {
             self.by_claim.remove(&claim);
+        }
+        if let Some((Back::Question { ask, .. }, _)) = self.questions.remove(&number) {
+            self.by_ask.remove(&ask);
         }
     }
 }
@@ -108,7 +134,11 @@ impl Node {
         let holds_more = grants.len() < got.len();
         let bytes: u64 = got.iter().map(|(granted, ..)| granted.payload.len() as u64).sum();
         let phase = std::mem::replace(&mut call.phase, Phase::Told { grants, holds_more });
-        self.broker.end_question(&phase);
+        // Where the time is over it still asks somebody.
+        if !matches!(phase, Phase::Idle) {
+            let claim = call.claim.clone();
+            self.end_question(&phase, &claim);
+        }
         self.timers.set(Key::Claim(number), self.now.mono_after_ms(CONFIRM_MS + bytes / TRANSFER_BYTES_PER_MS));
         got
     }
@@ -210,6 +240,21 @@ impl Node {
         }
     }
 
+    /// Nobody will be told what a question was granted. Its answer may be lost, so whoever was asked is told that.
+    pub(super) fn give_up_question(&mut self, ask: u64, node: NodeId, claim: &Claim) {
+        // It grants nothing: an older node needs no more than that.
+        let claim = Claim { depends: Vec::new(), session: None, lease_open: false, confirms: false, ..claim.clone() };
+        self.give(Back::Question { ask, node, claim: Box::new(claim) });
+    }
+
+    /// A question that was given up is answered.
+    pub(super) fn note_given_up(&mut self, ask: u64) {
+        if let Some(number) = self.broker.returns.by_ask.get(&ask).copied() {
+            self.broker.returns.remove(number);
+            self.timers.cancel(Key::Return(number));
+        }
+    }
+
     fn give(&mut self, back: Back) {
         let (number, dropped) = self.broker.returns.insert(back);
         dropped.into_iter().for_each(|number| self.timers.cancel(Key::Return(number)));
@@ -220,7 +265,8 @@ impl Node {
     pub(in crate::protocol) fn say_back(&mut self, number: u64) {
         let Some((back, said)) = self.broker.returns.get_mut(number) else { return };
         *said += 1;
-        let (last, pause_ms) = (*said == SAID_MAX, REPEAT_MS << (*said - 1).min(DOUBLINGS_MAX));
+        let (said_max, doublings_max) = back.pace();
+        let (last, pause_ms) = (*said == said_max, REPEAT_MS << (*said - 1).min(doublings_max));
         match back {
             Back::Claim { claim, keeps } => {
                 let (claim, keeps) = (*claim, keeps.clone());
@@ -240,6 +286,12 @@ impl Node {
                 }
                 for (leader, items) in by_leader {
                     self.outbox.send(leader, PeerMessage::Return { items });
+                }
+            }
+            Back::Question { ask, node, claim } => {
+                let (ask, node, claim) = (*ask, *node, claim.clone());
+                if self.is_reachable(node) {
+                    self.outbox.send(node, PeerMessage::GrantAsk { ask, claim, max: 0, recall: true, got: Vec::new() });
                 }
             }
         }

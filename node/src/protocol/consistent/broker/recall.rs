@@ -47,6 +47,13 @@ impl Recall {
         open.len() + self.missed.keys().filter(|partition| !open.contains(partition)).count()
     }
 
+    /// Another question is lost, and may have been granted something anywhere. Where an earlier one may have been, too, they may have been
+    /// granted more than all that was asked for: then that the call has all of it clears no partition.
+    fn again(&self, all: Recall) -> Recall {
+        let is_second = !self.doubted.is_empty() || !self.missed.is_empty();
+        Recall { doubted: if is_second { all.open.clone() } else { BTreeSet::new() }, ..all }
+    }
+
     fn doubt(&mut self, partitions: &[PartitionId]) {
         self.open.extend(partitions);
         self.doubted.extend(partitions);
@@ -85,9 +92,7 @@ impl Node {
         call.phase = Phase::Idle;
         if !recall {
             call.tried.insert(node);
-            let mut doubted = std::mem::take(&mut call.recall.doubted);
-            doubted.extend(call.recall.missed.keys());
-            call.recall = Recall { doubted, ..all };
+            call.recall = call.recall.again(all);
         }
     }
 
@@ -162,9 +167,31 @@ impl Node {
         open.retain(
             |partition| if says { !told.contains(partition) } else { self.leader_of(*partition) != Some(from) },
         );
+        // Of those it could not tell all.
+        let untold: Vec<PartitionId> =
+            open.iter().filter(|partition| says && self.leader_of(**partition) == Some(from)).copied().collect();
         if let Some(call) = self.broker.calls.get_mut(&number) {
             call.recall.doubted.retain(|partition| open.contains(partition));
+            call.recall.doubted.extend(untold);
             call.recall.open = open;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Recall;
+    use norn_client::wire::PartitionId;
+
+    /// Goal: a call that has all that it asked for may hold more only where more than one question of it was granted that.
+    #[test]
+    fn a_call_that_lost_two_questions_may_hold_more_than_it_asked_for() {
+        let all = || Recall { open: (0..4).map(PartitionId).collect(), ..Recall::default() };
+        let once = Recall::default().again(all());
+        assert_eq!((once.left(true), once.left(false)), (0, 4));
+        let missed = Recall { missed: [(PartitionId(2), None)].into(), ..Recall::default() };
+        assert_eq!(missed.again(all()).left(true), 4);
+        let doubted = Recall { doubted: [PartitionId(2)].into(), ..all() };
+        assert_eq!(doubted.again(all()).left(true), 4);
     }
 }

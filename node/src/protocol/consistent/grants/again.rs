@@ -5,9 +5,10 @@
 //! other way may be in a client's hands, by the word of another broker: it is renewed, so that a broker which was answered before comes
 //! too late if it gives that back unheard.
 
+use super::super::Waiting;
+use super::super::broker::Grant;
 use super::super::claims::Turns;
 use super::super::table::Op;
-use super::super::{Viewstamp, Waiting};
 use crate::protocol::Node;
 use crate::protocol::partition::Partition;
 use norn_client::wire::error::Error;
@@ -41,8 +42,11 @@ impl Node {
                 checked.is_ok()
             };
             let open = register.held_by(claim.claim).into_iter().filter(|id| open(id) && !got.contains(id));
-            let open = open.filter(|id| has_turn(id)).take(max - recalled);
-            let held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
+            let open = open.filter(|id| has_turn(id));
+            let mut held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
+            // It may hold more than it asks for, by questions whose answers were lost.
+            unclear |= held.len() > max - recalled;
+            held.truncate(max - recalled);
             self.doubt(session, unclear.then_some(partition));
             recalled += held.len();
             self.fetch_bodies(session, partition, held.iter().map(|(id, _)| *id));
@@ -52,18 +56,18 @@ impl Node {
         recalled
     }
 
-    /// Tells once more of the grants that these operations made, and that nothing has changed since; what others are left.
+    /// Tells once more of the grants that were made so, and that nothing has changed since; what others are left.
     fn tell_again(
         &mut self,
         session: u64,
         partition: PartitionId,
         held: Vec<(TaskId, Token)>,
-        made: &BTreeSet<(PartitionId, Viewstamp)>,
+        made: &BTreeSet<Grant>,
     ) -> Vec<(TaskId, Token)> {
         let mut found = Vec::new();
         for item in held {
             let at = self.partitions[&partition].register.table.cells[&item.0].renewed;
-            if made.contains(&(partition, at)) {
+            if made.contains(&(item.0, item.1, at)) {
                 self.grants.sessions.get_mut(&session).expect("under way").repeated.insert(item.0);
                 self.tell(partition, Some(at), session, &item);
             } else {

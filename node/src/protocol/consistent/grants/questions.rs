@@ -1,13 +1,23 @@
 //! Questions of brokers for grants: those under way, and what was answered to the latest.
 
 use super::voids::Voids;
+use crate::protocol::Node;
 use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::broker::Grant;
+use crate::protocol::peer::PeerMessage;
 use norn_client::wire::{ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Answers to each node that are remembered.
-const GIVEN_MAX: usize = 1_000;
+/// What was told to a node is remembered for so long: far longer than until it asks again. Time in which it asks nothing hardly counts, as
+/// it may be cut off...
+const GIVEN_MS: u64 = 10_000;
+/// ...between two answers so much at the most...
+const PAUSE_MS_MAX: u64 = 100;
+/// ...up to so long...
+const GIVEN_SILENT_MS: u64 = 300_000;
+/// ...but of each node so many answers and tasks at the most.
+const GIVEN_MAX: usize = 50_000;
 
 /// One broker's question, while its grants commit.
 #[derive(Debug)]
@@ -36,9 +46,44 @@ struct Given {
     /// Where the call may hold something: tasks of the answer, or such as it did not tell. By the time at which it is asked again, these
     /// partitions may be another node's.
     partitions: BTreeSet<PartitionId>,
-    /// Operations that made grants for this very question, all of which were told. A repeat is answered with these grants as they were:
-    /// renewed, they could not be given back.
-    made: BTreeSet<(PartitionId, Viewstamp)>,
+    /// Grants that were made for this very question, and told. A repeat is answered with these as they were: renewed, they could not be
+    /// given back.
+    made: Vec<Grant>,
+    /// When it was answered last, by the time that counts.
+    at_us: u64,
+}
+
+/// What was told to one node, by question.
+#[derive(Debug, Default)]
+struct Answers {
+    by_ask: BTreeMap<u64, Given>,
+    /// Questions, and the grants that were made for them.
+    size: usize,
+    /// When the node was answered last, and how much time that counts had passed by then.
+    last_us: u64,
+    counted_us: u64,
+}
+
+impl Answers {
+    fn add(&mut self, ask: u64, partitions: BTreeSet<PartitionId>, made: Vec<Grant>, now_us: u64) {
+        self.counted_us += now_us.saturating_sub(self.last_us).min(PAUSE_MS_MAX * 1_000);
+        self.last_us = now_us;
+        let before = self.by_ask.len();
+        let given = self.by_ask.entry(ask).or_default();
+        given.partitions.extend(partitions);
+        given.at_us = self.counted_us;
+        if given.made.is_empty() {
+            // Nothing is made for a repeat.
+            self.size += made.len();
+            given.made = made;
+        }
+        self.size += self.by_ask.len() - before;
+        let oldest_us = self.counted_us.saturating_sub(GIVEN_MS * 1_000);
+        let is_over = |given: &Given, size: usize| size > GIVEN_MAX || given.at_us < oldest_us;
+        while let Some(first) = self.by_ask.first_entry().filter(|first| is_over(first.get(), self.size)) {
+            self.size -= 1 + first.remove().made.len();
+        }
+    }
 }
 
 /// Questions under way.
@@ -47,7 +92,7 @@ pub struct Grants {
     pub(super) next: u64,
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) by_ask: BTreeMap<(NodeId, u64), u64>,
-    given: BTreeMap<NodeId, BTreeMap<u64, Given>>,
+    given: BTreeMap<NodeId, Answers>,
     pub(super) voids: Voids,
 }
 
@@ -57,35 +102,95 @@ impl Grants {
         self.known(from, ask).map(|given| given.partitions.clone()).unwrap_or_default()
     }
 
-    /// Operations that made the grants of an earlier answer to a question.
-    pub(super) fn made(&self, from: NodeId, ask: u64) -> BTreeSet<(PartitionId, Viewstamp)> {
-        self.known(from, ask).map(|given| given.made.clone()).unwrap_or_default()
+    /// Grants that were made for a question, and told in an earlier answer to it.
+    pub(super) fn made(&self, from: NodeId, ask: u64) -> BTreeSet<Grant> {
+        self.known(from, ask).map(|given| given.made.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// Whether a question was answered before, be it with nothing.
+    pub(super) fn is_answered(&self, from: NodeId, ask: u64) -> bool {
+        self.known(from, ask).is_some()
     }
 
     fn known(&self, from: NodeId, ask: u64) -> Option<&Given> {
-        self.given.get(&from)?.get(&ask)
+        self.given.get(&from)?.by_ask.get(&ask)
     }
 
     pub(super) fn remember(
         &mut self,
         (from, ask): (NodeId, u64),
         partitions: BTreeSet<PartitionId>,
-        made: BTreeSet<(PartitionId, Viewstamp)>,
+        made: Vec<Grant>,
+        now_us: u64,
     ) {
-        if partitions.is_empty() {
-            return;
-        }
-        let of_node = self.given.entry(from).or_default();
-        let given = of_node.entry(ask).or_default();
-        given.partitions.extend(partitions);
-        given.made.extend(made);
-        if of_node.len() > GIVEN_MAX {
-            of_node.pop_first();
-        }
+        self.given.entry(from).or_default().add(ask, partitions, made, now_us);
+    }
+
+    /// Takes the grants that were made for a question, which is granted nothing any more.
+    fn give_up(&mut self, (from, ask): (NodeId, u64), now_us: u64) -> Vec<Grant> {
+        self.remember((from, ask), BTreeSet::new(), Vec::new(), now_us);
+        let Some(answers) = self.given.get_mut(&from) else { return Vec::new() };
+        let made = answers.by_ask.get_mut(&ask).map(|given| std::mem::take(&mut given.made)).unwrap_or_default();
+        answers.size -= made.len();
+        made
     }
 
     /// Nodes that are gone ask nothing again.
-    pub(in crate::protocol) fn forget_given(&mut self, is_there: impl Fn(NodeId) -> bool) {
-        self.given.retain(|node, _| is_there(*node));
+    pub(in crate::protocol) fn forget_given(&mut self, is_there: impl Fn(NodeId) -> bool, now_us: u64) {
+        let oldest_us = now_us.saturating_sub(GIVEN_SILENT_MS * 1_000);
+        self.given.retain(|node, answers| is_there(*node) && answers.last_us >= oldest_us);
+    }
+}
+
+impl Node {
+    /// A broker gives a question up: no client was told by it what the question was granted, nor will be. Whoever leads there by now takes
+    /// that back, unless it was renewed since, as whatever another broker was told was.
+    pub(super) fn take_question_back(&mut self, (from, ask): (NodeId, u64), claim: ClaimId) {
+        let made = self.grants.give_up((from, ask), self.now.mono_us);
+        let (tasks, heads, partitions) = (Vec::new(), Vec::new(), Vec::new());
+        self.outbox.send(from, PeerMessage::GrantAnswer { ask, claim, tasks, heads, partitions });
+        self.give_back_grants(made);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use norn_client::wire::Token;
+
+    const NODE: NodeId = NodeId(1);
+
+    fn grant(number: u64) -> Grant {
+        (TaskId::MIN, Token { epoch: 1, number }, Viewstamp { epoch: 1, length: number })
+    }
+
+    fn tell(grants: &mut Grants, ask: u64, tasks: u64, at_ms: u64) {
+        let made = (0..tasks).map(grant).collect();
+        grants.remember((NODE, ask), [PartitionId(0)].into(), made, at_ms * 1_000);
+    }
+
+    /// Goal: a broker that was cut off finds what it was told last, however much it asks then.
+    #[test]
+    fn answers_are_remembered_while_a_broker_asks_nothing() {
+        let mut grants = Grants::default();
+        tell(&mut grants, 1, 1, 1_000);
+        (2..1_000).for_each(|ask| tell(&mut grants, ask, 1, 200_000 + ask));
+        assert!(grants.made(NODE, 1).contains(&grant(0)));
+        (0..200).for_each(|number| tell(&mut grants, 1_000 + number, 1, 210_000 + number * 100));
+        assert_eq!((grants.made(NODE, 1).len(), grants.made(NODE, 1_100).len()), (0, 1));
+        grants.forget_given(|_| true, 240_000_000);
+        assert_eq!(grants.made(NODE, 1_199).len(), 1);
+        grants.forget_given(|_| true, 600_000_000);
+        assert!(grants.given.is_empty());
+    }
+
+    #[test]
+    fn of_many_answers_the_latest_are_remembered() {
+        let mut grants = Grants::default();
+        (0..2 * GIVEN_MAX as u64 / 1_000).for_each(|ask| tell(&mut grants, ask, 1_000, 1));
+        let answers = &grants.given[&NODE];
+        let size: usize = answers.by_ask.values().map(|given| 1 + given.made.len()).sum();
+        assert!(answers.size == size && (GIVEN_MAX - 1_000..=GIVEN_MAX).contains(&size), "{size}");
+        assert_eq!((grants.made(NODE, 0).len(), grants.made(NODE, 99).len()), (0, 1_000));
     }
 }

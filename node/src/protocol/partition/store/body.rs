@@ -2,13 +2,13 @@
 
 use super::{Entry, Store, classify};
 use crate::protocol::consistent::register::Hold;
-use crate::protocol::task::{Outline, Place, Task, buried, spec_digest};
+use crate::protocol::task::{Outline, Place, Slot, Task, Wanted, buried, spec_digest};
 use norn_client::wire::TaskId;
 
 impl Entry {
-    /// Bytes of its body in memory.
+    /// Bytes of its body in memory, and of results and log entries if it has ended.
     pub(super) fn body_bytes(&self) -> usize {
-        self.task.spec.as_ref().map_or(0, |spec| spec.body.memory_bytes())
+        self.task.spec.as_ref().map_or(0, |spec| spec.body.memory_bytes()) + self.blob_bytes()
     }
 
     /// Takes the body out of a delta if it is the one that was lost here; whether it is.
@@ -38,7 +38,7 @@ impl Entry {
 }
 
 impl Store {
-    /// Bytes of bodies in memory.
+    /// Bytes of bodies, and of results and log entries of ended tasks, in memory.
     pub fn body_bytes(&self) -> usize {
         self.body_bytes
     }
@@ -51,10 +51,16 @@ impl Store {
         self.body_bytes += spec.body.memory_bytes();
     }
 
-    /// The log has the spec with this hash there. Without room in memory it leaves it, as that of an ended task does.
-    pub fn place(&mut self, id: &TaskId, hash: u64, place: Place, room: bool) {
-        let room = room && !self.ended(id);
-        self.change(id, hash, |spec| spec.place(place, room));
+    /// The log has what has this hash there. A spec leaves memory without room in it, as that of an ended task does.
+    pub fn place(&mut self, id: &TaskId, (slot, hash): (Slot, u64), place: Place, room: bool) {
+        if slot == Slot::Spec {
+            let room = room && !self.ended(id);
+            self.change(id, hash, |spec| spec.place(place, room));
+        } else {
+            self.change_blob(id, slot, |blob| blob.place(place, hash));
+            self.note_leaver(id);
+            self.note_written(id);
+        }
     }
 
     /// All bodies of the tasks from `first` to `last` that are in older files are there, too.
@@ -66,15 +72,27 @@ impl Store {
             if let Some(spec) = &mut entry.task.spec {
                 spec.move_to(place);
             }
+            if let Some(facts) = &mut entry.task.facts {
+                facts.move_to(place);
+            }
         }
     }
 
-    /// The log could not give back the spec with this hash, or could after all; `hold` and `wall_ms` as in [`classify`].
-    /// Whether it is lost now.
-    pub fn set_lost(&mut self, (id, hash): (&TaskId, u64), lost: bool, hold: Hold<'_>, wall_ms: u64) -> bool {
-        self.change(id, hash, |spec| if lost { spec.lose() } else { spec.find() });
+    /// The log could not give this back, or could after all; `hold` and `wall_ms` as in [`classify`]. Whether anything of the task is
+    /// lost now.
+    pub fn set_lost(&mut self, wanted: &Wanted, lost: bool, hold: Hold<'_>, wall_ms: u64) -> bool {
+        let (id, hash) = (&wanted.id, wanted.hash);
+        if wanted.slot == Slot::Spec {
+            self.change(id, hash, |spec| if lost { spec.lose() } else { spec.find() });
+        } else {
+            self.change_blob(id, wanted.slot, |blob| {
+                if blob.hash() == hash {
+                    blob.set_lost(lost);
+                }
+            });
+        }
         let Some(entry) = self.tasks.get(id) else { return false };
-        let lost = entry.task.spec.as_ref().is_some_and(|spec| spec.body.is_lost());
+        let lost = entry.task.is_lost();
         let class = classify(&entry.task, hold, wall_ms);
         self.set_class(id, class);
         lost

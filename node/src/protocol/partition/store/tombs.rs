@@ -20,8 +20,14 @@ impl Store {
         let of_task = || self.tasks.get(&id).map(|entry| (entry.task.facts.clone(), entry.task.tomb.clone()));
         let (facts, tomb) = known.map_or_else(|| of_task().unwrap_or_default(), |task| (task.facts, task.tomb));
         let was_buried = tomb.is_some();
+        // All that stays of it is in memory.
+        let mut facts = facts.and_then(|facts| facts.buried());
+        facts.iter_mut().for_each(|facts| facts.leave_out_places());
         let mut task: Task = Task { spec: None, facts, tomb };
         task.merge(delta);
+        if let Some(rival) = self.rivals.get(&id) {
+            task.merge(rival.clone());
+        }
         let digest = task.digest(&id);
         if was_buried && digest == before {
             // What a tombstone says besides is for people, and not compared: the first one stays.
@@ -37,7 +43,9 @@ impl Store {
         if outbox {
             let class = Class::Ended(tomb.state);
             self.index.change(id, None, None, Some(class));
-            self.tasks.insert(id, Box::new(Entry::new(task.outlined(), digest, class)));
+            let entry = Entry::new(task.outlined(), digest, class);
+            self.body_bytes += entry.body_bytes();
+            self.tasks.insert(id, Box::new(entry));
             self.note_outbox(id, &[]);
         } else {
             let handed = task.facts.map(|facts| facts.handed).filter(|handed| !handed.is_empty());

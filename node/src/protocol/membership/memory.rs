@@ -1,0 +1,85 @@
+//! What follows from how much memory this node may still take: one that is near its limit takes no more tasks, before the system
+//! ends its process.
+//!
+//! The host says what the system says. That may stay where it is when tasks have gone, as an allocator keeps what was freed for what
+//! comes next. So a node that is short goes by its own books as well: once it has given up as much as there is too much of, it takes
+//! tasks again, up to that, be it seen outside or not.
+//!
+//! Only what makes it grow for good is refused: by brokers (`admit_growth`), and by replicas that are asked to be among the first
+//! to have it. Claims, endings, and what others have acknowledged are taken: the first make room, and without the last replicas would
+//! stay apart.
+
+use crate::protocol::{Node, Observation};
+
+/// Of a hundred parts of the limit: with so many a node is short of memory.
+const SHORT_PERCENT: u64 = 90;
+/// And with so many no more.
+const AMPLE_PERCENT: u64 = 85;
+/// What a task takes besides what is counted, about.
+const TASK_BYTES: u64 = 256;
+
+/// What the host says of memory. Said again and again while much is in use; the host measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryReport {
+    /// In use, without what the system takes back when it needs it.
+    pub used_bytes: u64,
+    /// What may be in use.
+    pub limit_bytes: u64,
+}
+
+impl MemoryReport {
+    /// How much of a part of the limit is exceeded.
+    fn above(&self, percent: u64) -> Option<u64> {
+        self.used_bytes.checked_sub(self.limit_bytes / 100 * percent)
+    }
+}
+
+/// What a node knows of its own memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OwnMemory {
+    report: MemoryReport,
+    /// Since the host saw so much in use that the node is short, and until it sees little: what the node held then.
+    held_bytes: Option<u64>,
+    /// As it was told last.
+    told: bool,
+}
+
+impl Node {
+    pub(in crate::protocol) fn on_memory(&mut self, report: MemoryReport) {
+        let held_bytes = self.held_bytes();
+        self.memory.report = report;
+        self.memory.held_bytes = match self.memory.held_bytes {
+            None => report.above(SHORT_PERCENT).filter(|_| report.limit_bytes > 0).map(|_| held_bytes),
+            Some(before) => report.above(AMPLE_PERCENT).map(|_| before),
+        };
+        let short = self.is_short_of_memory();
+        if std::mem::replace(&mut self.memory.told, short) != short {
+            let MemoryReport { used_bytes, limit_bytes } = report;
+            self.outbox.observe(Observation::Memory { short, used_bytes, limit_bytes });
+        }
+    }
+
+    /// Whether it has not given up yet as much as there is too much of.
+    pub(in crate::protocol) fn is_short_of_memory(&self) -> bool {
+        let OwnMemory { report, held_bytes, .. } = self.memory;
+        let over = report.above(AMPLE_PERCENT).unwrap_or(0);
+        held_bytes.is_some_and(|before| self.held_bytes().saturating_add(over) > before)
+    }
+
+    /// What tasks take here, about.
+    fn held_bytes(&self) -> u64 {
+        self.bodies.memory_bytes() as u64 + self.bodies.tasks() as u64 * TASK_BYTES
+    }
+
+    /// Why nothing that grows is taken, if so.
+    pub(in crate::protocol) fn memory_refusal(&self) -> Option<String> {
+        let MemoryReport { used_bytes, limit_bytes } = self.memory.report;
+        let (name, used, limit) = (&self.founding.name, used_bytes >> 20, limit_bytes >> 20);
+        self.is_short_of_memory().then(|| {
+            format!(
+                "node {name} has {used} of {limit} MiB of memory in use: lower `payload_memory_bytes` or `retain`, give it more \
+                 memory, or ask another node"
+            )
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! How much memory the process may take, and has taken: by its operator's word, the control groups that it is in, and the machine.
+//!
+//! A group counts the pages of files that the system has read and written for its processes, and takes them back before it ends
+//! any process: they are not in use. But those that are mapped, its program above all, it would only have to read again and again:
+//! they are. Of several limits the one with the least left decides.
+
+use crate::protocol::membership::MemoryReport;
+use crate::runtime::driver::Internal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+
+/// Between looks while there is much left, and while there is little: a burst of tasks may take it all within a second.
+const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(100)];
+/// Below so many parts of a hundred the node need not be told.
+const TOLD_PERCENT: u64 = 75;
+/// Where the system shows groups.
+const GROUPS: &str = "/sys/fs/cgroup";
+/// What stands for no limit in groups of the first version is about as large.
+const NO_LIMIT_BYTES: u64 = 1 << 60;
+
+/// Tells the node how much memory is in use while it is much, until it stops. The process may have `bytes_max`.
+pub async fn watch(node: Sender<Internal>, bytes_max: Option<u64>) {
+    let mut told = false;
+    loop {
+        tokio::time::sleep(INTERVALS[usize::from(told)]).await;
+        let Some(report) = measure(bytes_max) else { continue };
+        let much = report.used_bytes > report.limit_bytes / 100 * TOLD_PERCENT;
+        if (much || told) && node.send(Internal::Memory(report)).await.is_err() {
+            return;
+        }
+        told = much;
+    }
+}
+
+/// What is in use just now, if the system says so.
+fn measure(bytes_max: Option<u64>) -> Option<MemoryReport> {
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let own = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let groups = groups(&own).into_iter().filter_map(|group| group.report(read));
+    let machine = read(Path::new("/proc/meminfo")).as_deref().and_then(of_machine);
+    let process = bytes_max.and_then(|limit_bytes| of_process(&read(Path::new("/proc/self/status"))?, limit_bytes));
+    groups.chain(machine).chain(process).max_by_key(used_parts)
+}
+
+fn used_parts(report: &MemoryReport) -> u64 {
+    (u128::from(report.used_bytes) * 1_000_000 / u128::from(report.limit_bytes.max(1))) as u64
+}
+
+/// A control group with a say in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Group {
+    directory: PathBuf,
+    /// Of the first version, whose files have other names.
+    first: bool,
+}
+
+impl Group {
+    fn report(&self, read: impl Fn(&Path) -> Option<String>) -> Option<MemoryReport> {
+        let (limit, used, files, mapped) = if self.first {
+            let files = ["total_active_file", "total_inactive_file"];
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", files, "total_mapped_file")
+        } else {
+            ("memory.max", "memory.current", ["active_file", "inactive_file"], "file_mapped")
+        };
+        let file = |name: &str| read(&self.directory.join(name));
+        let limit_bytes = limit_of(&file(limit)?)?;
+        let used_bytes: u64 = file(used)?.trim().parse().ok()?;
+        let stat = file("memory.stat").unwrap_or_default();
+        let files_bytes: u64 = files.into_iter().filter_map(|name| value_of(&stat, name)).sum();
+        let reclaimable_bytes = files_bytes.saturating_sub(value_of(&stat, mapped).unwrap_or(0));
+        Some(MemoryReport { used_bytes: used_bytes.saturating_sub(reclaimable_bytes), limit_bytes })
+    }
+}
+
+/// The groups that a process is in, and those around them, by `/proc/self/cgroup`.
+fn groups(own: &str) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for line in own.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        let first = controllers.split(',').any(|name| name == "memory");
+        if !first && !controllers.is_empty() {
+            continue;
+        }
+        let root = if first { Path::new(GROUPS).join("memory") } else { PathBuf::from(GROUPS) };
+        let own = root.join(path.trim_start_matches('/'));
+        let around = own.ancestors().take_while(|directory| directory.starts_with(&root));
+        groups.extend(around.map(|directory| Group { directory: directory.to_owned(), first }));
+    }
+    groups
+}
+
+/// A limit as a group states it; nothing where there is none.
+fn limit_of(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|limit_bytes| *limit_bytes < NO_LIMIT_BYTES)
+}
+
+/// A value in lines of names and numbers.
+fn value_of(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix([' ', ':']))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Of the whole machine, by `/proc/meminfo`. Others take memory there as well, and give it back: what is left counts twice.
+fn of_machine(text: &str) -> Option<MemoryReport> {
+    let bytes = |name| value_of(text, name)?.checked_mul(1 << 10);
+    let (total, available) = (bytes("MemTotal")?, bytes("MemAvailable")?);
+    Some(MemoryReport { used_bytes: total.saturating_sub(available.saturating_mul(2)), limit_bytes: total })
+}
+
+/// Of this process alone, by `/proc/self/status`, with the limit that it was given.
+fn of_process(text: &str, limit_bytes: u64) -> Option<MemoryReport> {
+    let used = value_of(text, "RssAnon")?.saturating_add(value_of(text, "RssShmem").unwrap_or(0));
+    Some(MemoryReport { used_bytes: used.saturating_mul(1 << 10), limit_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_found_with_those_around_them() {
+        let directories = |own: &str| -> Vec<String> {
+            groups(own).into_iter().map(|group| group.directory.components().as_path().display().to_string()).collect()
+        };
+        assert_eq!(directories("0::/\n"), ["/sys/fs/cgroup"]);
+        assert_eq!(directories("0::/a/b\n"), ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup"]);
+        let first = "5:cpu,cpuacct:/x\n4:memory:/docker/1\n1:name=systemd:/\n";
+        assert_eq!(
+            directories(first),
+            ["/sys/fs/cgroup/memory/docker/1", "/sys/fs/cgroup/memory/docker", "/sys/fs/cgroup/memory"]
+        );
+        assert!(groups(first).iter().all(|group| group.first));
+        assert_eq!(directories("nonsense\n::\n"), ["/sys/fs/cgroup"]);
+    }
+
+    #[test]
+    fn pages_of_files_are_not_in_use_and_no_limit_is_none() {
+        let second = |limit: &'static str| {
+            move |path: &Path| match path.file_name()?.to_str()? {
+                "memory.max" => Some(limit.to_owned()),
+                "memory.current" => Some("900\n".to_owned()),
+                "memory.stat" => {
+                    Some("anon 500\ninactive_file 300\nactive_file 50\nactive_file_more 7\nfile_mapped 30\n".to_owned())
+                }
+                _ => None,
+            }
+        };
+        let group = Group { directory: PathBuf::from("/g"), first: false };
+        assert_eq!(group.report(second("1000\n")), Some(MemoryReport { used_bytes: 580, limit_bytes: 1_000 }));
+        assert_eq!(group.report(second("max\n")), None);
+        assert_eq!(group.report(|_| None), None);
+        let first = |path: &Path| match path.file_name()?.to_str()? {
+            "memory.limit_in_bytes" => Some("1000".to_owned()),
+            "memory.usage_in_bytes" => Some("900".to_owned()),
+            "memory.stat" => {
+                Some("inactive_file 1\ntotal_inactive_file 100\ntotal_active_file 10\ntotal_mapped_file 20".to_owned())
+            }
+            _ => None,
+        };
+        let group = Group { first: true, ..group };
+        assert_eq!(group.report(first), Some(MemoryReport { used_bytes: 810, limit_bytes: 1_000 }));
+        assert_eq!(limit_of("9223372036854771712"), None);
+    }
+
+    #[test]
+    fn a_machine_has_what_is_not_available_in_use() {
+        let text = "MemTotal:        1000 kB\nMemFree:          100 kB\nMemAvailable:     400 kB\n";
+        assert_eq!(of_machine(text), Some(MemoryReport { used_bytes: 200 << 10, limit_bytes: 1_000 << 10 }));
+        assert_eq!(of_machine("MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn a_process_has_no_pages_of_files_in_use() {
+        let text = "Name:\tnorn\nVmRSS:\t 900 kB\nRssAnon:\t 500 kB\nRssFile:\t 390 kB\nRssShmem:\t 10 kB\n";
+        assert_eq!(of_process(text, 7), Some(MemoryReport { used_bytes: 510 << 10, limit_bytes: 7 }));
+        assert_eq!(of_process("Name:\tnorn\n", 7), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! What real nodes take of memory: what is over leaves it, and can be read all the same; near its limit a node takes nothing new.
+
+use norn_client::client::{ClaimOptions, Client, CompleteOptions};
+use norn_client::session::Draft;
+use norn_client::wire::{Acks, Error, ErrorCode, QueueName, State, TaskId};
+use norn_tests::wait::{PATIENCE, eventually};
+use norn_tests::{Cluster, ClusterOptions};
+use std::time::Duration;
+
+const RESULT_BYTES: usize = 700_000;
+/// The first ones fill what a node needs anyway: buffers, what it has read and written last.
+const FIRST: u32 = 12;
+const RESULTS: u32 = 60;
+
+fn resident_bytes(process: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
+    let kilobytes: usize = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kilobytes << 10
+}
+
+/// No two are alike.
+fn result_of(number: u32) -> Vec<u8> {
+    number.to_be_bytes().into_iter().cycle().take(RESULT_BYTES).collect()
+}
+
+async fn finish(client: &Client, queue: &QueueName, number: u32) -> TaskId {
+    let id = client.enqueue(Draft::new(queue.clone(), number.to_be_bytes())).await.expect("it is taken").id;
+    let claimed = || async { client.claim(ClaimOptions::new([queue.clone()])).await.ok()?.tasks.pop() };
+    let task = eventually("it is claimed", PATIENCE, claimed).await.granted;
+    assert_eq!(task.id, id);
+    let options = CompleteOptions::new(id, task.token).result(result_of(number));
+    client.complete(options).await.expect("it is taken");
+    id
+}
+
+/// Results that are many times larger than the memory that they may take: no node grows by nearly as much, and all are read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_of_finished_tasks_do_not_fill_memory() {
+    let settings = vec!["payload_memory_bytes=1048576".to_owned()];
+    let cluster = Cluster::start_with(ClusterOptions { partitions: 4, settings, ..ClusterOptions::default() });
+    let queue = QueueName::new("reports").expect("a name");
+    let client = cluster.client().await;
+    let mut ids = Vec::new();
+    for number in 0..FIRST {
+        ids.push(finish(&client, &queue, number).await);
+    }
+    let before: Vec<usize> = (0..3).map(|index| resident_bytes(cluster.process(index))).collect();
+    for number in FIRST..FIRST + RESULTS {
+        ids.push(finish(&client, &queue, number).await);
+    }
+    let most = RESULTS as usize * RESULT_BYTES / 2;
+    for (index, before) in before.into_iter().enumerate() {
+        let small = || async { (resident_bytes(cluster.process(index)) < before + most).then_some(()) };
+        eventually("results leave memory", PATIENCE, small).await;
+    }
+    for (number, id) in (0..).zip(&ids) {
+        let view = client.get(*id).await.expect("it is kept");
+        let result = view.result.expect("it has one").into_vec();
+        assert!(view.state == State::Done && result == result_of(number), "{number}: {} bytes", result.len());
+    }
+}
+
+/// What a node may have.
+const MEMORY_BYTES: usize = 240 << 20;
+const PAYLOAD_BYTES: usize = 250_000;
+/// In a call.
+const TASKS: usize = 4;
+/// Of calls that must succeed, and of those that may be refused: a client goes on for so long before it says so.
+const TIMEOUTS: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(3)];
+
+async fn enqueue(client: &Client, queue: &QueueName) -> Result<(), Error> {
+    let drafts = (0..TASKS).map(|_| Draft::new(queue.clone(), vec![7; PAYLOAD_BYTES])).collect();
+    client.enqueue_many(drafts, Acks::Quorum).await.into_iter().try_for_each(|task| task.map(drop))
+}
+
+/// A backlog that would take more than there is: it is refused, work goes on, and makes room for more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_near_the_limit_of_its_memory_refuses_tasks_and_goes_on_with_all_else() {
+    let settings = vec![format!("memory_bytes_max={MEMORY_BYTES}"), "payload_memory_bytes=1073741824".to_owned()];
+    let cluster =
+        Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, settings, ..ClusterOptions::default() });
+    let [client, poll] = [
+        cluster.client_of(cluster.addresses(), TIMEOUTS[0]).await,
+        cluster.client_of(cluster.addresses(), TIMEOUTS[1]).await,
+    ];
+    let queue = QueueName::new("backlog").expect("a name");
+    let mut calls = 0;
+    let refused = loop {
+        match enqueue(&poll, &queue).await {
+            Ok(()) => calls += 1,
+            Err(error) if error.code == ErrorCode::Overloaded => break error,
+            // A busy machine.
+            Err(error) => assert!(matches!(error.code, ErrorCode::Unknown | ErrorCode::Unavailable), "{error:?}"),
+        }
+        assert!(calls * TASKS * PAYLOAD_BYTES < 2 * MEMORY_BYTES, "it takes more than it may have");
+    };
+    assert!(refused.message.contains("memory") && calls > 0, "{refused:?} after {calls} calls");
+    assert!(resident_bytes(cluster.process(0)) < MEMORY_BYTES + (64 << 20), "the program itself does not count");
+    let counters = cluster.cli_at(0).patient().json(&["status"]).done().object()["counters"].clone();
+    assert_eq!(counters["memory_short"], 1, "{counters}");
+
+    // A quarter of them.
+    let mut done = 0;
+    while done * 4 < calls * TASKS {
+        let claims = client.claim(ClaimOptions::new([queue.clone()]).max(8).timeout(TIMEOUTS[0])).await;
+        let claims = claims.expect("claims go on").tasks;
+        let complete = claims.iter().map(|claimed| CompleteOptions::new(claimed.granted.id, claimed.granted.token));
+        let completed = client.complete_many(complete.collect(), Acks::Quorum).await;
+        assert!(completed.iter().all(Result::is_ok), "completions go on: {completed:?}");
+        done += claims.len();
+    }
+    // The allocator may keep what was freed: the node goes by what it has given up as well.
+    eventually("there is room for more", PATIENCE, async || enqueue(&poll, &queue).await.ok()).await;
+}
