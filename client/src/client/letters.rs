@@ -194,6 +194,7 @@ impl Sending {
     }
 
     /// The same where nobody asks again if this future is dropped: then what is held is given back in the background.
+    #[cfg(feature = "repl")]
     pub async fn next_or_leave(&mut self, caller: &impl Caller) -> Result<Option<SentBack>, Error> {
         let mut leaving = Leaving { sending: self, caller, over: false };
         let next = leaving.sending.next(caller).await;
@@ -327,12 +328,14 @@ impl Begun {
 }
 
 /// Letters are being sent, and what is held is left if that is given up.
+#[cfg(feature = "repl")]
 struct Leaving<'a, C: Caller> {
     sending: &'a mut Sending,
     caller: &'a C,
     over: bool,
 }
 
+#[cfg(feature = "repl")]
 impl<C: Caller> Drop for Leaving<'_, C> {
     fn drop(&mut self) {
         if !self.over {
