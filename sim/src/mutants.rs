@@ -287,9 +287,22 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             ..plain
         },
-        Mutant::TurnRetaken => {
-            Overrides { key_percent: Some(80), unique_percent: Some(0), queues: Some(1), old_percent: Some(0), ..plain }
-        }
+        // Workers renew when others wait for the key already.
+        Mutant::TurnRetaken => Overrides {
+            key_percent: Some(80),
+            unique_percent: Some(0),
+            queues: Some(1),
+            old_percent: Some(0),
+            workers: Some(8),
+            wait_percent: Some(100),
+            misbehave_percent: Some(80),
+            lease_ms_min: Some(200),
+            lease_ms_max: Some(400),
+            delay_us_max: Some(60_000),
+            spike_ppm: Some(100_000),
+            spike_us_max: Some(400_000),
+            ..plain
+        },
         Mutant::OneForgets => Overrides {
             queues: Some(1),
             after_percent: Some(60),

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 96] = [
+const CAUGHT_FROM: [(Mutant, u64); 97] = [
     (Mutant::VoteNotDurable, 1050),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -105,9 +105,8 @@ const CAUGHT_FROM: [(Mutant, u64); 96] = [
     (Mutant::ArchivesUnasked, 3430),
     (Mutant::AcksAfterPromise, 3077),
     (Mutant::StateFromOthers, 3416),
+    (Mutant::TurnRetaken, 2),
 ];
-/// Bugs for which no seed is known since the last change of what a run draws: the soak looks for them from the first seed on.
-const SOUGHT_BY_THE_SOAK: [Mutant; 1] = [Mutant::TurnRetaken];
 /// Seeds tried for each at most: a change of what a run draws moves the seeds a little, and that alone is no failure.
 const SEEDS_EACH: u64 = 60;
 
@@ -158,8 +157,8 @@ parts! {
 #[test]
 fn every_known_bug_is_accounted_for() {
     let all: BTreeSet<&str> = mutants::ALL.iter().map(|(name, _)| *name).collect();
-    let known = CAUGHT_FROM.iter().map(|(mutant, _)| mutant).chain(&SOUGHT_BY_THE_SOAK);
-    assert_eq!(known.map(|mutant| mutants::name(*mutant)).collect::<BTreeSet<_>>(), all);
-    assert_eq!(all.len(), CAUGHT_FROM.len() + SOUGHT_BY_THE_SOAK.len(), "none is named twice");
+    let known: BTreeSet<&str> = CAUGHT_FROM.iter().map(|(mutant, _)| mutants::name(*mutant)).collect();
+    assert_eq!(known, all);
+    assert_eq!(all.len(), CAUGHT_FROM.len(), "none is named twice");
     assert!(PARTS.iter().enumerate().all(|(place, part)| place == *part), "no bug is left out: {PARTS:?}");
 }
