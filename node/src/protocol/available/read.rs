@@ -162,7 +162,8 @@ fn claim_end(
 ) -> Option<ClaimEnd> {
     let facts = task.facts.as_deref();
     if let Some((_, done)) = facts.and_then(|facts| facts.winner()).filter(|(winner, _)| *winner == token) {
-        return Some(ClaimEnd { outcome: ClaimOutcome::Done, at_ms: done.at_ms, reason: None });
+        let before = claim.and_then(|claim| claim.end.as_deref()).and_then(before_done);
+        return Some(ClaimEnd { outcome: ClaimOutcome::Done, at_ms: done.at_ms, reason: before });
     }
     if let Some(end) = claim.and_then(|claim| claim.end.as_deref()) {
         return Some(end.clone());
@@ -178,6 +179,17 @@ fn claim_end(
         _ => None,
     };
     end.map(Arc::unwrap_or_clone)
+}
+
+/// What the worker of a claim that is done said of it before.
+fn before_done(end: &ClaimEnd) -> Option<String> {
+    let said = match end.outcome {
+        ClaimOutcome::Failed => "before that it was reported as failed",
+        ClaimOutcome::Released => "before that it was given back",
+        ClaimOutcome::GivenUp => "before that its task was called invalid",
+        ClaimOutcome::Done | ClaimOutcome::Expired | ClaimOutcome::Superseded | ClaimOutcome::Other => return None,
+    };
+    Some(end.reason.as_ref().map_or_else(|| said.to_owned(), |reason| format!("{said}: {reason}")))
 }
 
 fn claims(task: &Task, facts: &Facts, cell: Option<&Cell>, wall_ms: u64) -> Vec<ClaimView> {

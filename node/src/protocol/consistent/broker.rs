@@ -10,6 +10,7 @@ mod pulls;
 mod recall;
 mod silent;
 
+pub(super) use self::confirm::CONFIRM_MS;
 use self::confirm::Returns;
 use self::recall::Recall;
 use self::silent::Voice;

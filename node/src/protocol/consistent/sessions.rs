@@ -8,13 +8,15 @@
 //! refuses what is none, has ended, or is held by no worker: no heartbeat would keep what is claimed under it. Such a claim's own
 //! lease is long, so that it need not be renewed; the leader of its partition asks the leader of the session's, as one that waits
 //! for it (`dependencies.rs`), and is told of the end, at once or by a sweep. Then it gives back all claims under it: as failed
-//! attempts, unless the worker has ended the session itself. A worker counts on a session as on any claim, from when it sent the
+//! attempts, unless the worker has ended the session itself. A claim that was made a moment ago may never have reached its worker:
+//! the leader waits until it is confirmed, or void and no attempt. A worker counts on a session as on any claim, from when it sent the
 //! renewal, so it has stopped before anybody else is granted its tasks.
 //!
 //! Where the session's partition has no leader nobody hears of its end, and its claims last as long as their own leases. A session
 //! that nobody knows, and that is older than what was forgotten, has ended. What was given back so cannot be completed any more
 //! where completions are sealed, whether or not somebody else has the task.
 
+use super::broker::CONFIRM_MS;
 use super::table::{Cell, CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
@@ -36,7 +38,10 @@ const SESSION_ENDED: &str = "its session ended";
 #[derive(Debug, Default)]
 pub struct Sessions {
     /// By partition that is led here: sessions that have ended, of which not all claims are given back.
-    ended: BTreeMap<PartitionId, BTreeMap<TaskId, Settled>>,
+    ended: BTreeMap<PartitionId, BTreeMap<TaskId, Ended>>,
+    /// By partition that is led here: sessions that have ended while clients may not have confirmed some of their claims, and when
+    /// those are attempts, on the monotonic clock.
+    unconfirmed: BTreeMap<PartitionId, BTreeMap<TaskId, (Settled, u64)>>,
     /// How far the sweep of a partition is.
     swept: BTreeMap<PartitionId, TaskId>,
     /// Sessions of whose end this node was told: nothing is granted under them. The latest ones.
@@ -44,10 +49,19 @@ pub struct Sessions {
     over_order: VecDeque<TaskId>,
 }
 
+/// A session that has ended.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    how: Settled,
+    /// Claims that no client confirmed would have been given back by now.
+    all_confirmed: bool,
+}
+
 impl Sessions {
     /// A partition is led here no more.
     pub fn step_down(&mut self, partition: PartitionId) {
         self.ended.remove(&partition);
+        self.unconfirmed.remove(&partition);
         self.swept.remove(&partition);
     }
 
@@ -60,6 +74,33 @@ impl Sessions {
         {
             self.over.remove(&first);
         }
+    }
+
+    /// Claims under a session that has ended are to be given back, unless those that are left wait for being confirmed.
+    fn note_ended(&mut self, partition: PartitionId, session: TaskId, how: Settled) {
+        self.note_over(session);
+        if !self.unconfirmed.get(&partition).is_some_and(|waiting| waiting.contains_key(&session)) {
+            let ended = Ended { how, all_confirmed: false };
+            self.ended.entry(partition).or_default().entry(session).or_insert(ended);
+        }
+    }
+
+    /// Claims that have waited for being confirmed are to be given back.
+    fn wake(&mut self, partition: PartitionId, now_us: u64) {
+        let Some(waiting) = self.unconfirmed.get_mut(&partition) else { return };
+        let due = waiting.extract_if(.., |_, (_, until_us)| *until_us <= now_us);
+        let due: Vec<_> = due.map(|(session, (how, _))| (session, Ended { how, all_confirmed: true })).collect();
+        if waiting.is_empty() {
+            self.unconfirmed.remove(&partition);
+        }
+        if !due.is_empty() {
+            self.ended.entry(partition).or_default().extend(due);
+        }
+    }
+
+    /// When the next claims have waited for long enough.
+    fn next_wake_us(&self, partition: PartitionId) -> Option<u64> {
+        self.unconfirmed.get(&partition)?.values().map(|(_, until_us)| *until_us).min()
     }
 
     /// Whether a session is known to have ended.
@@ -144,6 +185,7 @@ impl Node {
         if !replica.register.established() {
             return;
         }
+        self.sessions.wake(partition, self.now.mono_us);
         if self.sessions.ended.contains_key(&partition) {
             self.end_claims(partition);
             return self.timers.set(Key::Sessions(partition), self.after_ms(PIECE_MS));
@@ -151,12 +193,14 @@ impl Node {
         let swept = self.sessions.swept.remove(&partition);
         let sessions: Vec<TaskId> = replica.register.sessions_after(swept).take(FOLLOWED_MAX).collect();
         if sessions.is_empty() && swept.is_none() {
+            self.sessions.unconfirmed.remove(&partition);
             return;
         }
         let more = sessions.last().copied().filter(|_| sessions.len() == FOLLOWED_MAX);
         self.sessions.swept.extend(more.map(|last| (partition, last)));
         let pause_ms = if more.is_some() { PIECE_MS } else { self.config.sweep_interval_ms };
-        self.timers.set(Key::Sessions(partition), self.after_ms(pause_ms));
+        let next_us = self.sessions.next_wake_us(partition).unwrap_or(u64::MAX);
+        self.timers.set(Key::Sessions(partition), next_us.min(self.after_ms(pause_ms)));
         if mutant!(self.config, SessionsCutShort) {
             // Whoever is not heard from is taken for dead.
             let silent =
@@ -170,8 +214,7 @@ impl Node {
     /// A session has ended, if it is one.
     pub(super) fn end_session(&mut self, partition: PartitionId, session: TaskId, how: Settled) {
         if self.partitions[&partition].register.has_session(&session) {
-            self.sessions.note_over(session);
-            self.sessions.ended.entry(partition).or_default().insert(session, how);
+            self.sessions.note_ended(partition, session, how);
             self.timers.set(Key::Sessions(partition), self.now.mono_us);
         }
     }
@@ -182,20 +225,29 @@ impl Node {
             return;
         }
         let Some(ended) = self.sessions.ended.get_mut(&partition) else { return };
-        let Some((session, how)) = ended.pop_first() else {
+        let Some((session, end)) = ended.pop_first() else {
             self.sessions.ended.remove(&partition);
             return;
         };
         let register = &self.partitions[&partition].register;
         let held: Vec<TaskId> = register.held_under(&session).take(DEPENDENTS_MAX).collect();
-        if held.len() == DEPENDENTS_MAX
-            && let Some(ended) = self.sessions.ended.get_mut(&partition)
-        {
-            ended.insert(session, how);
-        }
+        let more = held.len() == DEPENDENTS_MAX;
+        let mut waits = false;
         for id in held {
-            self.take_claim_back(partition, id, how);
+            waits |= !self.take_claim_back(partition, id, end);
         }
+        if waits {
+            // As long again as a client may take: clocks that jump make nobody wait for longer.
+            let until_us = self.after_ms(self.unconfirmed_ms());
+            self.sessions.unconfirmed.entry(partition).or_default().insert(session, (end.how, until_us));
+        } else if more && let Some(ended) = self.sessions.ended.get_mut(&partition) {
+            ended.insert(session, end);
+        }
+    }
+
+    /// A grant is confirmed within this time, or given back: from when it is made until its client has said that it has it.
+    fn unconfirmed_ms(&self) -> u64 {
+        self.config.request_timeout_ms + CONFIRM_MS
     }
 
     /// Whether a grant waits for its commit, so that nobody was told of it. That it is being renewed says nothing about that.
@@ -209,26 +261,30 @@ impl Node {
         renewed > Some(told) && leading.waiting.iter().any(|(_, waiting)| is_of(waiting))
     }
 
-    /// Gives a claim back whose session has ended: as a failed attempt, unless its worker said so itself.
-    fn take_claim_back(&mut self, partition: PartitionId, id: TaskId, how: Settled) {
+    /// Gives a claim back whose session has ended: as a failed attempt, unless its worker said so itself. One that was made a moment
+    /// ago is left, which is `false`: its client may be gone without having heard of it, and then it is void and no attempt.
+    fn take_claim_back(&mut self, partition: PartitionId, id: TaskId, end: Ended) -> bool {
         let replica = &self.partitions[&partition];
-        let Some(cell) = replica.register.cell(&id).filter(|cell| cell.state == CellState::Held) else { return };
+        let Some(cell) = replica.register.cell(&id).filter(|cell| cell.state == CellState::Held) else { return true };
         if replica.store.ended(&id) {
-            return;
+            return true;
         }
         let (token, attempt) = (cell.token, cell.attempt);
         if self.is_untold(partition, &(id, token)) {
             // Nobody will be.
             self.void(partition, vec![(id, token)]);
-            return;
+            return true;
         }
-        // What was granted a moment ago was granted to one that had ended before, or that had hardly begun.
-        let young = self.now.wall_ms < cell.granted_ms.saturating_add(self.config.request_timeout_ms);
-        let failed = how != Settled::Done && !young;
+        let failed = end.how != Settled::Done;
+        let young = self.now.wall_ms < cell.granted_ms.saturating_add(self.unconfirmed_ms());
+        if failed && young && !end.all_confirmed {
+            return false;
+        }
         let attempts_max = self.attempts_max(partition, &id);
         if failed && attempts_max > 0 && attempt >= attempts_max {
             let end = self.claim_end(ClaimOutcome::Expired, self.now.wall_ms, SESSION_ENDED);
-            return self.kill(partition, (id, token), super::claims::SESSION_RAN_OUT, end);
+            self.kill(partition, (id, token), super::claims::SESSION_RAN_OUT, end);
+            return true;
         }
         let pause_ms = if failed { self.draw_backoff(partition, &id, attempt) } else { None };
         let at_ms = self.now.wall_ms;
@@ -236,5 +292,6 @@ impl Node {
         let outcome = if failed { ClaimOutcome::Expired } else { ClaimOutcome::Released };
         let end = self.claim_end(outcome, at_ms, SESSION_ENDED);
         self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed, end }, None);
+        true
     }
 }

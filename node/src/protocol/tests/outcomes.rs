@@ -180,6 +180,25 @@ fn a_sealed_completion_is_done_and_a_late_one_keeps_that_it_expired() {
     assert!(view.claims[0].rejected.is_some(), "{view:?}");
 }
 
+/// Goal: a completion that comes after all does not hide why its claim was reported as failed or given back before.
+#[test]
+fn what_was_said_of_a_claim_before_it_is_done_is_told() {
+    let mut cluster = Cluster::modern(3);
+    let [failed, released] = [1, 2].map(|tag| cluster.enqueue(0, b"x", tag));
+    let tokens =
+        [failed, released].map(|_| cluster.claim(1, LONG_MS).remove(0)).map(|granted| (granted.id, granted.token));
+    let of = |id| tokens.iter().find(|(other, _)| *other == id).expect("both are granted").1;
+    assert_eq!(cluster.ask(0, fail(failed, of(failed), "no paper", 60_000)), Response::Done);
+    assert_eq!(cluster.ask(0, Request::Release { id: released, token: of(released) }), Response::Done);
+    for (id, reason) in
+        [(failed, "before that it was reported as failed: no paper"), (released, "before that it was given back")]
+    {
+        assert!(matches!(cluster.complete(0, id, of(id)), Response::Acked(_)));
+        cluster.advance(2_000);
+        cluster.told_everywhere(id, &[Some((Done, Some(reason)))]);
+    }
+}
+
 /// A queue with a back-off writes it down as a failed attempt that a lease ran out.
 #[test]
 fn a_lease_that_ran_out_before_a_pause_expired() {
@@ -253,7 +272,6 @@ fn claims_tell_that_their_session_ended() {
         let (held, view) = (tasks[0].token, cluster.get(0, id));
         cluster.over(2, fail(id, held, "", 0), "its session ended");
         cluster.over(2, Request::Release { id, token: held }, "its session ended");
-        // A claim of a moment ago is given back even where the session died; this one had lasted.
         assert_eq!(told(&view).last(), Some(&Some((outcome, Some("its session ended")))), "{view:?}");
     }
 }

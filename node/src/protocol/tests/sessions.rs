@@ -3,6 +3,7 @@
 use super::*;
 use norn_client::wire::error::ErrorCode;
 use norn_client::wire::membership::{Mode, QueueSetting};
+use norn_client::wire::response::ClaimOutcome;
 use norn_client::wire::{Granted, SESSIONS_QUEUE, State};
 
 const LONG_MS: u64 = 3_600_000;
@@ -111,6 +112,31 @@ fn a_worker_that_ends_its_session_frees_all_it_holds_at_once() {
     }
     assert!(cluster.now.mono_us - before_us < 1_000_000, "they are told, and not found by a sweep");
     assert_eq!(attempts, [1, 1, 1], "what is handed back was no attempt");
+}
+
+/// Goal: a task that stops its workers within moments dies of it. Method: sessions of a second, each lost right behind a claim; the last
+/// client confirms nothing.
+#[test]
+fn a_claim_just_before_its_session_is_lost_is_an_attempt_once_it_is_confirmed() {
+    let mut cluster = connected();
+    let task = cluster.enqueue(0, b"a", 0x11_1111);
+    for attempt in 1..=3 {
+        let session = cluster.open_session(1_000);
+        let held = cluster.claim_under(1, session.id, 1);
+        assert_eq!(held.iter().map(|held| (held.id, held.attempt)).collect::<Vec<_>>(), [(task, attempt)]);
+        cluster.run_until(|cluster| {
+            let node = &cluster.nodes[cluster.leader(&task)];
+            node.partitions[&node.partition_of(&task)].is_ready(&task)
+        });
+    }
+    let view = cluster.get(0, task);
+    let outcomes: Vec<_> = view.claims.iter().map(|claim| claim.end.as_ref().map(|end| end.outcome)).collect();
+    assert_eq!(outcomes, [Some(ClaimOutcome::Expired); 3], "{view:?}");
+    let session = cluster.open_session(1_000);
+    let claim = Claim { session: Some(session.id), confirms: true, ..claim_of(ClaimId(7), LONG_MS, 1) };
+    assert!(matches!(cluster.ask(1, Request::Claim(claim)), Response::Claimed { .. }));
+    cluster.advance(10_000);
+    assert_eq!(cluster.claim(2, 5_000).remove(0).attempt, 4, "nobody has confirmed the fourth claim");
 }
 
 /// Leaders that come later know which claims end with which session.

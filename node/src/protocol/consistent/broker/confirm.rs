@@ -21,7 +21,7 @@ use norn_client::wire::{Claim, ClaimId, Granted, NodeId, Response, TaskId, Token
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A client confirms within this time, and as long as the answer may be on its way...
-const CONFIRM_MS: u64 = 2_000;
+pub const CONFIRM_MS: u64 = 2_000;
 /// ...over the slowest network that is counted with: about a megabyte a second.
 const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
 /// Givings back that are said again, at the most: of grants, and as many of claims, and of questions.
