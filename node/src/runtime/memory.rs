@@ -2,7 +2,7 @@
 //!
 //! A group counts the pages of files that the system has read and written for its processes, and takes them back before it ends
 //! any process: they are not in use. But those that are mapped, its program above all, it would only have to read again and again:
-//! they are. Of several limits the one with the least left decides.
+//! they are. Of several limits the one with the least left decides; the operator's takes the place of the machine's.
 
 use crate::protocol::membership::MemoryReport;
 use crate::runtime::driver::Internal;
@@ -12,25 +12,30 @@ use tokio::sync::mpsc::Sender;
 
 /// Between looks while there is much left, and while there is little: a burst of tasks may take it all within a second.
 const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(100)];
-/// Below so many parts of a hundred the node need not be told.
-const TOLD_PERCENT: u64 = 75;
+/// Below so many parts of a hundred there is much left.
+const MUCH_PERCENT: u64 = 75;
 /// Where the system shows groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 /// What stands for no limit in groups of the first version is about as large.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
-/// Tells the node how much memory is in use while it is much, until it stops. The process may have `bytes_max`.
+/// Tells the node how much memory is in use, until it stops. The process may have `bytes_max`.
 pub async fn watch(node: Sender<Internal>, bytes_max: Option<u64>) {
-    let mut told = false;
+    let mut much = false;
     loop {
-        tokio::time::sleep(INTERVALS[usize::from(told)]).await;
-        let Some(report) = measure(bytes_max) else { continue };
-        let much = report.used_bytes > report.limit_bytes / 100 * TOLD_PERCENT;
-        if (much || told) && node.send(Internal::Memory(report)).await.is_err() {
+        tokio::time::sleep(INTERVALS[usize::from(much)]).await;
+        // Some of these files take the system milliseconds to write.
+        let Ok(report) = tokio::task::spawn_blocking(move || measure(bytes_max)).await else { continue };
+        let report = report.unwrap_or_default();
+        much = is_much(report.used_bytes, report.limit_bytes);
+        if node.send(Internal::Memory(report)).await.is_err() {
             return;
         }
-        told = much;
     }
+}
+
+fn is_much(used_bytes: u64, limit_bytes: u64) -> bool {
+    used_bytes > limit_bytes / 100 * MUCH_PERCENT
 }
 
 /// What is in use just now, if the system says so.
@@ -38,9 +43,11 @@ fn measure(bytes_max: Option<u64>) -> Option<MemoryReport> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let own = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let groups = groups(&own).into_iter().filter_map(|group| group.report(read));
-    let machine = read(Path::new("/proc/meminfo")).as_deref().and_then(of_machine);
-    let process = bytes_max.and_then(|limit_bytes| of_process(&read(Path::new("/proc/self/status"))?, limit_bytes));
-    groups.chain(machine).chain(process).max_by_key(used_parts)
+    let rest = match bytes_max {
+        Some(limit_bytes) => of_process(&read(Path::new("/proc/self/status"))?, limit_bytes),
+        None => read(Path::new("/proc/meminfo")).as_deref().and_then(of_machine),
+    };
+    groups.chain(rest).max_by_key(used_parts)
 }
 
 fn used_parts(report: &MemoryReport) -> u64 {
@@ -56,16 +63,20 @@ struct Group {
 }
 
 impl Group {
+    /// What is in use of the least of its limits: at `memory.high` the system makes processes wait for memory.
     fn report(&self, read: impl Fn(&Path) -> Option<String>) -> Option<MemoryReport> {
-        let (limit, used, files, mapped) = if self.first {
+        let (limits, used, files, mapped): (&[&str], _, _, _) = if self.first {
             let files = ["total_active_file", "total_inactive_file"];
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", files, "total_mapped_file")
+            (&["memory.limit_in_bytes"], "memory.usage_in_bytes", files, "total_mapped_file")
         } else {
-            ("memory.max", "memory.current", ["active_file", "inactive_file"], "file_mapped")
+            (&["memory.max", "memory.high"], "memory.current", ["active_file", "inactive_file"], "file_mapped")
         };
         let file = |name: &str| read(&self.directory.join(name));
-        let limit_bytes = limit_of(&file(limit)?)?;
+        let limit_bytes = limits.iter().filter_map(|name| limit_of(&file(name)?)).min()?;
         let used_bytes: u64 = file(used)?.trim().parse().ok()?;
+        if !is_much(used_bytes, limit_bytes) {
+            return Some(MemoryReport { used_bytes, limit_bytes });
+        }
         let stat = file("memory.stat").unwrap_or_default();
         let files_bytes: u64 = files.into_iter().filter_map(|name| value_of(&stat, name)).sum();
         let reclaimable_bytes = files_bytes.saturating_sub(value_of(&stat, mapped).unwrap_or(0));
@@ -150,6 +161,11 @@ mod tests {
         let group = Group { directory: PathBuf::from("/g"), first: false };
         assert_eq!(group.report(second("1000\n")), Some(MemoryReport { used_bytes: 580, limit_bytes: 1_000 }));
         assert_eq!(group.report(second("max\n")), None);
+        let high = |path: &Path| match path.file_name()?.to_str()? {
+            "memory.high" => Some("700\n".to_owned()),
+            _ => second("max\n")(path),
+        };
+        assert_eq!(group.report(high), Some(MemoryReport { used_bytes: 580, limit_bytes: 700 }));
         assert_eq!(group.report(|_| None), None);
         let first = |path: &Path| match path.file_name()?.to_str()? {
             "memory.limit_in_bytes" => Some("1000".to_owned()),

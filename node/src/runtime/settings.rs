@@ -51,6 +51,9 @@ const fn number(name: &'static str, low: u64, high: u64, default: &'static str, 
     Definition { name, form: Form::Number(low, high), default, about }
 }
 
+/// With less memory a node would refuse every task.
+const MEMORY_BYTES_LEAST: u64 = 64 << 20;
+
 /// Every setting of a node.
 pub const DEFINITIONS: &[Definition] = &[
     text("data", "", "directory of the write-ahead log; drawn an identity when empty"),
@@ -180,7 +183,7 @@ pub const DEFINITIONS: &[Definition] = &[
         0,
         1 << 50,
         "0",
-        "the process may have so many bytes of memory; 0: as many as its control group and the machine",
+        "the process may have so many bytes of memory, at least 67108864; 0: as many as its control group and the machine",
     ),
     number("log_batches_max", 16, 1 << 20, "4096", "batches waiting for the disk at which clients must wait"),
     number("log_bytes_max", 1 << 20, 16 << 30, "134217728", "bytes waiting for the disk at which clients must wait"),
@@ -364,6 +367,11 @@ impl Effective {
             && !value.parse::<u64>().is_ok_and(|number| (low..=high).contains(&number))
         {
             let wanted = format!("a whole number from {low} to {high}");
+            return Err(SettingsError::Value { name: definition.name, origin, value, wanted });
+        }
+        let little = |value: &str| value.parse().is_ok_and(|bytes| (1..MEMORY_BYTES_LEAST).contains(&bytes));
+        if definition.name == "memory_bytes_max" && little(&value) {
+            let wanted = format!("0, or a number of bytes from {MEMORY_BYTES_LEAST}");
             return Err(SettingsError::Value { name: definition.name, origin, value, wanted });
         }
         self.values.insert(definition.name, (value, origin));
@@ -646,7 +654,8 @@ mod tests {
 
     #[test]
     fn what_is_unknown_or_out_of_limits_is_refused() {
-        for (name, value) in [("heartbeat", "50"), ("heartbeat_ms", "1"), ("threads", "many"), ("threads", "-1")] {
+        let wrong = [("heartbeat", "50"), ("heartbeat_ms", "1"), ("threads", "many"), ("threads", "-1")];
+        for (name, value) in wrong.into_iter().chain([("memory_bytes_max", "512")]) {
             let error = Effective::gather(None, pairs(&[]), pairs(&[(name, value)])).unwrap_err();
             assert!(error.to_string().contains(name), "{error}");
         }

@@ -100,7 +100,8 @@ impl Node {
             return Err(Error::new(ErrorCode::NoSpace, message).because(Cause::TurnedAway));
         }
         let refusal = self.memory_refusal().filter(|_| grows);
-        refusal.map_or(Ok(()), |message| Err(Error::new(ErrorCode::Overloaded, message)))
+        let refused = |message| Err(Error::new(ErrorCode::Overloaded, message).because(Cause::TurnedAway));
+        refusal.map_or(Ok(()), refused)
     }
 
     /// How slow the disks of the others are: of the living that have synced lately, the one in the middle, or the slower one

@@ -3,7 +3,9 @@
 //!
 //! The host says what the system says. That may stay where it is when tasks have gone, as an allocator keeps what was freed for what
 //! comes next. So a node that is short goes by its own books as well: once it has given up as much as there is too much of, it takes
-//! tasks again, up to that, be it seen outside or not.
+//! tasks again, up to that, be it seen outside or not. Others may take memory as well, which it cannot give up: it is asked for no more
+//! than half of what it holds, and takes tasks again once it has not been near the limit for a minute. Between two reports it adds what
+//! it has taken since.
 //!
 //! Only what makes it grow for good is refused: by brokers (`admit_growth`), and by replicas that are asked to be among the first
 //! to have it. Claims, endings, and what others have acknowledged are taken: the first make room, and without the last replicas would
@@ -15,10 +17,12 @@ use crate::protocol::{Node, Observation};
 const SHORT_PERCENT: u64 = 90;
 /// And with so many no more.
 const AMPLE_PERCENT: u64 = 85;
+/// Nor is it short any more once it has had fewer than so many for this long.
+const CALM_MS: u64 = 60_000;
 /// What a task takes besides what is counted, about.
 const TASK_BYTES: u64 = 256;
 
-/// What the host says of memory. Said again and again while much is in use; the host measures.
+/// What the host says of memory, again and again; nothing is in use of no limit where it cannot tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryReport {
     /// In use, without what the system takes back when it needs it.
@@ -30,7 +34,8 @@ pub struct MemoryReport {
 impl MemoryReport {
     /// How much of a part of the limit is exceeded.
     fn above(&self, percent: u64) -> Option<u64> {
-        self.used_bytes.checked_sub(self.limit_bytes / 100 * percent)
+        let allowed_bytes = self.limit_bytes / 100 * percent;
+        self.used_bytes.checked_sub(allowed_bytes).filter(|_| self.limit_bytes > 0)
     }
 }
 
@@ -38,6 +43,10 @@ impl MemoryReport {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OwnMemory {
     report: MemoryReport,
+    /// What the node held at that report.
+    held_then_bytes: u64,
+    /// When the host saw so much in use last that the node is short, on the monotonic clock.
+    short_us: u64,
     /// Since the host saw so much in use that the node is short, and until it sees little: what the node held then.
     held_bytes: Option<u64>,
     /// As it was told last.
@@ -48,9 +57,15 @@ impl Node {
     pub(in crate::protocol) fn on_memory(&mut self, report: MemoryReport) {
         let held_bytes = self.held_bytes();
         self.memory.report = report;
+        self.memory.held_then_bytes = held_bytes;
+        let is_short = report.above(SHORT_PERCENT).is_some();
+        if is_short {
+            self.memory.short_us = self.now.mono_us;
+        }
+        let is_calm = self.now.mono_us.saturating_sub(self.memory.short_us) >= CALM_MS * 1_000;
         self.memory.held_bytes = match self.memory.held_bytes {
-            None => report.above(SHORT_PERCENT).filter(|_| report.limit_bytes > 0).map(|_| held_bytes),
-            Some(before) => report.above(AMPLE_PERCENT).map(|_| before),
+            None => Some(held_bytes).filter(|_| is_short),
+            Some(before) => report.above(AMPLE_PERCENT).filter(|_| !is_calm).map(|_| before),
         };
         let short = self.is_short_of_memory();
         if std::mem::replace(&mut self.memory.told, short) != short {
@@ -61,9 +76,14 @@ impl Node {
 
     /// Whether it has not given up yet as much as there is too much of.
     pub(in crate::protocol) fn is_short_of_memory(&self) -> bool {
-        let OwnMemory { report, held_bytes, .. } = self.memory;
-        let over = report.above(AMPLE_PERCENT).unwrap_or(0);
-        held_bytes.is_some_and(|before| self.held_bytes().saturating_add(over) > before)
+        let OwnMemory { report, held_then_bytes, held_bytes, .. } = self.memory;
+        let Some(before) = held_bytes else {
+            let grown_bytes = self.held_bytes().saturating_sub(held_then_bytes);
+            let used_bytes = report.used_bytes.saturating_add(grown_bytes);
+            return MemoryReport { used_bytes, ..report }.above(SHORT_PERCENT).is_some();
+        };
+        let over = report.above(AMPLE_PERCENT).unwrap_or(0).min(before / 2);
+        self.held_bytes().saturating_add(over) > before
     }
 
     /// What tasks take here, about.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::protocol::membership::MemoryReport;
+use norn_client::wire::error::Cause;
 
 impl Cluster {
     fn use_memory(&mut self, index: usize, used_bytes: u64) {
@@ -30,6 +31,7 @@ fn a_node_that_is_short_of_memory_refuses_tasks_and_does_everything_else() {
     cluster.use_memory(1, 910_000);
     let error = cluster.why_not_taken(1, b"x").expect("it is short");
     assert!(error.code == ErrorCode::Overloaded && error.message.contains("node n1"), "{error:?}");
+    assert_eq!(error.cause, Some(Cause::TurnedAway), "it has asked nobody");
     let told =
         |(index, seen): &(usize, Observation)| *index == 1 && matches!(seen, Observation::Memory { short: true, .. });
     assert!(cluster.observed.iter().any(told));
@@ -65,4 +67,36 @@ fn what_a_node_has_given_up_may_be_taken_again_though_the_system_sees_nothing_of
     assert!(cluster.why_not_taken(0, &payload).is_some(), "but no more than that");
     cluster.use_memory(0, 950_000);
     assert!(cluster.why_not_taken(0, &payload).is_some());
+}
+
+/// Goal: what others have in use shuts a node out for no longer than it lasts. Method: a node that holds little, on a full machine.
+#[test]
+fn a_node_is_not_short_for_ever_of_memory_that_others_take() {
+    let mut cluster = Cluster::new(1);
+    let payload = [7; 10_000];
+    cluster.enqueue(0, &payload, 1);
+    cluster.use_memory(0, 950_000);
+    assert!(cluster.why_not_taken(0, &payload).is_some());
+    cluster.use_memory(0, 880_000);
+    assert!(cluster.why_not_taken(0, &payload).is_some(), "it does not go to and fro");
+    cluster.advance(60_000);
+    cluster.use_memory(0, 880_000);
+    assert_eq!(cluster.why_not_taken(0, b"x"), None, "it has not been near the limit for long");
+    cluster.use_memory(0, 950_000);
+    let granted = cluster.claim(0, 10_000).remove(0);
+    cluster.complete(0, granted.id, granted.token);
+    let granted = cluster.claim(0, 10_000).remove(0);
+    cluster.complete(0, granted.id, granted.token);
+    cluster.use_memory(0, 950_000);
+    assert_eq!(cluster.why_not_taken(0, b"x"), None, "it has given up all that it held");
+}
+
+/// What came since the last report counts.
+#[test]
+fn a_burst_between_two_reports_is_noticed() {
+    let mut cluster = Cluster::new(1);
+    cluster.use_memory(0, 700_000);
+    let payload = [7; 100_000];
+    let taken = (0..5).take_while(|_| cluster.why_not_taken(0, &payload).is_none()).count();
+    assert!((1..=3).contains(&taken), "{taken}");
 }
