@@ -50,6 +50,16 @@ async fn counters_of_all_nodes_stand_side_by_side() {
         assert!(lines[0].contains(&first) && lines[0].contains(&second), "{lines:#?}");
         assert!(lines[1].contains("17") && lines[1].contains("9000000000"), "by their names: {lines:#?}");
     }
+    // Those for which there is no room beside the others come below.
+    let many = vec![members[0].clone(); 9];
+    for columns in [60, 80, 120] {
+        let counts = (1..=9).map(|number| Ok(Response::Status(Box::new(counted(number * 1_000_000_000)))));
+        let outcome =
+            run_in(columns, "status --nodes", [Ok(Response::Nodes(many.clone()))].into_iter().chain(counts)).await;
+        assert_fits(&outcome.printed, columns);
+        let shown = (1..=9).filter(|number| outcome.printed.contains(&format!(" {number}000000000"))).count();
+        assert_eq!(shown, 9, "{columns}: {}", outcome.printed);
+    }
     let answers = || {
         let silent = Err(Error::unavailable("no answer within 5s"));
         [Ok(Response::Nodes(members.clone())), silent, Ok(Response::Status(Box::new(counted(17))))]

@@ -64,8 +64,10 @@ fn a_leave_is_taken_again_when_its_connection_is_gone() {
     let outputs = reached(&mut bench, 1);
     assert_eq!(leaves(&outputs), [(1, claim, true)]);
     bench.step(Input::Disconnected { endpoint: 1 });
+    let gone_us = bench.now_us;
     let outputs = reached(&mut bench, 0);
     assert_eq!(leaves(&outputs), [(0, claim, true)]);
+    assert!(bench.now_us < gone_us + SECOND_US, "no answer to the first is waited for");
     let number = number_of(&outputs);
     bench.answer(0, number, Response::Done);
     assert!(is_quiet(&mut bench, 100 * SECOND_US));

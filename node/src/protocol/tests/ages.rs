@@ -204,6 +204,20 @@ fn a_lost_word_makes_no_lease_older() {
     }
 }
 
+/// Goal: of what a table has that comes whole, and the one before it had as well, the age is known.
+#[test]
+fn a_table_that_comes_whole_makes_no_lease_younger() {
+    let mut held = Held::new();
+    held.pass_until(5_000);
+    let (partition, now) = (held.partition(), held.cluster.now);
+    let follower = (held.cluster.leader(&held.id) + 1) % 3;
+    let before_ms = held.age_ms(follower);
+    let register = &mut held.cluster.nodes[follower].partitions.get_mut(&partition).unwrap().register;
+    let (at, table) = (register.viewstamp, register.table.clone());
+    register.install(Viewstamp { length: at.length + 1, ..at }, Some(table), now, &Config::default());
+    assert!(before_ms > 4_000 && held.age_ms(follower) == before_ms, "{} of {before_ms}", held.age_ms(follower));
+}
+
 /// Goal: what is told of an epoch is not believed of another one, as a leader may append before it hears that it is none any more.
 #[test]
 fn an_age_is_of_its_epoch() {

@@ -4,8 +4,8 @@ use super::policies::is_changed;
 use super::*;
 use norn_client::wire::membership::{QueueSetting, Rate};
 
-/// More than a follower names at once.
-const TASKS: usize = 1_500;
+/// Of so many a follower cannot name at once those of the partitions in which it follows.
+const TASKS: usize = 3_000;
 
 /// Three nodes with many tasks in one queue, of the same key if they have one.
 fn with_many(key: Option<&str>) -> Cluster {
