@@ -541,8 +541,11 @@ impl Session {
         if request.version() > self.links.get(endpoint).pulse.version {
             let message =
                 "the node runs an older program, which does not know what is asked for; upgrade it, or ask another";
-            let sent = !self.calls[&id].numbers.is_empty();
-            return if sent { self.give_up(id, message) } else { self.finish(id, Err(Error::unavailable(message))) };
+            // Also where no attempt is open any more, one may have been taken, or some of a batch may be known to be.
+            return match self.calls[&id].sent {
+                0 => self.finish(id, Err(Error::unavailable(message))),
+                _ => self.give_up(id, message),
+            };
         }
         call.first_sent_us.get_or_insert(self.now_us);
         call.granted.clear();
