@@ -148,6 +148,7 @@ impl Session {
             Input::Refused { endpoint, error } => self.refused(endpoint, error),
             Input::Heard { endpoint } => self.links.get_mut(endpoint).pulse.heard(self.now_us, None),
             Input::Received { endpoint, number, response } => self.received(endpoint, number, response),
+            Input::Closing => self.leave_at_once(),
             Input::Wake => {}
         }
         self.expire_links();
