@@ -511,6 +511,7 @@ impl Session {
         let ready = self.links.get(endpoint).is_ready();
         if self.links.get(endpoint).is_open() {
             while self.in_flight < self.config.in_flight_max
+                && self.links.get(endpoint).pulse.has_room()
                 && let Some(id) = self.next_call(ready)
             {
                 self.send(id, endpoint);
@@ -538,7 +539,7 @@ impl Session {
         let call = self.calls.get_mut(&id).expect("queued calls exist");
         call.resolve(self.now_us, &mut self.mint, &mut self.random);
         let positions = call.outstanding();
-        let (request, extra_ms) = call.attempt(self.now_us, &positions, version >= Versions::CONFIRMS);
+        let (request, wait_ms) = call.attempt(self.now_us, &positions, version >= Versions::CONFIRMS);
         if request.version() > self.links.get(endpoint).pulse.version {
             let message =
                 "the node runs an older program, which does not know what is asked for; upgrade it, or ask another";
@@ -553,6 +554,10 @@ impl Session {
         call.numbers.push(number);
         call.sent = call.sent.saturating_add(1);
         self.attempts.insert(number, Attempt { call: id, endpoint, positions, received_before, asks: Asks::Call });
+        // A large call takes its time, as do those before it, or it would be cut off and sent again and again.
+        let (bytes, pulse) = (self.calls[&id].bytes, &mut self.links.get_mut(endpoint).pulse);
+        pulse.carries(number, bytes);
+        let extra_ms = wait_ms.saturating_add(pulse.transfer_ms());
         let until_us = self.after_ms(self.config.attempt_timeout_ms.saturating_add(extra_ms));
         self.set_stage(id, Stage::Sent { number, endpoint, until_us });
         self.outputs.push(Output::Send { endpoint, number, request });

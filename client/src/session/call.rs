@@ -11,9 +11,6 @@ use crate::wire::response::{Acked, Granted, Response};
 use crate::wire::transaction::Transaction;
 use crate::wire::version::Versions;
 
-/// The slowest network that is counted with: about a megabyte a second.
-const TRANSFER_BYTES_PER_MS: usize = 1 << 10;
-
 /// Where a call stands.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stage {
@@ -300,20 +297,9 @@ impl Pending {
         }
     }
 
-    /// The request of the next attempt, and how long it may take on top of the usual: what the node waits on
-    /// purpose, and the transfer of a large call, without which it would be cut off again and again.
+    /// The request of the next attempt, and how long the node waits on purpose.
     /// `confirms` says that the node waits for a claim's answer to be confirmed.
     pub fn attempt(&self, now_us: u64, positions: &[usize], confirms: bool) -> (Request, u64) {
-        let (request, wait_ms) = self.attempt_request(now_us, positions, confirms);
-        (request, wait_ms + self.transfer_ms())
-    }
-
-    /// How long its bytes may be on their way.
-    pub fn transfer_ms(&self) -> u64 {
-        (self.bytes / TRANSFER_BYTES_PER_MS) as u64
-    }
-
-    fn attempt_request(&self, now_us: u64, positions: &[usize], confirms: bool) -> (Request, u64) {
         let Body::Settled(request) = &self.body else {
             unreachable!("a call is resolved before it is sent");
         };
