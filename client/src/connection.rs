@@ -4,7 +4,8 @@
 //! connection has a task of its own, with one bidirectional stream of frames. Between the two:
 //!
 //! - to the connection an outbox: bytes of whole frames, so that whatever piles up while one write is under way
-//!   leaves in the next. The session's bounds on calls and bytes bound it, and nobody waits for a slow node;
+//!   leaves in the next. The session sends no more calls while so many bytes are on their way that a slow node would have them pile
+//!   up (`pulse.rs`), and nobody waits for one;
 //! - from the connection a bounded channel: while the session is busy, the connections are not read.
 
 mod ending;

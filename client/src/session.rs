@@ -148,6 +148,7 @@ impl Session {
             Input::Refused { endpoint, error } => self.refused(endpoint, error),
             Input::Heard { endpoint } => self.links.get_mut(endpoint).pulse.heard(self.now_us, None),
             Input::Received { endpoint, number, response } => self.received(endpoint, number, response),
+            Input::Closing => self.leave_at_once(),
             Input::Wake => {}
         }
         self.expire_links();
@@ -510,6 +511,7 @@ impl Session {
         let ready = self.links.get(endpoint).is_ready();
         if self.links.get(endpoint).is_open() {
             while self.in_flight < self.config.in_flight_max
+                && self.links.get(endpoint).pulse.has_room()
                 && let Some(id) = self.next_call(ready)
             {
                 self.send(id, endpoint);
@@ -537,18 +539,25 @@ impl Session {
         let call = self.calls.get_mut(&id).expect("queued calls exist");
         call.resolve(self.now_us, &mut self.mint, &mut self.random);
         let positions = call.outstanding();
-        let (request, extra_ms) = call.attempt(self.now_us, &positions, version >= Versions::CONFIRMS);
+        let (request, wait_ms) = call.attempt(self.now_us, &positions, version >= Versions::CONFIRMS);
         if request.version() > self.links.get(endpoint).pulse.version {
             let message =
                 "the node runs an older program, which does not know what is asked for; upgrade it, or ask another";
-            let sent = !self.calls[&id].numbers.is_empty();
-            return if sent { self.give_up(id, message) } else { self.finish(id, Err(Error::unavailable(message))) };
+            // Also where no attempt is open any more, one may have been taken, or some of a batch may be known to be.
+            return match self.calls[&id].sent {
+                0 => self.finish(id, Err(Error::unavailable(message))),
+                _ => self.give_up(id, message),
+            };
         }
         call.first_sent_us.get_or_insert(self.now_us);
         call.granted.clear();
         call.numbers.push(number);
         call.sent = call.sent.saturating_add(1);
         self.attempts.insert(number, Attempt { call: id, endpoint, positions, received_before, asks: Asks::Call });
+        // A large call takes its time, as do those before it, or it would be cut off and sent again and again.
+        let (bytes, pulse) = (self.calls[&id].bytes, &mut self.links.get_mut(endpoint).pulse);
+        pulse.carries(number, bytes);
+        let extra_ms = wait_ms.saturating_add(pulse.transfer_ms());
         let until_us = self.after_ms(self.config.attempt_timeout_ms.saturating_add(extra_ms));
         self.set_stage(id, Stage::Sent { number, endpoint, until_us });
         self.outputs.push(Output::Send { endpoint, number, request });

@@ -107,8 +107,9 @@ impl Chosen {
     /// Cancels them, several at once, but for those that have ended meanwhile: these stay as they are, as with [`Client::cancel`]. Gives
     /// how many were cancelled.
     ///
-    /// The first failure that is not due to one task alone ends it, once those are answered that are under way. Its message says how many
-    /// were cancelled; to choose and cancel again does the rest.
+    /// The first failure that is not due to one task alone ends it, once those are answered that are under way. The message says how many
+    /// were cancelled, and how many more may be, in which case the code is [`ErrorCode::Unknown`]; to choose and cancel again does the
+    /// rest.
     pub async fn cancel(self, reason: impl Into<String>, acks: Acks) -> Result<usize, Error> {
         let reason = reason.into();
         let cancel = |task: Choice| Request::Cancel { id: task.id, reason: reason.clone(), at_ms: 0, acks };
@@ -166,7 +167,7 @@ pub(crate) async fn each(
 }
 
 /// How many of the requests had an effect. After a failure that is not due to one task alone no more are begun. Those that are under way
-/// are waited for, as they may have theirs: then the failure says how many were `done`.
+/// are waited for, as they may have theirs: then the failure says how many were `done`, and is `unknown` where that is so of any.
 /// Where a node acknowledges a change whatever the task is, `brings` is the state that only this change brings about.
 pub(crate) async fn carry_out(
     caller: &impl Caller,
@@ -174,7 +175,7 @@ pub(crate) async fn carry_out(
     done: &str,
     brings: Option<State>,
 ) -> Result<usize, Error> {
-    let (chosen, mut changed, mut failure) = (requests.len(), 0, None);
+    let (chosen, mut changed, mut unknown, mut failure) = (requests.len(), 0, 0, None::<Error>);
     let (mut left, mut running) = (requests.into_iter(), FuturesUnordered::new());
     for request in left.by_ref().take(AT_ONCE) {
         running.push(carry_out_one(caller, request, brings));
@@ -184,7 +185,12 @@ pub(crate) async fn carry_out(
             Ok(had_effect) => changed += usize::from(had_effect),
             Err(error) if OVERTAKEN.contains(&error.code) => {}
             Err(error) => {
-                failure.get_or_insert(error);
+                let may_have = error.code == ErrorCode::Unknown;
+                unknown += usize::from(may_have);
+                // One that is certain does not speak for one that is not.
+                if failure.as_ref().is_none_or(|first| may_have && first.code != ErrorCode::Unknown) {
+                    failure = Some(error);
+                }
             }
         }
         if failure.is_none()
@@ -193,8 +199,14 @@ pub(crate) async fn carry_out(
             running.push(carry_out_one(caller, request, brings));
         }
     }
-    failure.map_or(Ok(changed), |error: Error| {
-        let message = format!("{changed} of {chosen} tasks {done}, and no more after this failure: {}", error.message);
+    failure.map_or(Ok(changed), |error| {
+        let may_be = match unknown {
+            0 => String::new(),
+            1 => ", one more may be".to_owned(),
+            _ => format!(", {unknown} more may be"),
+        };
+        let message =
+            format!("{changed} of {chosen} tasks {done}{may_be}, and no more after this failure: {}", error.message);
         Err(Error { message, ..error })
     })
 }

@@ -80,7 +80,8 @@ impl LetterOptions {
 /// A letter that was sent back: it is done, and the task that it told of is enqueued as a new one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentBack {
-    /// Where the new task is.
+    /// Where the new task is; but if an earlier attempt to send the letter back ended as `unknown`, and was meant for another queue, the
+    /// task may be there: it is one task, whichever attempt brought it first.
     pub queue: QueueName,
     /// The completion of the letter, under the letter's id.
     pub acked: Acked,
@@ -304,7 +305,8 @@ impl Begun {
     /// Of a letter that was claimed under a token some time ago; nothing, if it is none.
     ///
     /// The new task is the same whoever sends the letter back: a completion of which nobody knows whether it counts may come to light
-    /// once another claim of the letter is completed, and both bring theirs. So its id follows from the letter. As an id is not to be
+    /// once another claim of the letter is completed, and both bring theirs. So its id follows from the letter, and not from the queue to
+    /// which it goes: else two attempts for two queues might bring two tasks. As an id is not to be
     /// old, its time is that of the first of the latest claims.
     fn new(letter: &TaskView, token: Token, to: Option<&QueueName>, ago: Duration) -> Option<Begun> {
         let mut draft = written_back(&letter.spec, to)?;

@@ -23,6 +23,7 @@ impl Driver {
             self.step(Input::Abandon { call });
         }
         self.take_abandoned();
+        self.step(Input::Closing);
         self.carry_out();
         let written = async {
             for link in self.links.iter_mut().flatten().filter(|link| link.version.is_some()) {

@@ -268,10 +268,11 @@ async fn a_dropped_call_is_abandoned_and_its_late_answer_ignored() {
     assert_eq!(dropped.load(Ordering::SeqCst), asked, "nothing is repeated for nobody");
 }
 
-/// Goal: a claim that is under way as its client closes is left, whatever it waits for. Method: a node keeps silent to the claim, or
-/// grants it and keeps silent to the renewal of what came late.
+/// Goal: claims that are under way as their client closes are left, whatever they wait for. Method: a node keeps silent to the claims,
+/// or grants them and keeps silent to the renewals of what came late.
 #[tokio::test]
 async fn a_client_that_closes_takes_leave_of_its_claims() {
+    const CLAIMS: usize = 20;
     for grants in [false, true] {
         let certificates = Certificates::new();
         let (asked, seen) = tokio::sync::mpsc::unbounded_channel();
@@ -289,14 +290,21 @@ async fn a_client_that_closes_takes_leave_of_its_claims() {
         let (caller, mut seen) = (client.clone(), seen);
         let queue: QueueName = "mail".parse().unwrap();
         let options = ClaimOptions::new([queue]).lease(Duration::from_secs(1)).wait(Duration::from_secs(60));
-        let claiming = tokio::spawn(async move { caller.claim(options).await });
-        seen.recv().await.unwrap();
+        let mut claiming = tokio::task::JoinSet::new();
+        for _ in 0..CLAIMS {
+            let (caller, options) = (caller.clone(), options.clone());
+            claiming.spawn(async move { caller.claim(options).await });
+        }
+        for _ in 0..CLAIMS {
+            seen.recv().await.unwrap();
+        }
         let left = node.leaves.load(Ordering::SeqCst);
         client.close().await;
-        assert!(claiming.await.unwrap().is_err());
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while node.leaves.load(Ordering::SeqCst) == left {
-            assert!(Instant::now() < deadline, "the node was told nothing, where it grants: {grants}");
+        assert!(claiming.join_all().await.iter().all(Result::is_err));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while node.leaves.load(Ordering::SeqCst) < left + CLAIMS {
+            let told = node.leaves.load(Ordering::SeqCst) - left;
+            assert!(Instant::now() < deadline, "the node was told of {told} claims, where it grants: {grants}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

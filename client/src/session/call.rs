@@ -11,9 +11,6 @@ use crate::wire::response::{Acked, Granted, Response};
 use crate::wire::transaction::Transaction;
 use crate::wire::version::Versions;
 
-/// The slowest network that is counted with: about a megabyte a second.
-const TRANSFER_BYTES_PER_MS: usize = 1 << 10;
-
 /// Where a call stands.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stage {
@@ -300,20 +297,9 @@ impl Pending {
         }
     }
 
-    /// The request of the next attempt, and how long it may take on top of the usual: what the node waits on
-    /// purpose, and the transfer of a large call, without which it would be cut off again and again.
+    /// The request of the next attempt, and how long the node waits on purpose.
     /// `confirms` says that the node waits for a claim's answer to be confirmed.
     pub fn attempt(&self, now_us: u64, positions: &[usize], confirms: bool) -> (Request, u64) {
-        let (request, wait_ms) = self.attempt_request(now_us, positions, confirms);
-        (request, wait_ms + self.transfer_ms())
-    }
-
-    /// How long its bytes may be on their way.
-    pub fn transfer_ms(&self) -> u64 {
-        (self.bytes / TRANSFER_BYTES_PER_MS) as u64
-    }
-
-    fn attempt_request(&self, now_us: u64, positions: &[usize], confirms: bool) -> (Request, u64) {
         let Body::Settled(request) = &self.body else {
             unreachable!("a call is resolved before it is sent");
         };
@@ -482,19 +468,27 @@ fn pick<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
 fn explain_own_ids(minted: Minted, response: &mut Response) -> bool {
     let mut some = false;
     let mut explain = |error: &mut Error| {
-        if error.code == ErrorCode::IdFromFuture && error.id.is_some_and(|id| minted.has(id)) {
+        let is_own = error.id.is_some_and(|id| minted.has(id));
+        // Where it may be stored all the same, that is still unknown.
+        some |= is_own && error.cause == Some(Cause::IdAhead);
+        if error.code == ErrorCode::IdFromFuture && is_own {
             let message = "the ids of this call are ahead of the nodes' clocks, as that of the node was that lent them; the next \
                            call asks for others";
             some = true;
             *error = Error { id: error.id, after_ms: error.after_ms, ..Error::new(ErrorCode::ClockAhead, message) };
         }
     };
-    match response {
-        Response::Error(error) => explain(error),
-        Response::Acked(items) => items.iter_mut().filter_map(|item| item.as_mut().err()).for_each(explain),
-        _ => {}
-    }
+    errors_of(response).into_iter().for_each(&mut explain);
     some
+}
+
+/// What an answer refuses, as a whole or item by item.
+fn errors_of(response: &mut Response) -> Vec<&mut Error> {
+    match response {
+        Response::Error(error) => vec![error],
+        Response::Acked(items) => items.iter_mut().filter_map(|item| item.as_mut().err()).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Fills in what is final; gives an error that asks for a repeat, the most patient one, if there is any.

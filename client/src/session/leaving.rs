@@ -18,8 +18,10 @@ use std::ops::RangeInclusive;
 
 /// Claims that are left at the most; the oldest goes first.
 pub(super) const LEAVING_MAX: usize = 1_024;
-/// Requests of it under way at once: a node takes no more than so many of a connection.
+/// Requests of it under way at once, beside calls: a node takes no more than so many of a connection.
 const SAID_MAX: usize = 8;
+/// The same at the end of a session, whose connections carry nothing else any more.
+const SAID_MAX_CLOSING: usize = LEAVING_MAX + SAID_MAX;
 /// Bounds of the time for which it is tried. A queue may give longer leases than its claims name.
 const TRIED_MS: RangeInclusive<u64> = 60_000..=600_000;
 
@@ -33,6 +35,8 @@ pub(super) struct Leaving {
     said: BTreeMap<u64, Said>,
     /// The same of those that were said to the nodes of the claims alone.
     said_near: BTreeMap<u64, Said>,
+    /// The session is about to end.
+    closes: bool,
 }
 
 /// A claim that is over.
@@ -62,13 +66,19 @@ struct Said {
 impl Leaving {
     /// Whether a node is needed for it now.
     pub fn is_due(&self, now_us: u64) -> bool {
-        self.said.len() < SAID_MAX && self.open.values().any(|left| left.from_us <= now_us)
+        self.room() > 0 && self.open.values().any(|left| left.from_us <= now_us)
     }
 
     /// When something must happen here that needs no other connection.
     pub fn next_wake(&self, now_us: u64) -> Option<u64> {
         let paused = self.open.values().map(|left| left.from_us).filter(|from_us| *from_us > now_us);
         self.under_way().map(|(_, said)| said.until_us).chain(paused).min()
+    }
+
+    /// How many may be said now.
+    fn room(&self) -> usize {
+        let most = if self.closes { SAID_MAX_CLOSING } else { SAID_MAX };
+        most.saturating_sub(self.said.len())
     }
 
     fn order(&mut self) -> u64 {
@@ -108,7 +118,8 @@ impl Leaving {
     pub fn check(&self) -> Result<(), String> {
         ensure(self.open.len() <= LEAVING_MAX, || "too many claims are left".into())?;
         ensure(self.said_near.len() <= LEAVING_MAX, || "too many claims are left at their nodes".into())?;
-        ensure(self.said.len() <= SAID_MAX, || "too many claims are left at once".into())
+        let most = if self.closes { SAID_MAX_CLOSING } else { SAID_MAX };
+        ensure(self.said.len() <= most, || "too many claims are left at once".into())
     }
 }
 
@@ -145,6 +156,13 @@ impl Session {
         Said { order, left, endpoint, until_us, received_before: self.links.get(endpoint).received }
     }
 
+    /// What is not said now may never be: nothing waits for room, or for the end of a pause.
+    pub(super) fn leave_at_once(&mut self) {
+        self.leaving.closes = true;
+        let now_us = self.now_us;
+        self.leaving.open.values_mut().for_each(|left| left.from_us = left.from_us.min(now_us));
+    }
+
     /// The number under which it was said.
     pub(super) fn say_leave(&mut self, endpoint: usize, request: Request) -> u64 {
         let number = self.next_number();
@@ -167,7 +185,7 @@ impl Session {
         }
         let Some(endpoint) = self.leave_at() else { return };
         let due = self.leaving.open.iter().filter(|(_, left)| left.from_us <= now_us).map(|(order, _)| *order);
-        let due: Vec<u64> = due.take(SAID_MAX - self.leaving.said.len()).collect();
+        let due: Vec<u64> = due.take(self.leaving.room()).collect();
         for order in due {
             let left = self.leaving.open.remove(&order).expect("just seen");
             let request = Request::Leave { claim: left.claim, elsewhere: true, over: true, keeps: left.keeps.clone() };

@@ -268,6 +268,7 @@ impl Links {
         let state = self.get_mut(endpoint);
         state.link = Link::Idle;
         state.asking.number = None;
+        state.pulse.gone();
         state.refusal = state.refusal.take().filter(|refusal| refusal.until_us.is_some());
     }
 

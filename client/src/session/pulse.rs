@@ -7,8 +7,10 @@
 
 use super::links::Failure;
 use super::{Output, Session};
+use crate::wire::limits::BATCH_BYTES_MAX;
 use crate::wire::request::Request;
 use crate::wire::version::Versions;
+use std::collections::VecDeque;
 
 /// A node is asked when calls are under way and it was silent for so long.
 const SILENCE_US: u64 = 150_000;
@@ -18,6 +20,13 @@ const DOUBLINGS_MAX: u32 = 2;
 const PATIENCE_US_MIN: u64 = 200_000;
 /// Of a node that was left too early so often twice as much, again and again.
 const MISSES_MAX: u32 = 4;
+
+/// No more calls are sent while so many bytes may be on their way: what is behind them waits, here or there.
+const WAY_BYTES_MAX: u64 = 4 * BATCH_BYTES_MAX as u64;
+/// Calls of fewer bytes are not counted.
+const WAY_BYTES_MIN: u64 = 4 << 10;
+/// The slowest network that is counted with: about a megabyte a second.
+const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
 
 /// A ping under way.
 #[derive(Debug, Clone, Copy)]
@@ -43,12 +52,43 @@ pub(super) struct Pulse {
     slowest_us: u64,
     /// How often none came in a row.
     misses: u32,
+    /// Calls that may not have arrived yet, by the numbers of their requests, with their bytes. Requests arrive in their order, so that
+    /// an answer to one says that those before it have. Bytes of a call that has ended are among these: nobody takes them back.
+    way: VecDeque<(u64, u64)>,
+    /// The bytes of these.
+    way_bytes: u64,
 }
 
 impl Pulse {
     /// There is a new connection.
     pub fn connected(&mut self, version: u8) {
         self.version = version;
+    }
+
+    /// The connection is no more, and nothing is on its way on it.
+    pub fn gone(&mut self) {
+        self.way.clear();
+        self.way_bytes = 0;
+        self.asked = None;
+    }
+
+    /// A call of so many bytes is on its way, behind all others.
+    pub fn carries(&mut self, number: u64, bytes: usize) {
+        let bytes = bytes as u64;
+        if bytes >= WAY_BYTES_MIN {
+            self.way.push_back((number, bytes));
+            self.way_bytes += bytes;
+        }
+    }
+
+    /// Whether another call may be sent.
+    pub fn has_room(&self) -> bool {
+        self.way_bytes < WAY_BYTES_MAX
+    }
+
+    /// How long it may take until all that was sent has arrived.
+    pub fn transfer_ms(&self) -> u64 {
+        self.way_bytes / TRANSFER_BYTES_PER_MS
     }
 
     /// The connection is welcome: what that took is the first measure there is.
@@ -68,7 +108,7 @@ impl Pulse {
     /// A call is not under way any more.
     pub fn left(&mut self) {
         self.calls -= 1;
-        if self.calls == 0 {
+        if self.calls == 0 && self.has_room() {
             self.asked = None;
         }
     }
@@ -76,6 +116,9 @@ impl Pulse {
     /// Something has come: an answer with this number, or a part of one.
     pub fn heard(&mut self, now_us: u64, number: Option<u64>) {
         self.since_us = now_us;
+        while let Some((_, bytes)) = self.way.pop_front_if(|(sent, _)| number.is_some_and(|number| *sent <= number)) {
+            self.way_bytes -= bytes;
+        }
         let asked = self.asked.take();
         if let Some(asked) = asked.filter(|asked| Some(asked.number) == number) {
             self.signs += 1;
@@ -87,8 +130,8 @@ impl Pulse {
     /// When the node is to be asked, or to be left.
     pub fn due_us(&self) -> Option<u64> {
         let ask_us = || self.since_us + (SILENCE_US << self.signs.min(DOUBLINGS_MAX));
-        (self.version >= Versions::PING && self.calls > 0)
-            .then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
+        let waits = self.calls > 0 || !self.has_room();
+        (self.version >= Versions::PING && waits).then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
     }
 
     /// No sign of life has come in time, and it is waited for.
@@ -135,11 +178,9 @@ impl Session {
             return;
         }
         let number = self.next_number();
-        let on_its_way = self.attempts.values().filter(|attempt| attempt.endpoint == endpoint);
-        // The ping is behind these.
-        let transfer_ms: u64 = on_its_way.map(|attempt| self.calls[&attempt.call].transfer_ms()).sum();
         let pulse = &mut self.links.get_mut(endpoint).pulse;
-        let until_us = now_us + pulse.patience_us() + transfer_ms * 1_000;
+        // The ping is behind what is on its way.
+        let until_us = now_us + pulse.patience_us() + pulse.transfer_ms() * 1_000;
         pulse.asked = Some(Asked { number, sent_us: now_us, until_us });
         self.outputs.push(Output::Send { endpoint, number, request: Request::Ping });
     }

@@ -12,6 +12,7 @@ mod retries;
 mod schedules;
 mod search;
 mod settled;
+mod way;
 
 use super::*;
 use crate::wire::ids::{ClaimId, ClusterId, NodeId, QueueName, TaskId, Token};

@@ -254,6 +254,8 @@ pub enum Input {
         /// The answer.
         response: Response,
     },
+    /// The connections are about to end: what is still to be said is said at once, as far as there is a node.
+    Closing,
     /// The time of [`Session::next_wake`](super::Session::next_wake) has come. Harmless at any other time.
     Wake,
 }

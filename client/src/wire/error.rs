@@ -67,6 +67,8 @@ pub enum Cause {
     Unreached,
     /// The node that was asked refused it by itself: it changed nothing, and asked no other node to.
     TurnedAway,
+    /// Nodes refuse an id of it as ahead of their clocks, and others may have stored it.
+    IdAhead,
     /// Of a later version.
     #[serde(other)]
     Other,

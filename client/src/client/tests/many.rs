@@ -2,6 +2,7 @@
 //! some tasks and has the answers of a real one.
 
 use super::*;
+use crate::wire::error::Retry;
 use crate::wire::headers;
 use crate::wire::response::{ClaimEnd, ClaimOutcome, ClaimView};
 
@@ -318,6 +319,32 @@ async fn a_failure_waits_for_what_is_under_way() {
     assert!(error.message.starts_with("31 of 40 tasks released, and no more after this failure: "), "{error:?}");
     let sent = requests.lock().unwrap().iter().filter(|one| matches!(one, Request::Release { .. })).count();
     assert_eq!(sent, 32);
+}
+
+/// Goal: whoever is told that a change of many has failed for certain may believe it of each. Method: one is refused first, and others
+/// under way are found to be unknown, for good, as the session repeats what may pass.
+#[tokio::test]
+async fn a_failure_that_is_certain_does_not_speak_for_one_that_is_unknown() {
+    let first = TaskId::new(5, 0, 0, 0);
+    let (client, _, _node) = bench(move |request| match request {
+        Request::List { .. } => {
+            let held = |number| TaskView { claims: vec![claim(1, None)], ..task(5, number, State::Claimed) };
+            Reply::Answer(Response::Page(Page { tasks: (0..4).map(held).collect(), next: None }))
+        }
+        Request::Release { id, .. } if *id == first => Reply::Answer(Response::Error(Error::invalid("no"))),
+        Request::Release { id, .. } if *id == TaskId::new(5, 3, 0, 0) => Reply::Answer(Response::Done),
+        Request::Release { .. } => {
+            let unknown = Error { retry: Retry::Never, ..Error::new(ErrorCode::Unknown, "it may be") };
+            Reply::AnswerAfter(Duration::from_millis(300), Response::Error(unknown))
+        }
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let chosen = client.choose(ListOptions::new().queue(mail()).state(State::Claimed)).await.unwrap();
+    let error = chosen.release().await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Unknown);
+    let told = "1 of 4 tasks released, 2 more may be, and no more after this failure: it may be";
+    assert_eq!(error.message, told);
 }
 
 pub(super) fn letter(number: u32, of: Option<&str>) -> TaskView {

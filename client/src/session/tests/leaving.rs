@@ -193,11 +193,9 @@ fn a_leave_ends_with_its_lease() {
     assert!((60 * SECOND_US..70 * SECOND_US).contains(&took_us), "{took_us}");
 }
 
-/// Goal: many claims do not fill a connection, and none is forgotten.
-#[test]
-fn few_leaves_are_under_way_at_once() {
+/// A session without calls, and with no connection, that has so many claims to leave.
+fn many_to_leave(count: u64) -> Bench {
     let mut bench = Bench::new(1);
-    let count = 3 * UNDER_WAY_MAX as u64;
     for call in 0..count {
         bench.submit(call, claim(60_000), 100 * SECOND_US);
     }
@@ -206,6 +204,14 @@ fn few_leaves_are_under_way_at_once() {
     for call in 0..count {
         bench.step(Input::Abandon { call: CallId(call) });
     }
+    bench
+}
+
+/// Goal: many claims do not fill a connection, and none is forgotten.
+#[test]
+fn few_leaves_are_under_way_at_once() {
+    let count = 3 * UNDER_WAY_MAX as u64;
+    let mut bench = many_to_leave(count);
     let mut outputs = reached(&mut bench, 0);
     let mut left = 0;
     while !outputs.is_empty() {
@@ -215,4 +221,20 @@ fn few_leaves_are_under_way_at_once() {
         outputs = numbers.into_iter().flat_map(|number| bench.answer(0, number, Response::Done)).collect();
     }
     assert_eq!(left, count);
+}
+
+/// Goal: no claim of a session that ends waits for its lease because others are said to be over, or were refused a moment ago.
+#[test]
+fn a_session_that_closes_says_all_leaves_at_once() {
+    let count = 3 * UNDER_WAY_MAX as u64;
+    let mut bench = many_to_leave(count);
+    let outputs = reached(&mut bench, 0);
+    let mut said = leaves(&outputs);
+    assert_eq!(said.len(), UNDER_WAY_MAX);
+    let refused = sent(&outputs)[0].1;
+    assert_eq!(leaves(&bench.answer(0, refused, Response::Error(error(ErrorCode::Unavailable)))).len(), 1);
+    said.extend(leaves(&bench.step(Input::Closing)));
+    assert_eq!(said.len() as u64, count, "all but the one that was said beside the refusal");
+    assert_eq!(said.iter().map(|(_, claim, _)| claim).collect::<BTreeSet<_>>().len() as u64, count - 1);
+    assert!(leaves(&bench.step(Input::Wake)).is_empty());
 }

@@ -233,6 +233,24 @@ fn a_session_whose_ids_are_ahead_is_lent_others() {
     assert_eq!(disconnects(&bench.outputs), 0);
 }
 
+/// Goal: a loan is given up also where one node may have stored what others find ahead of their clocks, and the call goes on under the
+/// same id.
+#[test]
+fn a_loan_that_is_ahead_is_given_up_where_the_task_may_be_stored() {
+    let (mut bench, number, request) = bench_sent(1, enqueue(1), 60 * SECOND_US);
+    let id = ids(&request)[0];
+    let unknown = error(ErrorCode::Unknown).about(id).because(Cause::IdAhead);
+    let outputs = bench.answer(0, number, Response::Acked(vec![Err(unknown)]));
+    assert_eq!(done(&outputs), []);
+    let [(0, hello, Request::Hello { .. })] = sent(&outputs)[..] else { panic!("others are asked for: {outputs:?}") };
+    let outputs = bench.answer(0, hello, welcome(SERVER_MS - 10 * MINUTE_MS, id.minter() + 1));
+    let [(0, _, again)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!(again, &request);
+    let outputs = bench.submit(2, enqueue(1), 60 * SECOND_US);
+    let [(0, _, next)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!(ids(next)[0].minter(), id.minter() + 1);
+}
+
 /// Goal: the node whose clock was ahead may lend none now; the others do.
 #[test]
 fn a_session_whose_ids_are_ahead_seeks_others_at_other_nodes() {

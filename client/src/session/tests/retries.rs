@@ -128,6 +128,39 @@ fn what_is_not_supported_is_refused_at_once_and_unknown_where_it_was_tried_befor
     assert_eq!((unknown.code, unknown.id, unknown.passes()), (ErrorCode::Unknown, Some(ids(&request)[0]), false));
 }
 
+/// Goal: a write is not said to have failed which a node took that is gone, and what was acknowledged is not lost, where the next node
+/// is too old for the request.
+#[test]
+fn what_was_sent_before_an_older_node_is_met_may_have_happened() {
+    let keyed = || Call::Enqueue { drafts: vec![draft().key("one"), draft().key("two")], acks: Acks::Quorum };
+    for answered in [false, true] {
+        let (mut bench, number, request) = bench_sent_at(2, NEW, keyed(), 60 * SECOND_US);
+        let all = ids(&request);
+        if answered {
+            let items = vec![Ok(acked(all[0])), Err(error(ErrorCode::Unavailable))];
+            assert!(bench.answer(0, number, Response::Acked(items)).is_empty());
+        }
+        let mut outputs = bench.step(Input::Disconnected { endpoint: 0 });
+        while connects(&outputs) != [1] {
+            outputs = bench.sleep();
+        }
+        let mut outputs = bench.open_at(1, OLD);
+        while done(&outputs).is_empty() {
+            outputs = bench.sleep();
+        }
+        let result = done(&outputs);
+        let [(1, Ok(Response::Acked(items)))] = &result[..] else { panic!("{result:?}") };
+        let code = |item: &Result<Acked, Error>| item.as_ref().map(|_| ()).map_err(|error| (error.code, error.id));
+        let first = if answered { Ok(()) } else { Err((ErrorCode::Unknown, Some(all[0]))) };
+        assert_eq!((code(&items[0]), code(&items[1])), (first, Err((ErrorCode::Unknown, Some(all[1])))));
+    }
+    let mut bench = Bench::new(1);
+    bench.submit(1, keyed(), 60 * SECOND_US);
+    let result = done(&bench.open_at(0, OLD));
+    let [(1, Err(never))] = &result[..] else { panic!("{result:?}") };
+    assert_eq!(never.code, ErrorCode::Unavailable, "it was never sent");
+}
+
 #[test]
 fn other_errors_are_final() {
     for code in [ErrorCode::Conflict, ErrorCode::NotFound, ErrorCode::Superseded, ErrorCode::Stale] {

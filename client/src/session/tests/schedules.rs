@@ -126,6 +126,7 @@ impl World {
                 | Input::Received { .. }
                 | Input::Submit { .. }
                 | Input::Abandon { .. }
+                | Input::Closing
                 | Input::Wake => true,
             }),
             Output::Send { endpoint, number, request } => self.serve(endpoint, number, request),

@@ -473,7 +473,7 @@ impl Node {
         let mut refused: BTreeMap<usize, Error> = BTreeMap::new();
         for group in write.groups.values() {
             let of_group = group.places.iter().enumerate();
-            let why = |index| group.not_kept(index).or_else(|| group.full_in_part(index));
+            let why = |index| group.not_kept(index).or_else(|| group.refused_in_part(index));
             refused.extend(of_group.filter_map(|(index, place)| Some((*place, why(index)?))));
         }
         let results: Vec<Result<Acked, Error>> = write

@@ -4,7 +4,7 @@ use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::peer::{Items, Outcome};
 use crate::protocol::task::Task;
-use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::error::{Cause, Error, ErrorCode};
 use norn_client::wire::response::{Acked, Guarantee};
 use norn_client::wire::{Acks, NodeId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -250,10 +250,10 @@ impl Group {
             return None;
         }
         let error = self.refusal(index, stored);
-        if !error.code.is_full() {
+        if !is_of_nodes(&error) {
             return Some(Err(error.about(id)));
         }
-        // That nodes are full says that nothing was changed: all that may have stored it have to have said so.
+        // What was refused so is taken to have changed nothing: all that may have stored it have to have said so.
         if stored > 0 || self.quietly {
             return Some(Err(in_part(error).about(id)));
         }
@@ -285,10 +285,10 @@ impl Group {
         }
     }
 
-    /// At the deadline of an item that too many had no room for, while others have not said whether they store it.
-    pub(super) fn full_in_part(&self, index: usize) -> Option<Error> {
+    /// At the deadline of an item that too many refused for what they are, while others have not said whether they store it.
+    pub(super) fn refused_in_part(&self, index: usize) -> Option<Error> {
         let error = self.refusal(index, self.stored(index));
-        error.code.is_full().then(|| in_part(error).about(self.items[index].0))
+        is_of_nodes(&error).then(|| in_part(error).about(self.items[index].0))
     }
 
     /// How many have stored an item, this node for them included.
@@ -298,8 +298,18 @@ impl Group {
     }
 }
 
-/// The same where others may have had room.
+/// Whether one node may refuse an item so which another takes: for want of room, or by a clock that is behind.
+fn is_of_nodes(error: &Error) -> bool {
+    error.code.is_full() || error.code == ErrorCode::IdFromFuture
+}
+
+/// The same where others may have taken it.
 fn in_part(error: Error) -> Error {
+    if error.code == ErrorCode::IdFromFuture {
+        let message = "nodes find the id too far in the future, and others may have stored it: check the clocks, and repeat it under \
+                       the same id";
+        return Error::new(ErrorCode::Unknown, message).because(Cause::IdAhead);
+    }
     let message = format!("too few replicas have stored it, and it may take effect: repeat it; {}", error.message);
     Error { code: ErrorCode::Unknown, message, ..error }
 }

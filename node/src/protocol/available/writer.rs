@@ -52,6 +52,12 @@ impl Node {
         single: bool,
         (ids, mut results): (Vec<TaskId>, Vec<Result<Acked, Error>>),
     ) {
+        let errors = results.iter_mut().filter_map(|result| result.as_mut().err());
+        match writer {
+            Writer::Client(..) => errors.for_each(|error| self.date_refusal(error)),
+            // These tell other nodes, and older ones could not read it.
+            _ => errors.for_each(|error| error.cause = None),
+        }
         let (client, number) = match writer {
             Writer::Client(client, number) => (client, number),
             Writer::Children(delivery) => return self.children_written(delivery, &results),
@@ -68,7 +74,6 @@ impl Node {
                 return self.unique_written(&name, ids[0], results.pop().expect("it is one write"));
             }
         };
-        results.iter_mut().filter_map(|result| result.as_mut().err()).for_each(|error| self.date_refusal(error));
         let response = match (single, results.pop()) {
             (true, Some(Ok(acked))) => Response::AckedOne(acked),
             (true, Some(Err(error))) => Response::Error(error),

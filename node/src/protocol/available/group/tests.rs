@@ -1,4 +1,4 @@
-//! What is said of an item that nodes have no room for.
+//! What is said of an item that nodes have no room for, or whose id is ahead of their clocks.
 
 use super::*;
 use crate::protocol::tests::spec;
@@ -45,7 +45,7 @@ fn an_item_is_refused_as_full_once_each_replica_has_refused_it() {
         answer(&mut group, 1, outcome, at);
         answer(&mut group, 2, outcome, at);
         assert_eq!(code(&group, Acks::Quorum), None, "the third may store it");
-        assert_eq!(group.full_in_part(0).map(|error| error.code), Some(ErrorCode::Unknown), "at the deadline");
+        assert_eq!(group.refused_in_part(0).map(|error| error.code), Some(ErrorCode::Unknown), "at the deadline");
         answer(&mut group, 3, outcome, at);
         assert!(code(&group, Acks::Quorum).is_some_and(ErrorCode::is_full), "{outcome:?}");
     }
@@ -130,4 +130,34 @@ fn an_item_that_is_about_to_be_kept_here_is_not_refused_as_full() {
         let result = group.result(0, Acks::One).expect("it is certain");
         assert_eq!(result.err().map(|error| error.code), wanted);
     }
+}
+
+/// Goal: whoever is told that an id is from the future enqueues under another one, so that is said only where no replica may have stored
+/// the first. Method: two refuse it, and the third, whose clock is ahead as well, stores it, refuses it or has not answered.
+#[test]
+fn an_item_from_the_future_is_refused_once_each_replica_has_refused_it() {
+    let at = founding().version;
+    for (third, wanted) in [
+        (None, None),
+        (Some(Outcome::Stored), Some(ErrorCode::Unknown)),
+        (Some(Outcome::Future), Some(ErrorCode::IdFromFuture)),
+    ] {
+        for first in [true, false] {
+            let mut group = sent(&[1, 2, 3]);
+            let answers = [(1, Some(Outcome::Future)), (2, Some(Outcome::Future)), (3, third)];
+            let order: Vec<_> = if first { answers.into_iter().rev().collect() } else { answers.to_vec() };
+            for (node, outcome) in order {
+                outcome.into_iter().for_each(|outcome| answer(&mut group, node, outcome, at));
+            }
+            assert_eq!(code(&group, Acks::Quorum), wanted, "{third:?}");
+        }
+    }
+    let mut group = sent(&[1, 2, 3]);
+    [1, 2].into_iter().for_each(|node| answer(&mut group, node, Outcome::Future, at));
+    let unknown = group.refused_in_part(0).expect("at the deadline");
+    assert_eq!((unknown.code, unknown.retry, unknown.cause), (ErrorCode::Unknown, Retry::Now, Some(Cause::IdAhead)));
+    let mut group = sent(&[1, 2, 3]);
+    group.sent_to(NodeId(4), false);
+    [1, 2, 3].into_iter().for_each(|node| answer(&mut group, node, Outcome::Future, at));
+    assert_eq!(code(&group, Acks::Quorum), Some(ErrorCode::Unknown), "a learner may have taken it");
 }

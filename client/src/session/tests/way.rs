@@ -1,0 +1,83 @@
+//! Calls that wait behind others on a slow connection.
+
+use super::*;
+use crate::wire::limits;
+
+/// A batch that is about as large as one may be.
+fn large() -> Call {
+    let payload = vec![0; limits::PAYLOAD_BYTES_MAX / 2];
+    let count = limits::BATCH_BYTES_MAX / payload.len() - 1;
+    Call::Enqueue { drafts: vec![Draft::new(queue(), payload); count], acks: Acks::One }
+}
+
+/// The numbers of the batches among these.
+fn batches(outputs: &[Output]) -> Vec<u64> {
+    let enqueues = sent(outputs).into_iter().filter(|(_, _, request)| matches!(request, Request::Enqueue { .. }));
+    enqueues.map(|(_, number, _)| number).collect()
+}
+
+/// A session that has seven large calls, and what was sent of them.
+fn bench_large(version: u8) -> (Bench, Vec<u64>) {
+    let mut bench = Bench::new(1);
+    for call in 1..=7 {
+        bench.submit(call, large(), 1_000 * SECOND_US);
+    }
+    let numbers = batches(&bench.open_at(0, version));
+    (bench, numbers)
+}
+
+fn acked_all(bench: &Bench, number: u64) -> Response {
+    let (_, _, request) = sent(&bench.outputs).into_iter().find(|(_, sent, _)| *sent == number).expect("it was sent");
+    Response::Acked(ids(request).into_iter().map(|id| Ok(acked(id))).collect())
+}
+
+/// Goal: a slow connection does not fill the memory, and nothing is sent twice that is still on its way. Method: eight seconds for each
+/// batch, and the node answers as it comes.
+#[test]
+fn large_calls_get_the_time_of_those_before_them() {
+    let (mut bench, mut numbers) = bench_large(OLD);
+    assert!((4..=5).contains(&numbers.len()), "{numbers:?} are on their way at once");
+    let mut answered = 0;
+    while answered < 7 {
+        let arrives_us = bench.now_us + 8 * SECOND_US;
+        while bench.session.next_wake().is_some_and(|at_us| at_us < arrives_us) {
+            let outputs = bench.sleep();
+            assert!(outputs.is_empty(), "{} outputs after {answered}, such as {:?}", outputs.len(), batches(&outputs));
+        }
+        bench.now_us = arrives_us;
+        let response = acked_all(&bench, numbers[answered]);
+        let outputs = bench.answer(0, numbers[answered], response);
+        assert_eq!(done(&outputs).len(), 1);
+        numbers.extend(batches(&outputs));
+        answered += 1;
+    }
+    assert_eq!(numbers.len(), 7, "each was sent once");
+}
+
+/// Goal: calls that nobody waits for any more make no room for others, as their bytes are on their way still; and what a node that is gone
+/// never took does not hold up the rest. Method: the calls are abandoned, and then the node answers to the last of them, or to none.
+#[test]
+fn what_was_given_up_and_not_sent_yet_counts() {
+    for answers in [false, true] {
+        let (mut bench, numbers) = bench_large(NEW);
+        for call in 1..=numbers.len() as u64 {
+            assert!(batches(&bench.step(Input::Abandon { call: CallId(call) })).is_empty(), "there is no room");
+        }
+        let [(0, _, Request::Ping)] = sent(&bench.sleep())[..] else { panic!("the node is not asked") };
+        let outputs = match answers {
+            true => {
+                let last = *numbers.last().unwrap();
+                let response = acked_all(&bench, last);
+                bench.answer(0, last, response)
+            }
+            false => {
+                let mut outputs = bench.step(Input::Disconnected { endpoint: 0 });
+                while connects(&outputs).is_empty() {
+                    outputs = bench.sleep();
+                }
+                bench.open_at(0, NEW)
+            }
+        };
+        assert_eq!(batches(&outputs).len(), 7 - numbers.len(), "{answers}");
+    }
+}
