@@ -116,7 +116,9 @@ impl Node {
     /// Tells a client what it was granted.
     pub(super) fn answer_claim(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
-        let left = call.recall.left(call.got.len() >= call.claim.max as usize) as u32;
+        let left = call.recall.left(call.got.len() >= call.claim.max as usize);
+        // Where the time is over, a question that has no answer may have been granted something.
+        let left = left.max(usize::from(call.asks())) as u32;
         let unavailable = if call.got.is_empty() { call.unavailable } else { 0 };
         let confirms = call.claim.confirms && !call.got.is_empty();
         let (client, of) = (call.client, call.number);
@@ -131,7 +133,7 @@ impl Node {
         let call = self.broker.calls.get_mut(&number).expect("it is answered");
         let got = std::mem::take(&mut call.got);
         let grants: Vec<Grant> = got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh)).collect();
-        let holds_more = grants.len() < got.len();
+        let holds_more = grants.len() < got.len() || call.asks();
         let bytes: u64 = got.iter().map(|(granted, ..)| granted.payload.len() as u64).sum();
         let phase = std::mem::replace(&mut call.phase, Phase::Told { grants, holds_more });
         // Where the time is over it still asks somebody.
@@ -319,12 +321,13 @@ impl Node {
 impl Call {
     /// Whether it may hold what is not given back with it: what was found again, or what it has not been told of.
     fn holds_more(&self) -> bool {
-        let asks = match self.phase {
-            Phase::Asking { .. } => true,
-            Phase::Told { holds_more, .. } => holds_more,
-            Phase::Idle | Phase::Probing { .. } | Phase::Pausing | Phase::Parked | Phase::Checking { .. } => false,
-        };
-        asks || self.recall.left(false) > 0 || self.got.iter().any(|(_, fresh, _)| fresh.is_none())
+        let told = matches!(self.phase, Phase::Told { holds_more: true, .. });
+        told || self.asks() || self.recall.left(false) > 0 || self.got.iter().any(|(_, fresh, _)| fresh.is_none())
+    }
+
+    /// Whether a node has been asked for grants, and has not answered.
+    fn asks(&self) -> bool {
+        matches!(self.phase, Phase::Asking { .. })
     }
 }
 

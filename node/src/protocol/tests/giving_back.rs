@@ -1,0 +1,109 @@
+//! Grants that nobody was told of, and that go back all the same: before the lease of a client ends that is gone, or that has other tasks.
+
+use super::recall::{FIRST, ask_until, is_answer, is_on_its_way};
+use super::*;
+use norn_client::wire::Granted;
+
+const CLAIM: ClaimId = ClaimId(77);
+const LEASE_MS: u64 = 600_000;
+/// In other partitions than the first.
+const OTHERS: [u32; 3] = [0x40_0000, 0x80_0000, 0xC0_0000];
+
+impl Cluster {
+    fn enqueue_in(&mut self, tag: u32, priority: i32) -> TaskId {
+        let id = self.id(tag);
+        let tasks = vec![NewTask { id, spec: spec(b"x", priority) }];
+        assert!(matches!(self.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
+        id
+    }
+
+    /// Tasks of a partition that come first, a task that another node leads, and these nodes: the leader of the first, of the other, and
+    /// one that leads neither.
+    fn with_two_leaders(count: usize) -> (Cluster, Vec<TaskId>, TaskId, [usize; 3]) {
+        let mut cluster = Cluster::modern(3);
+        let firsts: Vec<TaskId> = (0..count).map(|_| cluster.enqueue_in(FIRST, 7)).collect();
+        let one = cluster.leader(&firsts[0]);
+        let tag = OTHERS.into_iter().find(|tag| {
+            let id = TaskId::new(1, 1, 1, *tag);
+            cluster.leader(&id) != one
+        });
+        let other = cluster.enqueue_in(tag.expect("each leads some"), 0);
+        let two = cluster.leader(&other);
+        cluster.advance(1_000);
+        (cluster, firsts, other, [one, two, 3 - one - two])
+    }
+
+    fn is_ready(&mut self, index: usize, id: TaskId) -> bool {
+        self.get(index, id).state == State::Ready
+    }
+
+    fn client_goes(&mut self, index: usize) {
+        self.queue.push_front((index, Event::ClientGone { client: CLIENT }));
+    }
+
+    fn claimed(&mut self, number: u64) -> (Vec<Granted>, u32) {
+        match self.replies.remove(&number) {
+            Some(Response::Claimed { tasks, left, .. }) => (tasks, left),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn confirmed_claim(max: u32) -> Claim {
+    Claim { confirms: true, ..claim_of(CLAIM, LEASE_MS, max) }
+}
+
+/// Goal: a client that has some of what it asked for learns that it may hold more, and gives that back. Method: nothing of what a leader
+/// answers arrives, until the time is over, and then the leader is gone.
+#[test]
+fn a_call_whose_time_is_over_while_it_asks_has_left_something() {
+    let (mut cluster, firsts, other, [_, two, broker]) = Cluster::with_two_leaders(1);
+    let number = cluster.post(broker, Request::Claim(confirmed_claim(2)));
+    let is_lost = |to: usize, message: &PeerMessage| match message {
+        PeerMessage::GrantAnswer { tasks, .. } => tasks.iter().any(|(granted, _)| granted.id == other),
+        PeerMessage::GrantAsk { max, .. } => to == two && *max == 0,
+        _ => false,
+    };
+    while !cluster.replies.contains_key(&number) {
+        cluster.advance_losing(10, is_lost);
+    }
+    let (tasks, left) = cluster.claimed(number);
+    assert_eq!(tasks.iter().map(|granted| granted.id).collect::<Vec<_>>(), firsts);
+    assert!(left > 0, "nothing was heard of what it asked for last");
+    cluster.down.insert(two);
+    assert_eq!(cluster.ask(broker, Request::Confirm { claim: CLAIM }), Response::Done);
+    let leave = Request::Leave { claim: CLAIM, elsewhere: true, over: true, keeps: firsts.clone() };
+    assert_eq!(cluster.ask(broker, leave), Response::Done);
+    cluster.advance(5_000);
+    assert!(cluster.is_ready(broker, other));
+    assert!(!cluster.is_ready(broker, firsts[0]), "that is the client's");
+}
+
+/// Goal: what a call has is not found again by another leader, who would renew it and tell it in place of more. Method: a node gives eight
+/// of ten tasks, and the one that is asked next leads them by then.
+#[test]
+fn what_a_call_has_may_go_back_though_its_partition_has_moved() {
+    let (mut cluster, firsts, other, [one, two, broker]) = Cluster::with_two_leaders(8);
+    let number = ask_until(&mut cluster, broker, confirmed_claim(10), (broker, is_answer, 1));
+    let at = cluster.queue.iter().position(|event| is_on_its_way(event, broker, is_answer)).expect("it is on its way");
+    let answer = cluster.queue.remove(at).expect("just seen");
+    let partition = cluster.nodes[one].partition_of(&firsts[0]);
+    let next = NodeId(two as u128 + 1);
+    let is_lost = |to: usize, message: &PeerMessage| {
+        to == one && matches!(message, PeerMessage::GrantAsk { .. }) || to == broker && is_answer(message)
+    };
+    while cluster.nodes[broker].leader_of(partition) != Some(next) {
+        cluster.nodes[one].transfer(partition, &[next]);
+        cluster.advance_losing(10, is_lost);
+    }
+    cluster.queue.push_back(answer);
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    let (tasks, left) = cluster.claimed(number);
+    let ids: BTreeSet<TaskId> = tasks.iter().map(|granted| granted.id).collect();
+    assert_eq!((ids, left), (firsts.iter().copied().chain([other]).collect(), 0));
+    cluster.client_goes(broker);
+    cluster.advance(500);
+    for id in firsts.into_iter().chain([other]) {
+        assert!(cluster.is_ready(broker, id), "it was given back");
+    }
+}
