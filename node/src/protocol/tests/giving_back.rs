@@ -1,6 +1,6 @@
 //! Grants that nobody was told of, and that go back all the same: before the lease of a client ends that is gone, or that has other tasks.
 
-use super::recall::{FIRST, ask_until, is_answer, is_on_its_way};
+use super::recall::{FIRST, ask_until, claim_until, cluster_of_many, is_ack, is_answer, is_on_its_way};
 use super::*;
 use norn_client::wire::Granted;
 
@@ -51,6 +51,54 @@ impl Cluster {
 
 fn confirmed_claim(max: u32) -> Claim {
     Claim { confirms: true, ..claim_of(CLAIM, LEASE_MS, max) }
+}
+
+/// Goal: what a leader could not tell as it stepped down is held for no client that is gone. Method: others have the grant, the leader
+/// does not know that and steps down; the client goes before or behind that.
+#[test]
+fn what_a_leader_was_about_to_grant_goes_back_once_its_client_is_gone() {
+    for (away, goes_first) in [(0, true), (1, true), (1, false)] {
+        let (mut cluster, first, leader) = cluster_of_many();
+        let broker = (leader + away) % 3;
+        claim_until(&mut cluster, broker, leader, is_ack, 2);
+        let partition = cluster.nodes[leader].partition_of(&first);
+        if goes_first {
+            cluster.client_goes(broker);
+            cluster.drain();
+        }
+        cluster.nodes[leader].step_down(partition, "it is told to");
+        cluster.drain();
+        if !goes_first {
+            cluster.client_goes(broker);
+        }
+        cluster.advance(5_000);
+        assert!(cluster.is_ready((leader + 1) % 3, first), "{away} {goes_first}");
+    }
+}
+
+/// Goal: the same of what a leader has taken back for itself alone. Method: the followers have the grant when the leader's time for it is
+/// over, and one of them leads before it hears that it is void.
+#[test]
+fn what_a_leader_took_back_for_itself_alone_goes_back_at_its_successor() {
+    let (mut cluster, first, leader) = cluster_of_many();
+    let broker = (leader + 1) % 3;
+    claim_until(&mut cluster, broker, leader, is_ack, 2);
+    cluster.client_goes(broker);
+    let of_first = cluster.nodes[leader].partition_of(&first);
+    let is_lost = |_: usize, message: &PeerMessage| match message {
+        PeerMessage::Ops { partition, .. } | PeerMessage::Ack { partition, .. } => *partition == of_first,
+        _ => false,
+    };
+    cluster.advance_losing(cluster.nodes[leader].config.request_timeout_ms / 2 + 100, is_lost);
+    let voided = |(_, observation): &(usize, Observation)| matches!(observation, Observation::Voided { .. });
+    assert!(cluster.observed.iter().any(voided), "it has taken it back");
+    cluster.down.insert(leader);
+    cluster.advance(5_000);
+    assert!(!cluster.is_ready(broker, first), "nobody else knows");
+    cluster.down.clear();
+    cluster.connect_all();
+    cluster.advance(5_000);
+    assert!(cluster.is_ready(broker, first));
 }
 
 /// Goal: a client that has some of what it asked for learns that it may hold more, and gives that back. Method: nothing of what a leader

@@ -40,6 +40,9 @@ pub(super) struct Session {
     pub unsure: BTreeSet<PartitionId>,
     /// Tasks that an earlier answer to this question had as well.
     pub repeated: BTreeSet<TaskId>,
+    /// Grants that were made for it and are not answered, as this leader does not know whether they are committed, or has taken them back:
+    /// a successor may know of them alone.
+    pub untold: Vec<Grant>,
 }
 
 /// What was told in answer to a question. The answer may be lost, and then it is asked again.
