@@ -8,6 +8,7 @@ mod confirm;
 mod depends;
 mod pulls;
 mod recall;
+mod returns;
 mod silent;
 
 use self::confirm::Returns;
@@ -127,6 +128,12 @@ impl Broker {
     /// Claims under way.
     pub fn count(&self) -> usize {
         self.calls.len()
+    }
+
+    /// Grants that go back, and are said again.
+    #[cfg(test)]
+    pub fn going_back(&self) -> usize {
+        self.returns.going_back()
     }
 
     fn learn_head(&mut self, queue: &QueueName, node: NodeId, head: Option<Head>) {

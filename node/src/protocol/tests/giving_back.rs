@@ -2,6 +2,7 @@
 
 use super::recall::{FIRST, ask_until, claim_until, cluster_of_many, is_ack, is_answer, is_on_its_way};
 use super::*;
+use crate::protocol::consistent::Viewstamp;
 use norn_client::wire::Granted;
 
 const CLAIM: ClaimId = ClaimId(77);
@@ -154,4 +155,59 @@ fn what_a_call_has_may_go_back_though_its_partition_has_moved() {
     for id in firsts.into_iter().chain([other]) {
         assert!(cluster.is_ready(broker, id), "it was given back");
     }
+}
+
+/// A client is granted a task and goes while no partition has a leader, for longer than an election takes: the task, and the node that
+/// is left.
+fn without_leaders(meanwhile: impl FnOnce(&mut Node)) -> (Cluster, TaskId, usize) {
+    let (mut cluster, first, leader) = cluster_of_many();
+    let broker = (leader + 1) % 3;
+    let number = cluster.submit(broker, Request::Claim(confirmed_claim(1)));
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    assert_eq!(cluster.claimed(number).0[0].id, first);
+    cluster.down.extend((0..3).filter(|index| *index != broker));
+    cluster.client_goes(broker);
+    cluster.advance(2_000);
+    meanwhile(&mut cluster.nodes[broker]);
+    cluster.advance(18_000);
+    cluster.down.clear();
+    cluster.connect_all();
+    let partition = cluster.nodes[broker].partition_of(&first);
+    cluster.run_until(|cluster| cluster.nodes[broker].leader_of(partition).is_some());
+    (cluster, first, broker)
+}
+
+/// Goal: a task that nobody has is free as soon as its partition has a leader, not at the end of a pause.
+#[test]
+fn a_grant_goes_back_as_soon_as_its_partition_has_a_leader() {
+    let (mut cluster, first, broker) = without_leaders(|_| {});
+    cluster.advance(1_500);
+    assert!(cluster.is_ready(broker, first));
+}
+
+/// Goal: of many clients that are gone while a partition has no leader, each one's tasks go back.
+#[test]
+fn many_grants_go_back_though_nobody_could_be_told_at_first() {
+    let (mut cluster, first, broker) = without_leaders(|node| {
+        for number in 0..5_000 {
+            let id = TaskId::new(number + 1, 1, 1, FIRST);
+            node.give_back_grants(vec![(id, Token { epoch: 1, number }, Viewstamp { epoch: 1, length: number })]);
+        }
+    });
+    cluster.advance(30_000);
+    assert!(cluster.is_ready(broker, first));
+}
+
+/// Goal: what a leader gives back to itself is not said for long.
+#[test]
+fn a_grant_that_is_void_for_certain_is_not_given_back_again() {
+    let (mut cluster, first, leader) = cluster_of_many();
+    let number = cluster.submit(leader, Request::Claim(confirmed_claim(1)));
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    assert_eq!(cluster.claimed(number).0[0].id, first);
+    cluster.client_goes(leader);
+    cluster.advance(1_000);
+    assert!(cluster.is_ready(leader, first));
+    cluster.advance(1_000);
+    assert_eq!(cluster.nodes[leader].broker.going_back(), 0);
 }
