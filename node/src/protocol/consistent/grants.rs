@@ -349,14 +349,14 @@ impl Node {
         self.timers.cancel(Key::Grant(session));
         let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, untold, .. } =
             session_state;
-        let (mut whole, mut unheard) = (Vec::new(), untold);
+        let (mut whole, mut unreadable) = (Vec::new(), Vec::new());
         for (mut granted, fresh) in tasks {
             match (bodies.remove(&granted.id).map(Arc::unwrap_or_clone), fresh) {
                 (Some(spec), _) => {
                     (granted.payload, granted.headers) = (spec.payload, spec.headers);
                     whole.push((granted, fresh));
                 }
-                (None, Some(at)) if !repeated.contains(&granted.id) => unheard.push((granted.id, granted.token, at)),
+                (None, Some(at)) if !repeated.contains(&granted.id) => unreadable.push((granted.id, granted.token, at)),
                 // A client may have it: its lease runs out, or the next question finds its body.
                 (None, _) => {
                     unsure.insert(self.partition_of(&granted.id));
@@ -377,8 +377,10 @@ impl Node {
             false => unsure.into_iter().collect(),
         };
         self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads, partitions });
-        // No client was told of these. A broker that still asks for them renews them, and then they stay.
-        self.give_back_grants(unheard);
+        // No client was told of these.
+        self.give_back_grants(unreadable);
+        // A broker that still asks for these renews them, and then they stay.
+        self.give_back_untold(untold);
     }
 
     /// The quorum is slow or gone: what was not committed is taken back, after the grant and in the same order.

@@ -77,6 +77,24 @@ fn what_a_leader_was_about_to_grant_goes_back_once_its_client_is_gone() {
     }
 }
 
+/// Goal: what a leader could not tell is still had by a client that waits for it, not voided and granted anew. Method: the same, and the
+/// client stays, at any node.
+#[test]
+fn what_a_leader_was_about_to_grant_is_not_taken_from_a_client_that_waits() {
+    for away in [0, 1, 2] {
+        let (mut cluster, first, leader) = cluster_of_many();
+        let number = claim_until(&mut cluster, (leader + away) % 3, leader, is_ack, 2);
+        let partition = cluster.nodes[leader].partition_of(&first);
+        cluster.nodes[leader].step_down(partition, "it is told to");
+        cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+        assert_eq!(cluster.claimed(number).0.iter().map(|granted| granted.id).collect::<Vec<_>>(), [first]);
+        cluster.advance(20_000);
+        assert!(!cluster.is_ready((leader + 1) % 3, first), "{away}");
+        let voided = |(_, observation): &(usize, Observation)| matches!(observation, Observation::Voided { .. });
+        assert!(!cluster.observed.iter().any(voided), "{away}");
+    }
+}
+
 /// Goal: the same of what a leader has taken back for itself alone. Method: the followers have the grant when the leader's time for it is
 /// over, and one of them leads before it hears that it is void.
 #[test]

@@ -23,6 +23,8 @@ pub(super) const REPEAT_MS: u64 = 250;
 pub(super) const DOUBLINGS_MAX: u32 = 6;
 /// ...for so long since a leader was told first. To say it too often does no harm: a grant that was renewed since stays.
 const SAID_MS: u64 = 290_000;
+/// What a leader made and could not tell is said after this time: a broker whose client waits has asked for it by then, and renewed it.
+const UNTOLD_MS: u64 = 2_000;
 /// A look for partitions that are led by somebody else by now.
 const LOOK_MS: u64 = 1_000;
 
@@ -35,6 +37,8 @@ struct Said {
     /// When it was said first.
     first_us: u64,
     due_us: u64,
+    /// Not to be said before this.
+    from_us: u64,
     /// The state in which this node, as the leader, knew it for gone.
     gone: Option<Viewstamp>,
 }
@@ -65,13 +69,13 @@ impl GoingBack {
         self.by_partition.keys().copied().collect()
     }
 
-    fn add(&mut self, partition: PartitionId, grant: Grant, now_us: u64) {
+    fn add(&mut self, partition: PartitionId, grant: Grant, from_us: u64) {
         let of = self.by_partition.entry(partition).or_default();
         if of.grants.contains_key(&grant) {
             return;
         }
-        of.grants.insert(grant, Said { count: 0, repeats: 0, first_us: 0, due_us: now_us, gone: None });
-        of.due.insert((now_us, grant));
+        of.grants.insert(grant, Said { count: 0, repeats: 0, first_us: 0, due_us: from_us, from_us, gone: None });
+        of.due.insert((from_us, grant));
         self.by_count.insert((0, partition, grant));
         if self.by_count.len() > GRANTS_MAX
             && let Some((_, partition, grant)) = self.by_count.last().copied()
@@ -94,8 +98,8 @@ impl GoingBack {
     fn due(&mut self, partition: PartitionId, leadership: (Epoch, NodeId), now_us: u64, max: usize) -> Vec<Grant> {
         let Some(of) = self.by_partition.get_mut(&partition) else { return Vec::new() };
         if of.told.replace(leadership) != Some(leadership) {
-            of.due = of.grants.keys().map(|grant| (now_us, *grant)).collect();
-            of.grants.values_mut().for_each(|said| (said.due_us, said.repeats) = (now_us, 0));
+            of.grants.values_mut().for_each(|said| (said.due_us, said.repeats) = (now_us.max(said.from_us), 0));
+            of.due = of.grants.iter().map(|(grant, said)| (said.due_us, *grant)).collect();
         }
         let due = of.due.iter().take_while(|(due_us, _)| *due_us <= now_us);
         due.take(max).map(|(_, grant)| *grant).collect()
@@ -128,10 +132,19 @@ impl GoingBack {
 impl Node {
     /// Gives back grants of which no client was told.
     pub(in crate::protocol) fn give_back_grants(&mut self, grants: Vec<Grant>) {
+        self.give_back_from(grants, self.now.mono_us);
+    }
+
+    /// The same of what this node has made as a leader, and its answer does not tell.
+    pub(in crate::protocol) fn give_back_untold(&mut self, grants: Vec<Grant>) {
+        self.give_back_from(grants, self.now.mono_after_ms(UNTOLD_MS));
+    }
+
+    fn give_back_from(&mut self, grants: Vec<Grant>, from_us: u64) {
         let mut partitions = BTreeSet::new();
         for grant in grants {
             let partition = self.partition_of(&grant.0);
-            self.broker.returns.grants.add(partition, grant, self.now.mono_us);
+            self.broker.returns.grants.add(partition, grant, from_us);
             partitions.insert(partition);
         }
         self.say_grants(partitions);
