@@ -505,8 +505,8 @@ impl Node {
         }
     }
 
-    /// Why one has no answer who asks for a task while one with its key cannot be written: nothing of another task is anywhere, as far as is
-    /// known.
+    /// Why one has no answer who asks for a task while one with its key cannot be written: nothing of another task is anywhere, as far as
+    /// is known.
     fn unwritten_for(&self, why: &Error, (partition, id): (PartitionId, TaskId), is_it: bool, what: &str) -> Error {
         let replica = &self.partitions[&partition];
         let (store, forgotten) = (&replica.store, replica.may_have_forgotten(&id));
