@@ -499,6 +499,7 @@ impl Node {
                 Key::Claim(call) => self.on_claim_timer(call),
                 Key::Park(call) => self.on_park_end(call),
                 Key::Return(number) => self.say_back(number),
+                Key::Returns => self.say_returns(),
                 Key::Rejoin => self.ask_to_rejoin(),
                 Key::Retire(partition) => self.retire(partition),
                 Key::Follow(partition) => self.sweep_dependencies(partition),

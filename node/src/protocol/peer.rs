@@ -602,7 +602,7 @@ pub enum PeerMessage {
         claim: Box<Claim>,
         max: u32,
         recall: bool,
-        /// What the call has of this node already, and is not to be told again.
+        /// What the call has already, and is not to be told again.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         got: Vec<TaskId>,
     },

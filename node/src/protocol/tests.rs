@@ -36,6 +36,7 @@ mod endings;
 mod fairness;
 mod far;
 mod forgetting;
+mod giving_back;
 mod groups;
 mod handover;
 mod heads;

@@ -36,8 +36,10 @@ pub enum Key {
     Claim(u64),
     /// A parked claim's wait ends.
     Park(u64),
-    /// Say again what is given back.
+    /// Say again that a claim or a question is given back.
     Return(u64),
+    /// Say again which grants go back.
+    Returns,
     /// Ask leaders how far a table that lost something must come.
     Rejoin,
     /// Bury and forget finished tasks of a partition.

@@ -476,7 +476,9 @@ impl Node {
             let why = |index| group.not_kept(index).or_else(|| group.refused_in_part(index));
             refused.extend(of_group.filter_map(|(index, place)| Some((*place, why(index)?))));
         }
-        let results: Vec<Result<Acked, Error>> = write
+        let for_key = matches!(write.writer, Writer::Unique(_));
+        let full = write.groups.values().filter(|_| for_key).find_map(|group| group.full(0));
+        let mut results: Vec<Result<Acked, Error>> = write
             .results
             .into_iter()
             .zip(&write.ids)
@@ -485,6 +487,10 @@ impl Node {
                 result.unwrap_or_else(|| Err(refused.remove(&place).unwrap_or_else(|| unknown(id))))
             })
             .collect();
+        // Whoever asks for another task with its key is told of the room alone (`uniques.rs`).
+        if let (Some(Err(error)), Some(full)) = (results.first_mut(), full) {
+            *error = full;
+        }
         self.tell_writer(write.writer, write.single, (write.ids, results));
     }
 }

@@ -285,6 +285,11 @@ impl Group {
         }
     }
 
+    /// Why there is no room for an item, if that is why it cannot be.
+    pub(super) fn full(&self, index: usize) -> Option<Error> {
+        Some(self.refusal(index, self.stored(index)).about(self.items[index].0)).filter(|error| error.code.is_full())
+    }
+
     /// At the deadline of an item that too many refused for what they are, while others have not said whether they store it.
     pub(super) fn refused_in_part(&self, index: usize) -> Option<Error> {
         let error = self.refusal(index, self.stored(index));

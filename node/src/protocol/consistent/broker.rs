@@ -8,6 +8,7 @@ mod confirm;
 mod depends;
 mod pulls;
 mod recall;
+mod returns;
 mod silent;
 
 pub(super) use self::confirm::CONFIRM_MS;
@@ -60,7 +61,8 @@ enum Phase {
     Parked,
     /// Tasks that it depends on, and its session, are being read: these are not yet.
     Checking { open: BTreeSet<TaskId> },
-    /// It was answered, and its client is to confirm that. Otherwise these go back; it `holds_more` where others were found again.
+    /// It was answered, and its client is to confirm that. Otherwise these go back; it `holds_more` where others were found again, or a
+    /// question had no answer in time.
     Told { grants: Vec<Grant>, holds_more: bool },
 }
 
@@ -127,6 +129,12 @@ impl Broker {
     /// Claims under way.
     pub fn count(&self) -> usize {
         self.calls.len()
+    }
+
+    /// Grants that go back, and are said again.
+    #[cfg(test)]
+    pub fn going_back(&self) -> usize {
+        self.returns.going_back()
     }
 
     fn learn_head(&mut self, queue: &QueueName, node: NodeId, head: Option<Head>) {
@@ -340,11 +348,11 @@ impl Node {
     fn send_grant_ask(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
         let Phase::Asking { ask, node, recall } = call.phase else { return };
-        let of_node = call.got.iter().filter(|(_, _, giver)| *giver == node).map(|(granted, ..)| granted.id);
-        // An older node finds what it gave by the call's id, and counts that too.
-        let got: Vec<TaskId> = of_node.filter(|_| self.speaks(node, Feature::Confirms)).collect();
-        let elsewhere = call.got.iter().filter(|(_, _, giver)| *giver != node).count();
-        let max = call.claim.max.saturating_sub((elsewhere + got.len()) as u32);
+        // Whoever gave it, as its partition may have moved. An older node finds what it gave by the call's id, and counts that too.
+        let knows = self.speaks(node, Feature::Confirms);
+        let got: Vec<TaskId> = call.got.iter().filter(|_| knows).map(|(granted, ..)| granted.id).collect();
+        let counted = call.got.iter().filter(|(_, _, giver)| knows || *giver != node).count();
+        let max = call.claim.max.saturating_sub(counted as u32);
         let mut claim = Box::new(call.claim.clone());
         claim.lease_open &= self.speaks(node, Feature::Policies);
         claim.confirms &= self.speaks(node, Feature::Confirms);

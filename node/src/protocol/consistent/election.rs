@@ -388,8 +388,8 @@ impl Node {
         self.unpublish_heads(partition);
         self.dependencies.step_down(partition);
         self.sessions.step_down(partition);
-        for (_, waiting) in leading.waiting {
-            self.give_up(waiting);
+        for (length, waiting) in leading.waiting {
+            self.give_up(Viewstamp { epoch: leading.epoch, length }, waiting);
         }
         self.leads_changed();
         self.await_leader_again(partition);

@@ -6,6 +6,7 @@ mod voids;
 
 pub use self::questions::Grants;
 use self::questions::Session;
+use super::broker::Grant;
 use super::spent::Cost;
 use super::table::{CellState, Op};
 use super::{Viewstamp, Waiting};
@@ -68,6 +69,7 @@ impl Node {
             recall,
             unsure: BTreeSet::new(),
             repeated: BTreeSet::new(),
+            untold: Vec::new(),
         };
         self.grants.sessions.insert(number, session);
         self.grants.by_ask.insert((from, ask), number);
@@ -262,11 +264,14 @@ impl Node {
     }
 
     /// The leader steps down: nobody will ever know whether these commit.
-    pub(in crate::protocol) fn give_up(&mut self, waiting: Waiting) {
+    pub(in crate::protocol) fn give_up(&mut self, at: Viewstamp, waiting: Waiting) {
         match waiting {
-            Waiting::Grant { session, items, .. } => {
+            Waiting::Grant { session, items, fresh } => {
                 // The next leader may have it.
                 self.doubt(session, items.first().map(|(id, _)| self.partition_of(id)));
+                if fresh {
+                    self.leave_untold(session, items.into_iter().map(|(id, token)| (id, token, at)));
+                }
                 self.one_less(session);
             }
             Waiting::Call { call, slots } => self.call_given_up(call, &slots),
@@ -303,6 +308,13 @@ impl Node {
         self.grants.sessions.get_mut(&session).expect("under way").tasks.push((granted, fresh));
     }
 
+    /// Nobody was told of these grants, nor will be by an answer that was made here.
+    fn leave_untold(&mut self, session: u64, grants: impl IntoIterator<Item = Grant>) {
+        if let Some(state) = self.grants.sessions.get_mut(&session) {
+            state.untold.extend(grants);
+        }
+    }
+
     fn one_less(&mut self, session: u64) {
         let Some(state) = self.grants.sessions.get_mut(&session) else { return };
         state.pending -= 1;
@@ -335,7 +347,8 @@ impl Node {
         let session_state = self.grants.sessions.remove(&session).expect("answered once");
         self.grants.by_ask.remove(&(session_state.to, session_state.ask));
         self.timers.cancel(Key::Grant(session));
-        let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, .. } = session_state;
+        let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, untold, .. } =
+            session_state;
         let (mut whole, mut unreadable) = (Vec::new(), Vec::new());
         for (mut granted, fresh) in tasks {
             match (bodies.remove(&granted.id).map(Arc::unwrap_or_clone), fresh) {
@@ -366,6 +379,8 @@ impl Node {
         self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads, partitions });
         // No client was told of these.
         self.give_back_grants(unreadable);
+        // A broker that still asks for these renews them, and then they stay.
+        self.give_back_untold(untold);
     }
 
     /// The quorum is slow or gone: what was not committed is taken back, after the grant and in the same order.
@@ -401,10 +416,14 @@ impl Node {
                     same && cell.state == CellState::Held
                 })
             };
-            let items: Vec<(TaskId, Token)> = own
-                .flat_map(|(length, items)| items.iter().filter(move |item| untold(item, length)))
-                .copied()
+            let grants: Vec<Grant> = own
+                .flat_map(|(length, items)| {
+                    let own = items.iter().filter(move |item| untold(item, length));
+                    own.map(move |(id, token)| (*id, *token, Viewstamp { epoch, length }))
+                })
                 .collect();
+            let items = grants.iter().map(|(id, token, _)| (*id, *token)).collect();
+            self.leave_untold(session, grants);
             if self.void(partition, items) {
                 self.remember_void(claim, partition);
             }

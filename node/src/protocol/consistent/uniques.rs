@@ -198,9 +198,10 @@ impl Node {
         if let Some(again) = self.uniques.again.get(&name) {
             let why = again.values().find_map(|again| again.why.as_deref());
             let being_written = || Error::unavailable("another task with this key is being written; ask again");
-            return Err(
-                why.map_or_else(being_written, |why| unwritten(why, "a task with this key could not be written yet"))
-            );
+            let is_it = again.contains_key(&id);
+            let refusal =
+                |why| self.unwritten_for(why, (partition, id), is_it, "a task with this key could not be written yet");
+            return Err(why.map_or_else(being_written, refusal));
         }
         if self.uniques.coming.contains_key(&name) {
             return self.join_unique(&name, asker, &spec);
@@ -497,8 +498,23 @@ impl Node {
         }
         let Err(error) = result else { return self.survey_for(name, others) };
         self.uniques.remove(name);
-        let error = unwritten(error, "another task with this key could not be written");
-        others.into_iter().for_each(|asker| self.answer_unique(asker, Response::Error(error.clone().about(asker.id))));
+        for asker in others {
+            let what = "another task with this key could not be written";
+            let error = self.unwritten_for(error, (name.0, asker.id), false, what).about(asker.id);
+            self.answer_unique(asker, Response::Error(error));
+        }
+    }
+
+    /// Why one has no answer who asks for a task while one with its key cannot be written: nothing of another task is anywhere, as far as
+    /// is known.
+    fn unwritten_for(&self, why: &Error, (partition, id): (PartitionId, TaskId), is_it: bool, what: &str) -> Error {
+        let replica = &self.partitions[&partition];
+        let (store, forgotten) = (&replica.store, replica.may_have_forgotten(&id));
+        let known = is_it || forgotten || store.task(&id).is_some() || store.ended(&id) || store.tomb(&id).is_some();
+        if known || !why.code.is_full() {
+            return unwritten(why, what);
+        }
+        Error::new(why.code, format!("{what}: {}", why.message))
     }
 
     /// A new leader writes what those before it have reserved.
@@ -518,7 +534,8 @@ impl Node {
             for (id, again) in again.iter_mut().filter(|(_, again)| !again.under_way) {
                 // Only the bug of one that reserves nothing finds nothing.
                 idle.extend(table.reserved.get(id).map(|spec| (name.clone(), *id, spec.clone())));
-                again.under_way = true;
+                // What was in its way may be gone.
+                *again = Again { under_way: true, why: None };
             }
         }
         for (name, id, spec) in idle {

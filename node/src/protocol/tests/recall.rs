@@ -5,7 +5,7 @@ use super::*;
 use norn_client::wire::Granted;
 use std::cell::Cell;
 
-const FIRST: u32 = 0;
+pub(super) const FIRST: u32 = 0;
 /// In other partitions, so that each node leads some of them.
 const OTHERS: [u32; 7] = [0x20_0000, 0x40_0000, 0x60_0000, 0x80_0000, 0xA0_0000, 0xC0_0000, 0xE0_0000];
 
@@ -87,7 +87,13 @@ fn a_claim_that_is_repeated_elsewhere_waits_for_the_next_leader() {
 }
 
 /// A claim of one task, under way at a node: its number, once something is on its way to a node.
-fn claim_until(cluster: &mut Cluster, broker: usize, to: usize, wanted: fn(&PeerMessage) -> bool, count: usize) -> u64 {
+pub(super) fn claim_until(
+    cluster: &mut Cluster,
+    broker: usize,
+    to: usize,
+    wanted: fn(&PeerMessage) -> bool,
+    count: usize,
+) -> u64 {
     let number = ask_until(cluster, broker, claim_of(ClaimId(77), 600_000, 1), (to, wanted, count));
     cluster.queue.retain(|event| !is_on_its_way(event, to, wanted));
     number
@@ -115,7 +121,7 @@ pub(super) fn is_answer(message: &PeerMessage) -> bool {
     matches!(message, PeerMessage::GrantAnswer { .. })
 }
 
-fn is_ack(message: &PeerMessage) -> bool {
+pub(super) fn is_ack(message: &PeerMessage) -> bool {
     matches!(message, PeerMessage::Ack { .. })
 }
 

@@ -148,9 +148,11 @@ fn a_key_that_followers_have_no_room_for_is_said_to_lack_it() {
     let leader = cluster.leader(&task.id);
     let report = |cluster: &mut Cluster, room| (1..3).for_each(|next| cluster.report((leader + next) % 3, room, 0));
     report(&mut cluster, Room::Short);
-    for task in [&task, &other, &task] {
+    // Whoever asks for another task hears that nothing of it is anywhere.
+    let expected = [(&task, ErrorCode::Unknown), (&other, ErrorCode::NoSpace), (&task, ErrorCode::Unknown)];
+    for (task, code) in expected {
         let (before_us, refusal) = (cluster.now.mono_us, cluster.unique_refused(leader, task));
-        assert_eq!((refusal.code, refusal.retry, refusal.id), (ErrorCode::Unknown, Retry::Later, Some(task.id)));
+        assert_eq!((refusal.code, refusal.retry, refusal.id), (code, Retry::Later, Some(task.id)));
         assert!(refusal.message.contains("nearly full"), "{}", refusal.message);
         assert!(cluster.now.mono_us < before_us + 2_000_000, "it is said at once");
     }
@@ -158,6 +160,28 @@ fn a_key_that_followers_have_no_room_for_is_said_to_lack_it() {
     cluster.advance(2_000);
     assert_eq!(cluster.enqueue_unique(leader, &task), Ok((task.id, false)));
     assert_eq!(cluster.enqueue_unique(leader, &other), Ok((task.id, true)));
+}
+
+/// Goal: nobody hears of full disks while they are not. Method: there is room again, and the next try has no answer yet.
+#[test]
+fn a_key_is_said_to_lack_room_only_while_it_does() {
+    let mut cluster = connected();
+    let (task, other) = (cluster.unique_task("a"), cluster.unique_task("a"));
+    let leader = cluster.leader(&task.id);
+    (1..3).for_each(|next| cluster.report((leader + next) % 3, Room::Short, 0));
+    assert_eq!(cluster.unique_refused(leader, &task).code, ErrorCode::Unknown);
+    (1..3).for_each(|next| cluster.report((leader + next) % 3, Room::Ample, 0));
+    let is_lost = |_: usize, message: &PeerMessage| matches!(message, PeerMessage::Written { .. });
+    cluster.advance_losing(1_000, is_lost);
+    let number = cluster.submit(leader, Request::EnqueueUnique { task: Box::new(other.clone()) });
+    cluster.advance_losing(100, is_lost);
+    let reply = cluster.replies.get(&number);
+    assert!(!matches!(reply, Some(Response::Error(error)) if error.message.contains("full")), "{reply:?}");
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    match cluster.replies.remove(&number) {
+        Some(Response::AckedUnique { acked, existing }) => assert_eq!((acked.id, existing), (task.id, true)),
+        reply => panic!("{reply:?}"),
+    }
 }
 
 /// Goal: what its leader refuses itself was passed on to nobody, and says so; from elsewhere a copy may be on its way.

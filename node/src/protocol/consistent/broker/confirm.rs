@@ -9,6 +9,7 @@
 //! back is not taken from the second. For the same reason a grant that was only found again is not given back here: another node may
 //! have told it since. It is void once the client takes leave of its claim, wherever that lies, or with its lease.
 
+use super::returns::{DOUBLINGS_MAX, GoingBack, REPEAT_MS};
 use super::{Call, Grant, Phase};
 use crate::config::mutant;
 use crate::protocol::consistent::Viewstamp;
@@ -24,25 +25,19 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const CONFIRM_MS: u64 = 2_000;
 /// ...over the slowest network that is counted with: about a megabyte a second.
 const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
-/// Givings back that are said again, at the most: of grants, and as many of claims, and of questions.
+/// Claims that go back and are said again, at the most, and as many questions.
 const RETURNS_MAX: usize = 1_000;
-/// What is given back is said again after this time, then after twice as long, and so on...
-const REPEAT_MS: u64 = 250;
-/// ...up to 16 seconds...
-const DOUBLINGS_MAX: u32 = 6;
-/// ...this many times in all, over almost five minutes: a partition that has no leader in all this time has none for as long as most
-/// leases. To say it too often does no harm: a claim's id is of one call, and a grant that was renewed since stays.
+/// Claims are said this many times in all, over almost five minutes: a partition that has no leader in all this time has none for as long
+/// as most leases. To say it too often does no harm: a claim's id is of one call.
 const SAID_MAX: u32 = 24;
 /// Whoever was asked answers that a question is given up. Up to then it is told every two seconds...
 const QUESTION_DOUBLINGS_MAX: u32 = 3;
 /// ...for as long: it remembers no more than ten seconds of what it was asked (`grants/questions.rs`).
 const QUESTION_SAID_MAX: u32 = 150;
 
-/// What is given back.
+/// What is given back beside single grants.
 #[derive(Debug)]
 enum Back {
-    /// These grants, unless they were renewed since.
-    Grants(Vec<Grant>),
     /// All that was granted to a call which is over, but what its client has.
     Claim { claim: ClaimId, keeps: Vec<TaskId> },
     /// All that was granted to a question of which nobody will be told.
@@ -53,7 +48,7 @@ impl Back {
     /// How often it is said, and how long the pauses become.
     fn pace(&self) -> (u32, u32) {
         match self {
-            Back::Grants(_) | Back::Claim { .. } => (SAID_MAX, DOUBLINGS_MAX),
+            Back::Claim { .. } => (SAID_MAX, DOUBLINGS_MAX),
             Back::Question { .. } => (QUESTION_SAID_MAX, QUESTION_DOUBLINGS_MAX),
         }
     }
@@ -62,8 +57,8 @@ impl Back {
 /// What is said again, by number, and how often each was said.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
+    pub grants: GoingBack,
     next: u64,
-    grants: BTreeMap<u64, (Back, u32)>,
     claims: BTreeMap<u64, (Back, u32)>,
     /// Numbers of the claims: a client may say twice that a claim is over.
     by_claim: BTreeMap<ClaimId, u64>,
@@ -73,12 +68,16 @@ pub(super) struct Returns {
 }
 
 impl Returns {
+    #[cfg(test)]
+    pub fn going_back(&self) -> usize {
+        self.grants.len()
+    }
+
     /// Its number, and the numbers of those that are not said again any more.
     fn insert(&mut self, back: Back) -> (u64, Vec<u64>) {
         self.next += 1;
         let mut dropped = Vec::new();
         let open = match &back {
-            Back::Grants(_) => &mut self.grants,
             Back::Claim { claim, .. } => {
                 dropped.extend(self.by_claim.insert(*claim, self.next));
                 &mut self.claims
@@ -95,12 +94,10 @@ impl Returns {
     }
 
     fn get_mut(&mut self, number: u64) -> Option<&mut (Back, u32)> {
-        let Returns { grants, claims, questions, .. } = self;
-        grants.get_mut(&number).or_else(|| claims.get_mut(&number)).or_else(|| questions.get_mut(&number))
+        self.claims.get_mut(&number).or_else(|| self.questions.get_mut(&number))
     }
 
     fn remove(&mut self, number: u64) {
-        self.grants.remove(&number);
         if let Some((Back::Claim { claim, .. }, _)) = self.claims.remove(&number)
             && self.by_claim.get(&claim) == Some(&number)
         {
@@ -116,7 +113,9 @@ impl Node {
     /// Tells a client what it was granted.
     pub(super) fn answer_claim(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
-        let left = call.recall.left(call.got.len() >= call.claim.max as usize) as u32;
+        let left = call.recall.left(call.got.len() >= call.claim.max as usize);
+        // Where the time is over, a question that has no answer may have been granted something.
+        let left = left.max(usize::from(call.asks())) as u32;
         let unavailable = if call.got.is_empty() { call.unavailable } else { 0 };
         let confirms = call.claim.confirms && !call.got.is_empty();
         let (client, of) = (call.client, call.number);
@@ -131,7 +130,7 @@ impl Node {
         let call = self.broker.calls.get_mut(&number).expect("it is answered");
         let got = std::mem::take(&mut call.got);
         let grants: Vec<Grant> = got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh)).collect();
-        let holds_more = grants.len() < got.len();
+        let holds_more = grants.len() < got.len() || call.asks();
         let bytes: u64 = got.iter().map(|(granted, ..)| granted.payload.len() as u64).sum();
         let phase = std::mem::replace(&mut call.phase, Phase::Told { grants, holds_more });
         // Where the time is over it still asks somebody.
@@ -233,13 +232,6 @@ impl Node {
         self.give_back_grants(tasks.iter().filter_map(|(granted, fresh)| made(granted, *fresh)).collect());
     }
 
-    /// Gives back grants of which no client was told.
-    pub(in crate::protocol) fn give_back_grants(&mut self, grants: Vec<Grant>) {
-        if !grants.is_empty() {
-            self.give(Back::Grants(grants));
-        }
-    }
-
     /// Nobody will be told what a question was granted. Its answer may be lost, so whoever was asked is told that.
     pub(super) fn give_up_question(&mut self, ask: u64, node: NodeId, claim: &Claim) {
         // It grants nothing: an older node needs no more than that.
@@ -261,7 +253,7 @@ impl Node {
         self.say_back(number);
     }
 
-    /// Says what goes back to those who lead there now.
+    /// Says what goes back to those who may have it.
     pub(in crate::protocol) fn say_back(&mut self, number: u64) {
         let Some((back, said)) = self.broker.returns.get_mut(number) else { return };
         *said += 1;
@@ -274,18 +266,6 @@ impl Node {
                 let knowing = others.into_iter().filter(|node| self.speaks(*node, Feature::Confirms));
                 for node in knowing.chain([self.me]).collect::<Vec<_>>() {
                     self.outbox.send(node, PeerMessage::Leave { claim, keeps: keeps.clone() });
-                }
-            }
-            Back::Grants(grants) => {
-                let grants = grants.clone();
-                let mut by_leader: BTreeMap<NodeId, Vec<Grant>> = BTreeMap::new();
-                for grant in grants {
-                    if let Some(leader) = self.leader_of(self.partition_of(&grant.0)) {
-                        by_leader.entry(leader).or_default().push(grant);
-                    }
-                }
-                for (leader, items) in by_leader {
-                    self.outbox.send(leader, PeerMessage::Return { items });
                 }
             }
             Back::Question { ask, node, claim } => {
@@ -319,12 +299,13 @@ impl Node {
 impl Call {
     /// Whether it may hold what is not given back with it: what was found again, or what it has not been told of.
     fn holds_more(&self) -> bool {
-        let asks = match self.phase {
-            Phase::Asking { .. } => true,
-            Phase::Told { holds_more, .. } => holds_more,
-            Phase::Idle | Phase::Probing { .. } | Phase::Pausing | Phase::Parked | Phase::Checking { .. } => false,
-        };
-        asks || self.recall.left(false) > 0 || self.got.iter().any(|(_, fresh, _)| fresh.is_none())
+        let told = matches!(self.phase, Phase::Told { holds_more: true, .. });
+        told || self.asks() || self.recall.left(false) > 0 || self.got.iter().any(|(_, fresh, _)| fresh.is_none())
+    }
+
+    /// Whether a node has been asked for grants, and has not answered.
+    fn asks(&self) -> bool {
+        matches!(self.phase, Phase::Asking { .. })
     }
 }
 

@@ -16,8 +16,10 @@ const GIVEN_MS: u64 = 10_000;
 const PAUSE_MS_MAX: u64 = 100;
 /// ...up to so long...
 const GIVEN_SILENT_MS: u64 = 300_000;
-/// ...but of each node so many answers and tasks at the most.
+/// ...but of each node so many answers and tasks at the most...
 const GIVEN_MAX: usize = 50_000;
+/// ...and so many of all nodes together: the latest.
+const GIVEN_ALL_MAX: usize = 200_000;
 
 /// One broker's question, while its grants commit.
 #[derive(Debug)]
@@ -38,6 +40,9 @@ pub(super) struct Session {
     pub unsure: BTreeSet<PartitionId>,
     /// Tasks that an earlier answer to this question had as well.
     pub repeated: BTreeSet<TaskId>,
+    /// Grants that were made for it and are not answered, as this leader does not know whether they are committed, or has taken them back:
+    /// a successor may know of them alone.
+    pub untold: Vec<Grant>,
 }
 
 /// What was told in answer to a question. The answer may be lost, and then it is asked again.
@@ -51,6 +56,8 @@ struct Given {
     made: Vec<Grant>,
     /// When it was answered last, by the time that counts.
     at_us: u64,
+    /// The same by the clock.
+    told_us: u64,
 }
 
 /// What was told to one node, by question.
@@ -71,7 +78,7 @@ impl Answers {
         let before = self.by_ask.len();
         let given = self.by_ask.entry(ask).or_default();
         given.partitions.extend(partitions);
-        given.at_us = self.counted_us;
+        (given.at_us, given.told_us) = (self.counted_us, now_us);
         if given.made.is_empty() {
             // Nothing is made for a repeat.
             self.size += made.len();
@@ -80,9 +87,20 @@ impl Answers {
         self.size += self.by_ask.len() - before;
         let oldest_us = self.counted_us.saturating_sub(GIVEN_MS * 1_000);
         let is_over = |given: &Given, size: usize| size > GIVEN_MAX || given.at_us < oldest_us;
-        while let Some(first) = self.by_ask.first_entry().filter(|first| is_over(first.get(), self.size)) {
-            self.size -= 1 + first.remove().made.len();
+        while self.by_ask.first_key_value().is_some_and(|(_, first)| is_over(first, self.size)) {
+            self.forget_first();
         }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((_, first)) = self.by_ask.pop_first() {
+            self.size -= 1 + first.made.len();
+        }
+    }
+
+    /// When the first of its questions was answered.
+    fn first_us(&self) -> Option<u64> {
+        self.by_ask.first_key_value().map(|(_, first)| first.told_us)
     }
 }
 
@@ -93,6 +111,8 @@ pub struct Grants {
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) by_ask: BTreeMap<(NodeId, u64), u64>,
     given: BTreeMap<NodeId, Answers>,
+    /// Of all of these together.
+    size: usize,
     pub(super) voids: Voids,
 }
 
@@ -123,7 +143,18 @@ impl Grants {
         made: Vec<Grant>,
         now_us: u64,
     ) {
-        self.given.entry(from).or_default().add(ask, partitions, made, now_us);
+        let answers = self.given.entry(from).or_default();
+        let before = answers.size;
+        answers.add(ask, partitions, made, now_us);
+        self.size = self.size - before + answers.size;
+        while self.size > GIVEN_ALL_MAX {
+            let first =
+                self.given.values_mut().filter(|answers| answers.size > 0).min_by_key(|answers| answers.first_us());
+            let Some(answers) = first else { return };
+            let before = answers.size;
+            answers.forget_first();
+            self.size -= before - answers.size;
+        }
     }
 
     /// Takes the grants that were made for a question, which is granted nothing any more.
@@ -132,6 +163,7 @@ impl Grants {
         let Some(answers) = self.given.get_mut(&from) else { return Vec::new() };
         let made = answers.by_ask.get_mut(&ask).map(|given| std::mem::take(&mut given.made)).unwrap_or_default();
         answers.size -= made.len();
+        self.size -= made.len();
         made
     }
 
@@ -139,6 +171,7 @@ impl Grants {
     pub(in crate::protocol) fn forget_given(&mut self, is_there: impl Fn(NodeId) -> bool, now_us: u64) {
         let oldest_us = now_us.saturating_sub(GIVEN_SILENT_MS * 1_000);
         self.given.retain(|node, answers| is_there(*node) && answers.last_us >= oldest_us);
+        self.size = self.given.values().map(|answers| answers.size).sum();
     }
 }
 
@@ -165,8 +198,12 @@ mod tests {
     }
 
     fn tell(grants: &mut Grants, ask: u64, tasks: u64, at_ms: u64) {
+        tell_to(grants, (NODE, ask), tasks, at_ms);
+    }
+
+    fn tell_to(grants: &mut Grants, question: (NodeId, u64), tasks: u64, at_ms: u64) {
         let made = (0..tasks).map(grant).collect();
-        grants.remember((NODE, ask), [PartitionId(0)].into(), made, at_ms * 1_000);
+        grants.remember(question, [PartitionId(0)].into(), made, at_ms * 1_000);
     }
 
     /// Goal: a broker that was cut off finds what it was told last, however much it asks then.
@@ -192,5 +229,23 @@ mod tests {
         let size: usize = answers.by_ask.values().map(|given| 1 + given.made.len()).sum();
         assert!(answers.size == size && (GIVEN_MAX - 1_000..=GIVEN_MAX).contains(&size), "{size}");
         assert_eq!((grants.made(NODE, 0).len(), grants.made(NODE, 99).len()), (0, 1_000));
+    }
+    /// Goal: many brokers take no more memory than a few, and the latest answers stay.
+    #[test]
+    fn of_many_brokers_the_latest_answers_are_remembered() {
+        let mut grants = Grants::default();
+        for ask in 0..40 {
+            (1..=10).for_each(|node| tell_to(&mut grants, (NodeId(node), ask), 1_000, ask));
+        }
+        let size: usize =
+            grants.given.values().flat_map(|answers| answers.by_ask.values()).map(|g| 1 + g.made.len()).sum();
+        assert!(grants.size == size && (GIVEN_ALL_MAX - 1_001..=GIVEN_ALL_MAX).contains(&size), "{size}");
+        for node in 1..=10 {
+            assert_eq!((grants.made(NodeId(node), 19).len(), grants.made(NodeId(node), 39).len()), (0, 1_000));
+        }
+        grants.give_up((NodeId(1), 39), 40_000);
+        assert_eq!(grants.size, size - 1_000);
+        grants.forget_given(|node| node != NodeId(2), 40_000);
+        assert_eq!(grants.size, grants.given.values().map(|answers| answers.size).sum::<usize>());
     }
 }
