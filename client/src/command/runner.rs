@@ -128,15 +128,18 @@ impl<T: Transport> Runner<T> {
         }
     }
 
-    /// A result could not be written. What was acknowledged holds all the same, which standard error says once.
+    /// A result could not be written. What was acknowledged holds all the same, which standard error says once. Only where
+    /// nothing was, a reader may have had enough: then that is no failure.
     fn lose(&mut self, error: io::Error) -> Exit {
         let said = std::mem::replace(&mut self.output_lost, true);
-        let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let failure = Failure::Output(error);
-        if !said && let Some(error) = failure.error() {
-            self.output.unwritten(&error.message, effects.text().as_deref());
+        let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner)).text();
+        if effects.is_none() && error.kind() == io::ErrorKind::BrokenPipe {
+            return Exit::Done;
         }
-        failure.exit()
+        if !said {
+            self.output.unwritten(&format!("cannot write the result: {error}"), effects.as_deref());
+        }
+        Exit::Refused
     }
 
     /// Makes a call that a node answers at once.
@@ -147,7 +150,7 @@ impl<T: Transport> Runner<T> {
     /// What a call that is about to be made changes.
     fn asks(&self, call: &Call) -> Option<Effect> {
         let effect = Effect::of(call);
-        effect.into_iter().for_each(|effect| self.effects().ask(effect));
+        effect.iter().for_each(|effect| self.effects().ask(effect));
         effect
     }
 
@@ -157,9 +160,9 @@ impl<T: Transport> Runner<T> {
 
     /// The answer to a call, or its failure. What it acknowledges is kept.
     fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Error> {
-        effect.into_iter().for_each(|effect| self.effects().answered(effect));
+        effect.iter().for_each(|effect| self.effects().answered(effect));
         let response = answered(result)?;
-        if let Some(effect) = effect {
+        if let Some(effect) = &effect {
             self.effects().note(effect, &response);
         }
         Ok(response)
