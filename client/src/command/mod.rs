@@ -24,6 +24,7 @@ mod help;
 pub mod input;
 mod interrupt;
 mod json;
+mod lines;
 mod list;
 mod members;
 mod nodes_beside;

@@ -236,6 +236,35 @@ async fn bulk_tells_how_far_it_came() {
     let outcome = run_at(Place::CommandLine, "enqueue mail --lines", lines, answers()).await;
     assert_eq!(outcome.exit, Exit::Unavailable);
     assert!(outcome.noted.contains("1000 tasks, up to line 1000, had been enqueued"), "{}", outcome.noted);
+    assert!(outcome.noted.contains("500 tasks refused: lines 1001-1500\n"), "{}", outcome.noted);
+}
+
+/// Goal: who repeats lines knows which: those that were refused, and apart from them those whose tasks may be there.
+#[tokio::test]
+async fn lines_that_may_have_been_stored_are_not_called_refused() {
+    let unknown = |number| Err(Error::new(ErrorCode::Unknown, "no answer in time").about(id(number)));
+    let refused = || Err(Error::invalid("too large"));
+    let answer = || {
+        let results = vec![Ok(acked(1)), unknown(2), unknown(3), refused(), unknown(5)];
+        [Ok(Response::Acked(results))]
+    };
+    let lines = b"a\n\nb\nc\nd\ne\n";
+    let outcome = run_at(Place::CommandLine, "enqueue mail --lines", lines, answer()).await;
+    assert_eq!(outcome.exit, Exit::Unavailable);
+    assert!(outcome.printed.starts_with("enqueued 1 task in "), "{}", outcome.printed);
+    let noted = &outcome.noted;
+    assert!(noted.contains("1 task refused: line 5; the first:\nerror: too large\n"), "{noted}");
+    assert!(noted.contains("3 tasks may have been stored: lines 3-4, 6; the first:\nerror: no answer"), "{noted}");
+    assert!(noted.contains(&id(2).to_string()) && noted.contains("--id ID"), "{noted}");
+    let outcome = run_at(Place::CommandLine, "enqueue mail --lines --json", lines, answer()).await;
+    assert_eq!((outcome.exit, &outcome.noted[..]), (Exit::Unavailable, ""));
+    for number in [1, 2, 3, 5] {
+        assert!(outcome.printed.contains(&id(number).to_string()), "{}", outcome.printed);
+    }
+    // Also where the call as a whole has no answer.
+    let lost = [Err(Error::new(ErrorCode::Unknown, "no answer in time"))];
+    let outcome = run_at(Place::CommandLine, "enqueue mail --lines", lines, lost).await;
+    assert!(outcome.noted.contains("5 tasks may have been stored: lines 1, 3-6\n"), "{}", outcome.noted);
 }
 
 #[tokio::test]
