@@ -15,6 +15,7 @@ mod children;
 mod claims;
 mod cluster;
 pub mod counters;
+mod each;
 mod effects;
 mod enqueue;
 mod error;

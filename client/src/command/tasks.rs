@@ -42,7 +42,10 @@ impl GetArguments {
         for (place, id) in self.ids.iter().enumerate() {
             let id = runner.resolve(id).await?;
             let task = match get(runner, id, self.min_seq).await {
-                Err(Failure::Call(error)) if error.code == ErrorCode::NotFound => None,
+                Err(Failure::Call(error)) if error.code == ErrorCode::NotFound => {
+                    runner.settle_named(Some(id), Some(&error));
+                    None
+                }
                 found => Some(found?),
             };
             if runner.output.json() {

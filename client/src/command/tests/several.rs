@@ -306,3 +306,37 @@ async fn a_choice_that_makes_no_sense_is_refused() {
         assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Usage, 0), "{line}");
     }
 }
+
+/// Goal: of several tasks that are named, each is tried, and each failure says which it is of.
+#[tokio::test]
+async fn each_task_that_is_named_is_tried() {
+    let [one, two, three] = [1, 2, 3].map(|number| id(number).to_string());
+    let missing = || Err(Error::new(ErrorCode::NotFound, "no such task"));
+    let cut_off = || Err(Error::unavailable("no majority"));
+    let purge = format!("purge {one} {two} {three}");
+    let redrive = format!("redrive {one} {two} {three}");
+    let copied = || [read(3, State::Dead), cancelled(3)];
+    for (line, answers, worst) in [
+        (&purge, vec![missing(), missing(), cancelled(3)], Exit::Refused),
+        (&purge, vec![cut_off(), missing(), cancelled(3)], Exit::Unavailable),
+        (&redrive, [missing(), missing()].into_iter().chain(copied()).collect(), Exit::Refused),
+    ] {
+        let outcome = run(line, answers.clone()).await;
+        assert_eq!(outcome.exit, worst, "{line}");
+        assert!(outcome.printed.contains(&three), "{line}: {}", outcome.printed);
+        assert!(outcome.noted.contains(&format!("error: {one}: ")), "{line}: {}", outcome.noted);
+        assert!(outcome.noted.contains(&format!("error: {two}: no such task\n")), "{line}: {}", outcome.noted);
+        let outcome = run(&format!("{line} --json"), answers).await;
+        assert_eq!((outcome.exit, outcome.printed.lines().count(), &outcome.noted[..]), (worst, 3, ""), "{line}");
+        for (row, id) in outcome.printed.lines().zip([&one, &two, &three]) {
+            assert!(row.contains(&format!("\"id\":\"{id}\"")), "{line}: {row}");
+        }
+    }
+    // Nobody is there to refuse the others.
+    let unreached = Err(Error { cause: Some(crate::wire::Cause::Unreached), ..Error::unavailable("no node answers") });
+    let outcome = run(&purge, [cancelled(1), unreached]).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Unavailable, 2));
+    assert!(outcome.noted.contains(&format!("{two}: no node answers; 1 more were not tried")), "{}", outcome.noted);
+    let outcome = run(&format!("purge {one}"), [missing()]).await;
+    assert!(outcome.noted.starts_with("error: no such task"), "{}", outcome.noted);
+}
