@@ -375,6 +375,13 @@ fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(),
         let result = rejected.result.as_ref().map_or_else(|| "nothing".to_owned(), |result| text::data(result));
         output.line(&format!("  {} was completed, which does not count, with  {result}", claim.token))?;
     }
+    let counted = |claim: &&ClaimView| claim.completed_ms.is_some() && claim.rejected.is_none();
+    let mut counted: Vec<&ClaimView> = task.claims.iter().filter(counted).collect();
+    let Some(counts) = counted.pop() else { return Ok(()) };
+    for claim in counted {
+        let when = claim.completed_ms.map_or_else(String::new, |at_ms| text::relative(now_ms, at_ms));
+        output.line(&format!("  {} was completed {when}, too: the result is that of {}", claim.token, counts.token))?;
+    }
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::headers;
+use crate::wire::response::{ClaimEnd, ClaimOutcome};
 
 async fn fails(line: &str, error: Error) -> Outcome {
     run(line, [Err(error)]).await
@@ -404,4 +405,27 @@ async fn letters_that_could_not_be_asked_for_are_told_of() {
     let outcome = run("redrive --letters mail/dead", [claimed(&[], 0)]).await;
     assert_eq!(outcome.exit, Exit::Done);
     assert!(outcome.printed.contains("nothing to redrive"), "{}", outcome.printed);
+}
+
+/// Goal: of several completions each is shown.
+#[tokio::test]
+async fn a_completion_that_another_one_stands_over_is_shown() {
+    let claim = |number, completed_ms, outcome| ClaimView {
+        token: Token { epoch: 1, number },
+        start_ms: NOW_MS - 9_000,
+        end_ms: Some(NOW_MS - 8_000),
+        completed_ms,
+        worker: "w".into(),
+        rejected: None,
+        end: Some(ClaimEnd { outcome, at_ms: NOW_MS - 7_000, reason: None }),
+    };
+    let claims = vec![
+        claim(1, Some(NOW_MS - 3_000), ClaimOutcome::Expired),
+        claim(2, None, ClaimOutcome::Failed),
+        claim(3, Some(NOW_MS - 4_000), ClaimOutcome::Done),
+    ];
+    let task = Ok(Response::Task(Box::new(TaskView { claims, ..bare_task(1, State::Done) })));
+    let outcome = run(&format!("get {}", id(1)), [task]).await;
+    let told = "  1.1 was completed 3s ago, too: the result is that of 1.3\n";
+    assert!(outcome.printed.ends_with(told), "{}", outcome.printed);
 }
