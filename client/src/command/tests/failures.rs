@@ -407,6 +407,54 @@ async fn letters_that_could_not_be_asked_for_are_told_of() {
     assert!(outcome.printed.contains("nothing to redrive"), "{}", outcome.printed);
 }
 
+/// Goal: neither what is stored nor what was typed steers a terminal, hides there, or turns the order of what stands beside it.
+#[tokio::test]
+async fn nothing_that_cannot_be_seen_gets_to_a_terminal() {
+    let odd = "a\u{202e}b\u{200b}\u{7}\u{9b}c";
+    let mut task = bare_task(1, State::Dead);
+    task.spec.queue = queue("mail\u{202e}");
+    task.spec.payload = "x\u{202e}\u{feff}y".into();
+    task.spec.key = Some(odd.into());
+    task.spec.headers = vec![(odd.into(), odd.into())];
+    (task.reason, task.result) = (Some(odd.into()), Some(ByteBuf::from("\u{2066}r".as_bytes().to_vec())));
+    let stored = || Ok(Response::Task(Box::new(task.clone())));
+    let listed = || Ok(Response::Page(Page { tasks: vec![task.clone()], next: None }));
+    let granted = Granted { queue: queue("mail\u{202e}"), payload: "\u{202e}".into(), ..granted() };
+    let claimed = Ok(Response::Claimed { tasks: vec![granted], unavailable: 0, left: 0 });
+    let refused = Err(Error::invalid(format!("no {odd}\n{odd}")));
+    let cases: Vec<(String, Vec<Result<Response, Error>>)> = vec![
+        (format!("get {}", id(1)), vec![stored()]),
+        (format!("wait {}", id(1)), vec![stored()]),
+        ("list --state dead".into(), vec![listed()]),
+        ("claim mail".into(), vec![claimed]),
+        ("count".into(), vec![refused]),
+        (format!("enqueue mail x --header {odd}"), vec![]),
+        (format!("queue set mail {odd} 1"), vec![]),
+        (format!("dance{odd}"), vec![]),
+    ];
+    for (line, answers) in cases {
+        let outcome = run(&line, answers).await;
+        let told = outcome.printed + &outcome.noted;
+        let hidden = |character: char| {
+            character.is_control() && character != '\n' || "\u{202e}\u{200b}\u{feff}\u{2066}".contains(character)
+        };
+        assert!(!told.is_empty() && !told.contains(hidden), "{line:?}: {told:?}");
+    }
+}
+
+/// Goal: who names no task is told that a queue does as well.
+#[tokio::test]
+async fn what_changes_many_mentions_their_queue_where_no_task_is_named() {
+    for verb in ["cancel", "redrive", "release", "purge"] {
+        let outcome = run(verb, []).await;
+        assert_eq!(outcome.exit, Exit::Usage);
+        assert!(outcome.noted.contains(&format!("{verb} --queue QUEUE")), "{}", outcome.noted);
+        let outcome = run(&format!("{verb} --json"), []).await;
+        assert!(outcome.printed.contains(&format!("{verb} --queue QUEUE")), "{}", outcome.printed);
+    }
+    assert!(!run("renew", []).await.noted.contains("--queue"));
+}
+
 /// Goal: of several completions each is shown.
 #[tokio::test]
 async fn a_completion_that_another_one_stands_over_is_shown() {
