@@ -124,6 +124,7 @@ pub async fn serve<T: Transport>(runner: &mut Runner<T>) -> anyhow::Result<Exit>
     let mut line_number: u64 = 0;
     while !runner.output_lost {
         line_number += 1;
+        runner.output.script_line = (runner.place == Place::Script).then_some(line_number);
         let reading = next_line(runner, &mut queues_seen).await.context("cannot read commands")?;
         match reading {
             Reading::End => {
@@ -141,6 +142,8 @@ pub async fn serve<T: Transport>(runner: &mut Runner<T>) -> anyhow::Result<Exit>
                     runner.conclude(Err(Failure::Usage("a command is UTF-8; name other data as @FILE".to_owned())));
                     continue;
                 };
+                // Some programs begin a file with a byte order mark, which is no part of its text.
+                let line = if line_number == 1 { line.trim_start_matches('\u{feff}') } else { &line };
                 if obey(runner, line.trim()).await == Step::Quit {
                     return Ok(Exit::Done);
                 }

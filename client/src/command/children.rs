@@ -75,7 +75,7 @@ pub(super) fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTre
 
 /// The fields are those of `enqueue`, and are named as `get --json` names them.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a task as an object with `queue`")]
 pub(super) struct Child {
     queue: String,
     #[serde(default)]

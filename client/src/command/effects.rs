@@ -10,12 +10,18 @@ const NAMED_MAX: usize = 8;
 const CLAIMED: &str = "claimed";
 
 /// What a call changes if it is acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Effect {
     /// In the past tense, before the id.
     done: &'static str,
     /// The task that the call names, where its answer names none.
     id: Option<TaskId>,
+    /// Of a transaction: how many of the tasks that its answer names are new.
+    adds: usize,
+    /// Of a transaction: the tasks that it ends, which its answer does not name.
+    ends: Vec<TaskId>,
+    /// Of completions: how many tasks each brings, which its answer does not name.
+    children: Vec<usize>,
 }
 
 /// What was acknowledged to one command, and what may be yet.
@@ -29,19 +35,27 @@ pub(super) struct Effects {
 
 impl Effect {
     /// Whether it may come about although the call is given up: what a claim is granted then goes back.
-    fn outlives_the_call(self) -> bool {
+    fn outlives_the_call(&self) -> bool {
         self.done != CLAIMED
     }
 
     /// Of a call; none where it only reads.
     pub fn of(call: &Call) -> Option<Effect> {
-        let effect = |done, id| Some(Effect { done, id });
+        let plain = |done, id| Effect { done, id, adds: 0, ends: Vec::new(), children: Vec::new() };
+        let effect = |done, id| Some(plain(done, id));
         match call {
             Call::Enqueue { .. } | Call::EnqueueUnique { .. } => effect("stored", None),
-            Call::Transact { .. } => effect("changed", None),
-            Call::Complete { .. } => effect("completed", None),
+            Call::Transact { draft } => {
+                let ends = draft.deletes.iter().map(|delete| delete.id).collect();
+                Some(Effect { adds: draft.adds.len(), ends, ..plain("changed", None) })
+            }
+            Call::Complete { items, .. } => {
+                let children = items.iter().map(|item| item.children.len()).collect();
+                Some(Effect { children, ..plain("completed", None) })
+            }
             Call::Request(request) => match request {
                 Request::Enqueue { .. } | Request::EnqueueUnique { .. } => effect("stored", None),
+                // The verbs leave its ids to the session, by the call above.
                 Request::Transact(_) => effect("changed", None),
                 Request::Complete { .. } => effect("completed", None),
                 Request::Claim(_) => effect(CLAIMED, None),
@@ -84,12 +98,12 @@ impl Effect {
 
 impl Effects {
     /// A call is made.
-    pub fn ask(&mut self, effect: Effect) {
+    pub fn ask(&mut self, effect: &Effect) {
         self.open += usize::from(effect.outlives_the_call());
     }
 
     /// It was answered.
-    pub fn answered(&mut self, effect: Effect) {
+    pub fn answered(&mut self, effect: &Effect) {
         self.open -= usize::from(effect.outlives_the_call());
     }
 
@@ -99,23 +113,30 @@ impl Effects {
     }
 
     /// Keeps what an answer acknowledges.
-    pub fn note(&mut self, effect: Effect, response: &Response) {
-        let Effect { done, id } = effect;
+    pub fn note(&mut self, effect: &Effect, response: &Response) {
+        let Effect { done, id, adds, ends, children } = effect;
         match response {
             Response::Acked(results) => {
-                results.iter().flatten().for_each(|acked| self.add(|| format!("{done} {}", acked.id)));
+                for (place, result) in results.iter().enumerate() {
+                    let Ok(acked) = result else { continue };
+                    let children = children.get(place).copied().unwrap_or(0);
+                    self.add(|| format!("{done} {}{}", acked.id, with_children(acked.id, children)));
+                }
             }
             Response::AckedOne(acked) => self.add(|| format!("{done} {}", acked.id)),
             Response::AckedUnique { existing: true, .. } | Response::Error(_) | Response::Transacted(Err(_)) => {}
             Response::AckedUnique { acked, .. } => self.add(|| format!("{done} {}", acked.id)),
             Response::Transacted(Ok(tasks)) => {
-                tasks.iter().for_each(|(id, _)| self.add(|| format!("{done} {id}")));
+                let (added, changed) = tasks.split_at((*adds).min(tasks.len()));
+                added.iter().for_each(|(id, _)| self.add(|| format!("added {id}")));
+                changed.iter().for_each(|(id, _)| self.add(|| format!("{done} {id}")));
+                ends.iter().for_each(|id| self.add(|| format!("ended {id}")));
             }
             Response::Claimed { tasks, .. } => {
                 tasks.iter().for_each(|task| self.add(|| format!("{done} {} under {}", task.id, task.token)));
             }
             Response::Renewed(results) if results.iter().all(Result::is_err) => {}
-            _ => self.add(|| id.map_or_else(|| done.to_owned(), |id| format!("{done} {id}"))),
+            _ => self.add(|| id.map_or_else(|| (*done).to_owned(), |id| format!("{done} {id}"))),
         }
     }
 
@@ -130,5 +151,16 @@ impl Effects {
     pub fn text(&self) -> Option<String> {
         let more = if self.unnamed > 0 { format!(", and {} more", self.unnamed) } else { String::new() };
         (!self.named.is_empty()).then(|| self.named.join(", ") + &more)
+    }
+}
+
+/// The tasks that a completion brought. Its answer does not name them; a reader sees them.
+fn with_children(id: TaskId, children: usize) -> String {
+    match children {
+        0 => String::new(),
+        children => {
+            let tasks = super::text::number(children as u64, "task");
+            format!(", which enqueued {tasks}: `get {id}` names them")
+        }
     }
 }

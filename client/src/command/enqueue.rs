@@ -3,6 +3,7 @@
 use super::error::{Exit, Failure};
 use super::group::{GroupArguments, Member};
 use super::input::{Input, Reading};
+use super::lines::Missed;
 use super::output::{Output, Style};
 use super::parse::{self, Data, DataArguments, DurabilityArguments};
 use super::runner::{only, open, unexpected, unreadable};
@@ -26,7 +27,8 @@ pub struct EnqueueArguments {
     /// The task's data; nothing if left out
     #[command(flatten)]
     pub data: DataArguments,
-    /// Stores one task per line of the file or of standard input, leaving out empty lines
+    /// Stores one task per line of the file or of standard input, leaving out empty lines; says which lines were refused, and of which
+    /// the tasks may have been stored
     #[arg(long, conflicts_with = "id")]
     pub lines: bool,
     /// Higher is claimed first
@@ -187,11 +189,14 @@ impl EnqueueArguments {
         load.bar.finish_and_clear();
         match outcome {
             Ok(()) => load.conclude(&mut runner.output),
+            // What was stored is told of with it.
+            Err(Failure::Output(error)) => Err(Failure::Output(error)),
             Err(failure) => {
                 if load.stored > 0 {
                     let stored = text::number(load.stored, "task");
                     runner.output.note(&format!("{stored}, up to line {}, had been enqueued", load.line_stored))?;
                 }
+                load.missed.tell(&mut runner.output)?;
                 Err(failure)
             }
         }
@@ -208,7 +213,7 @@ impl EnqueueArguments {
             let input = file.as_deref_mut().unwrap_or(&mut runner.input);
             let readings = input.batch(BATCH_TASKS_MAX, PAYLOAD_BYTES_MAX).await;
             let readings = readings.map_err(|error| unreadable("the tasks", &error))?;
-            let mut drafts = Vec::with_capacity(readings.len());
+            let (mut drafts, mut lines) = (Vec::with_capacity(readings.len()), Vec::with_capacity(readings.len()));
             let mut ended = None;
             for reading in readings {
                 load.line += 1;
@@ -218,6 +223,7 @@ impl EnqueueArguments {
                         if !line.is_empty() {
                             let spec = Spec { payload: line, ..spec.clone() };
                             drafts.push(Draft { id: None, spec, delay_ms: self.delay.unwrap_or(0), near: None });
+                            lines.push(load.line);
                         }
                     }
                     Reading::End => ended = Some(Ok(())),
@@ -229,8 +235,13 @@ impl EnqueueArguments {
                 }
             }
             if !drafts.is_empty() {
-                let results = store(runner, drafts, self.durability.acks).await?;
-                load.take(results, runner)?;
+                match store(runner, drafts, self.durability.acks).await {
+                    Ok(results) => load.take(&lines, results, runner)?,
+                    Err(failure) => {
+                        failure.error().iter().for_each(|error| load.missed.add_all(&lines, error));
+                        return Err(failure);
+                    }
+                }
             }
             if let Some(ended) = ended {
                 return ended;
@@ -250,8 +261,7 @@ struct Load {
     /// Tasks acknowledged, and the last line they came from.
     stored: u64,
     line_stored: u64,
-    refused: u64,
-    first_refusal: Option<Error>,
+    missed: Missed,
     exit: Exit,
 }
 
@@ -274,39 +284,40 @@ impl Load {
             bytes: 0,
             stored: 0,
             line_stored: 0,
-            refused: 0,
-            first_refusal: None,
+            missed: Missed::default(),
             exit: Exit::Done,
         }
     }
 
-    /// Prints what came of a batch.
+    /// Prints what came of a batch of these lines.
     fn take<T: Transport>(
         &mut self,
+        lines: &[u64],
         results: Vec<Result<Acked, Error>>,
         runner: &mut Runner<T>,
     ) -> Result<(), Failure> {
-        for result in results {
+        for (line, result) in lines.iter().zip(results) {
             match result {
                 Ok(acked) => {
                     self.stored += 1;
+                    self.line_stored = *line;
                     if runner.output.json() {
+                        runner.recent().see(acked.id);
                         runner.output.row(&json::acked(&acked))?;
                     }
                 }
                 Err(error) => {
-                    self.refused += 1;
+                    self.missed.add(*line, &error);
                     self.exit = self.exit.max(Exit::of(error.code));
                     if runner.output.json() {
+                        error.id.into_iter().for_each(|id| runner.recent().see(id));
                         runner.output.row(&json::error(&error))?;
                     }
-                    self.first_refusal.get_or_insert(error);
                 }
             }
         }
         // The lines may come slowly, and their ids are wanted as they come.
         runner.output.flush()?;
-        self.line_stored = self.line;
         if !self.shown && self.started.elapsed() > PROGRESS_AFTER {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
             self.shown = true;
@@ -326,10 +337,7 @@ impl Load {
         let label = output.paint(Style::Good, "enqueued");
         let stored = text::number(self.stored, "task");
         output.line(&format!("{label} {stored} in {} ({rate}/s)", text::duration(elapsed_ms)))?;
-        if let Some(error) = self.first_refusal {
-            output.note(&format!("{} refused, the first with:", text::number(self.refused, "task")))?;
-            output.error(&error)?;
-        }
+        self.missed.tell(output)?;
         Ok(self.exit)
     }
 }

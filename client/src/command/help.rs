@@ -2,11 +2,13 @@
 
 use super::error::{Exit, Failure};
 use super::output::Output;
+use super::text::clean_lines;
 use super::{Runner, Transport};
 use clap::Args;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde::Serialize;
+use std::error::Error as _;
 
 /// Shows the verbs, or one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -65,8 +67,9 @@ pub fn refuse_usage(error: &clap::Error, output: &mut Output) -> Result<Exit, Fa
     match output.json() {
         true => output.failure(&Failure::Usage(usage_summary(error)))?,
         false => {
-            let text = if output.notes_color() { rendered.ansi().to_string() } else { plain };
-            output.note(text.trim_end())?;
+            let colors = output.notes_color() && !quotes_controls(error);
+            let text = if colors { rendered.ansi().to_string() } else { clean_lines(&plain) };
+            output.note(&output.placed(text.trim_end()))?;
             if let Some(hint) = hint(error) {
                 output.note(&hint)?;
             }
@@ -76,25 +79,52 @@ pub fn refuse_usage(error: &clap::Error, output: &mut Output) -> Result<Exit, Fa
     Ok(Exit::Usage)
 }
 
+/// Whether what was typed is quoted and would pass for a colour, or steer a terminal otherwise.
+fn quotes_controls(error: &clap::Error) -> bool {
+    let odd = |text: &String| clean_lines(text) != *text;
+    let quotes = |value: &ContextValue| match value {
+        ContextValue::String(text) => odd(text),
+        ContextValue::Strings(texts) => texts.iter().any(odd),
+        _ => false,
+    };
+    error.context().any(|(_, value)| quotes(value)) || error.source().is_some_and(|why| odd(&why.to_string()))
+}
+
 /// What is wrong with a command line, on one line.
 pub fn usage_summary(error: &clap::Error) -> String {
     let hint = hint(error).map_or_else(String::new, |hint| format!("; {hint}"));
     summary(&error.render().to_string()) + &hint
 }
 
-/// What may be meant by an argument that is one too many.
+/// What may be meant by an argument that is one too many, or what does as well as one that is missing.
 fn hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
-        return None;
+        return instead(error);
     }
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
     match argument.strip_prefix('-') {
         None => Some("a text with spaces is one argument: put it in quotes, for example 'hello world'".to_owned()),
         Some(number) if number.starts_with(|first: char| first.is_ascii_digit()) => Some(format!(
-            "a number or a duration below 0 is not allowed here; text that begins so goes after `--`: -- {argument}"
+            "a number or a duration below 0 is not allowed here; text that begins so goes after `--`: -- {}",
+            clean_lines(argument)
         )),
         Some(_) => None,
     }
+}
+
+/// Verbs that change one task, or many of a queue.
+const OF_MANY: [&str; 4] = ["cancel", "redrive", "release", "purge"];
+
+/// What may be given instead of an argument that is missing.
+fn instead(error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::MissingRequiredArgument {
+        return None;
+    }
+    let plain = error.render().to_string();
+    let usage = plain.lines().find_map(|line| line.strip_prefix("Usage: "))?;
+    let verb = usage.split(' ').find(|word| OF_MANY.contains(word))?;
+    let misses_id = plain.lines().any(|line| line.trim_start().starts_with("<ID>"));
+    misses_id.then(|| format!("or name a queue for many tasks at once: {verb} --queue QUEUE"))
 }
 
 /// The message without the usage after it, on one line.

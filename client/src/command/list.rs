@@ -56,7 +56,7 @@ pub struct ListArguments {
     /// Only those with this text in the reason of their end
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub reason: Option<String>,
-    /// Only those whose last attempt failed with this text in its reason
+    /// Only those whose last attempt failed with this text in its reason, of which the first 256 bytes are kept
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub failed_with: Option<String>,
 }

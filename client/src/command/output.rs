@@ -3,6 +3,7 @@
 use super::error::{Failure, advice};
 use super::json;
 use super::table::Grid;
+use super::text::{clean_lines, without_formats};
 use crate::wire::State;
 use comfy_table::{Attribute, Cell, Color};
 use serde::Serialize;
@@ -55,6 +56,8 @@ pub struct Output {
     rows: Rows,
     /// Rows written since the last [`Output::end_rows`].
     rows_written: u64,
+    /// Of a script, the line whose command runs, for people to read in errors.
+    pub(crate) script_line: Option<u64>,
 }
 
 impl Output {
@@ -70,6 +73,7 @@ impl Output {
             screen: Screen::Endless,
             rows: Rows::Lines,
             rows_written: 0,
+            script_line: None,
         }
     }
 
@@ -210,7 +214,20 @@ impl Output {
     pub fn complain(&mut self, text: &str) -> Result<(), Failure> {
         self.results.flush()?;
         let label = paint(self.notes_color, Style::Bad, "error:");
-        Ok(writeln!(self.notes, "{label} {text}")?)
+        let place = self.place();
+        Ok(writeln!(self.notes, "{label} {place}{}", clean_lines(text))?)
+    }
+
+    fn place(&self) -> String {
+        self.script_line.map_or_else(String::new, |line| format!("line {line}: "))
+    }
+
+    /// An error that begins with `error: `, with the line of the script that it is about.
+    pub(super) fn placed(&self, text: &str) -> String {
+        match self.script_line {
+            Some(line) => text.replacen("error:", &format!("error: line {line}:"), 1),
+            None => text.to_owned(),
+        }
     }
 
     /// The result could not be written, and neither can anything else be there: this goes to where notes go. The exit code
@@ -218,13 +235,13 @@ impl Output {
     pub fn unwritten(&mut self, why: &str, effects: Option<&str>) {
         let label = paint(self.notes_color, Style::Bad, "error:");
         let effects = effects.map_or_else(String::new, |effects| format!("; it took effect all the same: {effects}"));
-        let _ = writeln!(self.notes, "{label} {why}{effects}").and_then(|()| self.notes.flush());
+        let _ = writeln!(self.notes, "{label} {}{effects}", clean_lines(why)).and_then(|()| self.notes.flush());
     }
 
     /// A line for people.
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
         debug_assert!(!self.json);
-        Ok(writeln!(self.results, "{text}")?)
+        Ok(writeln!(self.results, "{}", without_formats(text))?)
     }
 
     /// Leaves the line on which a terminal shows ^C.
@@ -235,7 +252,7 @@ impl Output {
     /// A remark beside the results, whoever reads them.
     pub fn note(&mut self, text: &str) -> Result<(), Failure> {
         self.results.flush()?;
-        Ok(writeln!(self.notes, "{text}")?)
+        Ok(writeln!(self.notes, "{}", without_formats(text))?)
     }
 
     /// A table for people, or the rows that it got since it was printed.
@@ -256,7 +273,7 @@ impl Output {
     pub fn table_rows(&mut self, grid: &mut Grid) -> Result<(), Failure> {
         debug_assert!(!self.json);
         for line in grid.print(self.size().map(|(columns, _)| columns)) {
-            writeln!(self.results, "{line}")?;
+            writeln!(self.results, "{}", without_formats(&line))?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! `purge`: forgets tasks that have ended before their retention is over.
 
+use super::each::each;
 use super::error::{Exit, Failure};
 use super::parse::DurabilityArguments;
 use super::redrive::show_acked;
@@ -15,7 +16,7 @@ use clap::Args;
 /// place. That takes a moment; a member of a group is kept until the group's join has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct PurgeArguments {
-    /// Tasks that have ended
+    /// Tasks that have ended; each is tried, whatever becomes of the others
     #[arg(value_name = "ID", required_unless_present = "queue", conflicts_with = "queue")]
     pub id: Vec<String>,
     /// Many at once.
@@ -35,14 +36,13 @@ impl PurgeArguments {
             let change = Change { states, done: "purged", left: "gone or ended otherwise meanwhile", brings: None };
             return self.several.each(runner, change, request).await;
         }
-        for id in &self.id {
+        each(runner, &self.id, async |runner: &mut Runner<T>, id: &str| {
             let id = runner.resolve_target(id).await?;
             let Response::AckedOne(acked) = runner.request(Request::Purge { id, acks, state: None }).await? else {
                 return Err(unexpected("purge"));
             };
-            show_acked(&mut runner.output, "purged", &acked)?;
-        }
-        runner.output.end_rows()?;
-        Ok(Exit::Done)
+            show_acked(&mut runner.output, "purged", &acked)
+        })
+        .await
     }
 }

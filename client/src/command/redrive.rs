@@ -1,5 +1,6 @@
 //! `redrive`: dead tasks once more, and letters back to where they came from.
 
+use super::each::each;
 use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
 use super::output::Output;
@@ -20,7 +21,7 @@ use serde::Serialize;
 /// there is, or of the letter, and a copy that dies is redriven itself.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct RedriveArguments {
-    /// Dead tasks
+    /// Dead tasks; each is tried, whatever becomes of the others
     #[arg(value_name = "ID", required_unless_present_any = ["queue", "letters"], conflicts_with_all = ["queue", "letters"])]
     pub ids: Vec<String>,
     /// All that are dead in this queue, and were not redriven before
@@ -55,18 +56,17 @@ impl RedriveArguments {
             let redriven = self.dead(runner, queue, to, limit).await?;
             return end(runner, redriven, "dead task", "without a copy or a letter");
         }
-        for id in &self.ids {
+        each(runner, &self.ids, async |runner: &mut Runner<T>, id: &str| {
             let id = runner.resolve_target(id).await?;
             match tasks::get(runner, id, None).await?.redriven.first() {
-                Some(copy) => show_copy(runner, (id, *copy), to.as_ref()).await?,
+                Some(copy) => show_copy(runner, (id, *copy), to.as_ref()).await,
                 None => {
                     let copy = redrive(&*runner, id, to.clone(), self.durability.acks).await?;
-                    show_redriven(runner, id, &copy)?;
+                    show_redriven(runner, id, &copy)
                 }
             }
-        }
-        runner.output.end_rows()?;
-        Ok(Exit::Done)
+        })
+        .await
     }
 
     async fn dead<T: Transport>(

@@ -58,6 +58,8 @@ pub struct Runner<T> {
     pub(crate) interrupt: Interrupt,
     /// What the present command was acknowledged.
     effects: Mutex<Effects>,
+    /// Whole ids of the present command. Whether there are such tasks is not known before they are answered.
+    named: Mutex<BTreeSet<TaskId>>,
 }
 
 fn wall_clock_ms() -> u64 {
@@ -79,6 +81,7 @@ impl<T: Transport> Runner<T> {
             output_lost: false,
             interrupt: Interrupt::default(),
             effects: Mutex::default(),
+            named: Mutex::default(),
         }
     }
 
@@ -86,17 +89,20 @@ impl<T: Transport> Runner<T> {
     pub async fn run(&mut self, verb: impl Into<Command>) -> Exit {
         let command: Command = verb.into();
         self.effects = Mutex::default();
+        self.named = Mutex::default();
         let outcome = command.run(self).await;
         self.conclude(outcome)
     }
 
     /// Prints a failure and hands everything printed on to its readers.
     pub fn conclude(&mut self, outcome: Result<Exit, Failure>) -> Exit {
+        self.settle_all_named(outcome.as_ref().err());
         let exit = match outcome {
             Ok(exit) => exit,
             Err(Failure::Output(error)) => self.lose(error),
             Err(failure) => {
-                failure.error().and_then(|error| error.id).into_iter().for_each(|id| self.recent().see(id));
+                let told = failure.error().filter(|error| error.code != ErrorCode::NotFound);
+                told.and_then(|error| error.id).into_iter().for_each(|id| self.recent().see(id));
                 let exit = failure.exit();
                 exit.max(self.written(|output| output.failure(&failure)))
             }
@@ -128,15 +134,18 @@ impl<T: Transport> Runner<T> {
         }
     }
 
-    /// A result could not be written. What was acknowledged holds all the same, which standard error says once.
+    /// A result could not be written. What was acknowledged holds all the same, which standard error says once. Only where
+    /// nothing was, a reader may have had enough: then that is no failure.
     fn lose(&mut self, error: io::Error) -> Exit {
         let said = std::mem::replace(&mut self.output_lost, true);
-        let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let failure = Failure::Output(error);
-        if !said && let Some(error) = failure.error() {
-            self.output.unwritten(&error.message, effects.text().as_deref());
+        let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner)).text();
+        if effects.is_none() && error.kind() == io::ErrorKind::BrokenPipe {
+            return Exit::Done;
         }
-        failure.exit()
+        if !said {
+            self.output.unwritten(&format!("cannot write the result: {error}"), effects.as_deref());
+        }
+        Exit::Refused
     }
 
     /// Makes a call that a node answers at once.
@@ -147,7 +156,7 @@ impl<T: Transport> Runner<T> {
     /// What a call that is about to be made changes.
     fn asks(&self, call: &Call) -> Option<Effect> {
         let effect = Effect::of(call);
-        effect.into_iter().for_each(|effect| self.effects().ask(effect));
+        effect.iter().for_each(|effect| self.effects().ask(effect));
         effect
     }
 
@@ -157,9 +166,9 @@ impl<T: Transport> Runner<T> {
 
     /// The answer to a call, or its failure. What it acknowledges is kept.
     fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Error> {
-        effect.into_iter().for_each(|effect| self.effects().answered(effect));
+        effect.iter().for_each(|effect| self.effects().answered(effect));
         let response = answered(result)?;
-        if let Some(effect) = effect {
+        if let Some(effect) = &effect {
             self.effects().note(effect, &response);
         }
         Ok(response)
@@ -222,10 +231,30 @@ impl<T: Transport> Runner<T> {
         Data::new(data, file, in_repl, |text| self.literals.contains(text))
     }
 
-    /// Has later commands know the ids that this one has shown to a person.
+    /// A whole id of this command is a task's: it is remembered, unless its answer is an error that does not say so.
+    pub(super) fn settle_named(&self, id: Option<TaskId>, error: Option<&Error>) {
+        let Some(id) = id.filter(|id| self.named().remove(id)) else { return };
+        let is_there =
+            |error: &Error| matches!(error.code, ErrorCode::Conflict | ErrorCode::Superseded | ErrorCode::Ended);
+        if error.is_none_or(is_there) {
+            self.recent().see(id);
+        }
+    }
+
+    fn settle_all_named(&self, failure: Option<&Failure>) {
+        let error = failure.and_then(Failure::error);
+        let named = self.named().clone();
+        named.into_iter().for_each(|id| self.settle_named(Some(id), error.as_ref()));
+    }
+
+    fn named(&self) -> MutexGuard<'_, BTreeSet<TaskId>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has later commands know the ids that this one has shown.
     pub(crate) fn remember_shown(&self) {
         let ids = self.recent().take_new();
-        if let Some(shown) = self.shown.as_ref().filter(|_| !self.output.json()) {
+        if let Some(shown) = &self.shown {
             // Without this memory, a person types more of an id.
             let _ = shown.add(&ids);
         }
@@ -233,10 +262,12 @@ impl<T: Transport> Runner<T> {
 
     /// The id of a task that is looked at: a whole one, characters of one that is known, or the beginning of a stored one.
     pub(super) async fn resolve(&self, text: &str) -> Result<TaskId, Failure> {
-        let id = match text.len() < ID_CHARACTERS {
-            true => self.resolve_part(text).await?,
-            false => text.parse()?,
-        };
+        if text.len() >= ID_CHARACTERS {
+            let id = text.parse()?;
+            self.named().insert(id);
+            return Ok(id);
+        }
+        let id = self.resolve_part(text).await?;
         self.recent().see(id);
         Ok(id)
     }

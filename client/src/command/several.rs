@@ -36,7 +36,7 @@ pub struct SeveralArguments {
         requires = "queue", conflicts_with = "id"
     )]
     pub headers: Vec<(String, String)>,
-    /// Of the queue, only those whose last attempt failed with this text in its reason
+    /// Of the queue, only those whose last attempt failed with this text in its reason, of which the first 256 bytes are kept
     #[arg(long, value_name = "TEXT", requires = "queue", conflicts_with = "id", allow_hyphen_values = true)]
     pub failed_with: Option<String>,
     /// Of the queue, only those enqueued longer ago than this
@@ -87,9 +87,13 @@ impl SeveralArguments {
         let requests = self.choose(runner, change.states, request).await?;
         let chosen = requests.len();
         let are_chosen = text::number(chosen as u64, "task");
-        if self.dry_run || chosen == 0 && self.confirm.unwrap_or(0) == 0 {
-            let repeat = if chosen == 0 { String::new() } else { format!("; --confirm {chosen} does it") };
-            return show(&mut runner.output, Outcome { chosen, changed: 0 }, &format!("{are_chosen} chosen{repeat}"));
+        if chosen == 0 {
+            // Whatever number was confirmed: a change that is repeated finds none any more.
+            return show(&mut runner.output, Outcome { chosen, changed: 0 }, "no task matches");
+        }
+        if self.dry_run {
+            let line = format!("{are_chosen} chosen; --confirm {chosen} does it");
+            return show(&mut runner.output, Outcome { chosen, changed: 0 }, &line);
         }
         if self.confirm != Some(chosen) {
             let message =

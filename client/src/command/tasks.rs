@@ -42,7 +42,10 @@ impl GetArguments {
         for (place, id) in self.ids.iter().enumerate() {
             let id = runner.resolve(id).await?;
             let task = match get(runner, id, self.min_seq).await {
-                Err(Failure::Call(error)) if error.code == ErrorCode::NotFound => None,
+                Err(Failure::Call(error)) if error.code == ErrorCode::NotFound => {
+                    runner.settle_named(Some(id), Some(&error));
+                    None
+                }
                 found => Some(found?),
             };
             if runner.output.json() {
@@ -371,6 +374,13 @@ fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(),
     for (claim, rejected) in task.claims.iter().filter_map(|claim| Some((claim, claim.rejected.as_ref()?))) {
         let result = rejected.result.as_ref().map_or_else(|| "nothing".to_owned(), |result| text::data(result));
         output.line(&format!("  {} was completed, which does not count, with  {result}", claim.token))?;
+    }
+    let counted = |claim: &&ClaimView| claim.completed_ms.is_some() && claim.rejected.is_none();
+    let mut counted: Vec<&ClaimView> = task.claims.iter().filter(counted).collect();
+    let Some(counts) = counted.pop() else { return Ok(()) };
+    for claim in counted {
+        let when = claim.completed_ms.map_or_else(String::new, |at_ms| text::relative(now_ms, at_ms));
+        output.line(&format!("  {} was completed {when}, too: the result is that of {}", claim.token, counts.token))?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use std::borrow::Cow;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -43,25 +44,71 @@ pub fn instant(ms: u64) -> String {
         .unwrap_or_else(|| format!("{ms} ms since 1970"))
 }
 
-/// Text of another client, with whatever could steer a terminal made visible.
-pub fn clean(text: &str) -> String {
-    if !text.chars().any(char::is_control) {
-        return text.to_owned();
+/// Characters of the general category Cf, and the separators of lines and paragraphs: they show nothing by themselves, but can turn the
+/// order of what stands beside them, or hide in a name.
+const FORMATS: [(char, char); 21] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{600}', '\u{605}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8e2}', '\u{8e2}'),
+    ('\u{180e}', '\u{180e}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{2064}'),
+    ('\u{2066}', '\u{206f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{fff9}', '\u{fffb}'),
+    ('\u{110bd}', '\u{110bd}'),
+    ('\u{110cd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0001}', '\u{e0001}'),
+    ('\u{e0020}', '\u{e007f}'),
+];
+
+fn is_format(character: char) -> bool {
+    !character.is_ascii() && FORMATS.iter().any(|(first, last)| (*first..=*last).contains(&character))
+}
+
+fn escaped(text: &str, is_odd: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&is_odd) {
+        return text.into();
     }
-    text.chars().fold(String::with_capacity(text.len()), |mut clean, character| {
-        match character.is_control() {
+    let clean = text.chars().fold(String::with_capacity(text.len()), |mut clean, character| {
+        match is_odd(character) {
             true => clean.extend(character.escape_default()),
             false => clean.push(character),
         }
         clean
-    })
+    });
+    clean.into()
 }
 
-/// Bytes in full: as text if they can be printed, else in base64.
+/// Text of another client, with whatever could steer a terminal made visible.
+pub fn clean(text: &str) -> String {
+    escaped(text, |character| character.is_control() || is_format(character)).into_owned()
+}
+
+/// The same of text in several lines.
+pub fn clean_lines(text: &str) -> String {
+    let is_odd = |character: char| character.is_control() && !matches!(character, '\n' | '\t') || is_format(character);
+    escaped(text, is_odd).into_owned()
+}
+
+/// Text for a terminal that may be coloured, and whose parts were cleaned as far as they could hold control characters.
+pub(super) fn without_formats(text: &str) -> Cow<'_, str> {
+    escaped(text, is_format)
+}
+
+/// Bytes in full: as text if they can be printed, with what cannot be seen of it made visible, else in base64.
 pub fn data(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t')) => {
-            text.to_owned()
+            clean_lines(text)
         }
         _ => format!("base64:{}", STANDARD.encode(bytes)),
     }
@@ -157,6 +204,12 @@ mod tests {
         assert_eq!(preview(&[0xff, 0], 9), "<2 bytes>");
         assert_eq!(preview(b"a\nbcdef", 4), "a\\nbc…");
         assert_eq!(preview("ééé".as_bytes(), 3), "ééé");
+        let hidden = "a\u{202e}b\u{2066}\u{200f}\u{feff}\u{61c}\u{ad}\u{e0041}é😀";
+        let seen = "a\\u{202e}b\\u{2066}\\u{200f}\\u{feff}\\u{61c}\\u{ad}\\u{e0041}é😀";
+        assert_eq!(clean(hidden), seen);
+        assert_eq!((data(hidden.as_bytes()), preview(hidden.as_bytes(), 99)), (seen.to_owned(), seen.to_owned()));
+        assert_eq!(clean_lines("a\n\tb\x1b\u{200b}"), "a\n\tb\\u{1b}\\u{200b}");
+        assert_eq!(without_formats("\x1b[31ma\u{202e}\x1b[0m"), "\x1b[31ma\\u{202e}\x1b[0m");
     }
 
     #[test]

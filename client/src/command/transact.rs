@@ -26,7 +26,7 @@ pub struct TransactArguments {
 
 /// The fields are named as in taskstore, and those of tasks as `enqueue` and `get --json` name them.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with lists `adds`, `changes`, `deletes` or `depends`")]
 struct File {
     #[serde(default)]
     adds: Vec<Child>,
@@ -42,7 +42,7 @@ struct File {
 
 /// A task, and how it is to be found.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `id`, and `version` or `token`")]
 struct DependFields {
     id: String,
     version: Option<String>,
@@ -50,7 +50,7 @@ struct DependFields {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `id`, and `version` or `token`")]
 struct DeleteFields {
     id: String,
     version: Option<String>,
@@ -60,7 +60,7 @@ struct DeleteFields {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `id`, and what is to be changed")]
 struct ChangeFields {
     id: String,
     version: Option<String>,
@@ -359,6 +359,19 @@ mod tests {
         assert!(!outcome.noted.contains("`get "), "a transaction is no task: {}", outcome.noted);
         let outcome = run(&format!("{line} --json"), [unknown()]).await;
         assert!(outcome.printed.contains(&format!(r#""id":"{ID}""#)), "{}", outcome.printed);
+    }
+
+    #[test]
+    fn what_is_no_transaction_is_told_what_one_is() {
+        for (text, wanted) in [
+            ("[]", "an object with lists `adds`, `changes`, `deletes` or `depends`"),
+            ("3", "an object with lists"),
+            (r#"{"deletes": [[]]}"#, "an object with `id`, and `version` or `token`"),
+            (r#"{"adds": [[]]}"#, "a task as an object with `queue`"),
+        ] {
+            let Err(Failure::Call(error)) = read(text.as_bytes()) else { panic!("{text}") };
+            assert!(error.message.contains(wanted) && !error.message.contains("struct"), "{text}: {}", error.message);
+        }
     }
 
     #[tokio::test]

@@ -98,7 +98,7 @@ async fn people_read_confirmations_and_errors_end_nothing() {
     let (printed, noted, calls) = transcript(script, false, answers).await;
     assert!(printed.starts_with(&format!("enqueued {id} (3 of 3 replicas, strict)\nid          {id}\n")), "{printed}");
     assert!(printed.ends_with("\n1\n"), "{printed}");
-    assert_eq!(noted, "error: no such task\n");
+    assert_eq!(noted, "error: line 2: no such task\n");
     assert_eq!(calls.len(), 4, "the id was known, and `quit` ends");
 }
 
@@ -190,8 +190,7 @@ async fn ids_that_are_shown_here_are_known_elsewhere() {
     runner.shown = Some(shown());
     serve(&mut runner).await.unwrap();
     assert_eq!(fake.calls().len(), 3, "the id that was shown before needs no look-up");
-    assert_eq!(shown().load()[..4], [9, 1, 2, 9].map(id), "each once, and none that a program alone has read");
-    assert_eq!(shown().load().len(), 4);
+    assert_eq!(shown().load(), [9, 1, 2, 9, 3, 4].map(id), "each once a command, whoever has read it");
 }
 
 /// Answers nothing.
@@ -277,4 +276,18 @@ async fn what_a_prompt_asks_for_by_itself_is_asked_quietly() {
     serve(&mut runner).await.unwrap();
     greet(&runner).await;
     assert_eq!(transport.loud.load(Ordering::SeqCst), 0);
+}
+
+/// Goal: who reads what a script complained about finds the line; and a byte order mark is no part of the first.
+#[tokio::test]
+async fn errors_of_a_script_name_their_line() {
+    let script = "\u{feff}count\n\n# a comment\nget x!\ndance\nenqueue 'a\n";
+    let (printed, noted, calls) = transcript(script, false, [Ok(Response::Count(1))]).await;
+    assert_eq!((&printed[..], calls.len()), ("1\n", 1), "{noted}");
+    for line in [4, 5, 6] {
+        assert!(noted.contains(&format!("error: line {line}: ")), "{noted}");
+    }
+    assert_eq!(noted.matches("error:").count(), 3, "{noted}");
+    let (printed, noted, _) = transcript(script, true, [Ok(Response::Count(1))]).await;
+    assert_eq!((printed.lines().count(), &noted[..]), (4, ""), "{printed}");
 }

@@ -1,7 +1,7 @@
 //! `norn cert`: an authority and the certificates it signs.
 
 use super::failure::{Failure, Outcome};
-use super::{Global, examples, say};
+use super::{Global, examples, told, write_line};
 use clap::{Args, Subcommand};
 use norn_client::tls::Date;
 use norn_node::runtime::certificates::{AUTHORITY_DAYS, DAYS, DAYS_MAX, Made, Present, Role, create, create_authority};
@@ -78,12 +78,13 @@ pub fn run(command: Command, global: Global) -> Outcome {
 
 fn tell(global: &Global, made: &Made) -> Outcome {
     let (certificate, key) = (&made.files.certificate, &made.files.key);
+    let files = format!("made {} and {}", certificate.display(), key.display());
     if global.json {
         let until_ms = made.validity.until_s.saturating_mul(1_000);
         let made = serde_json::json!({ "certificate": certificate, "key": key, "valid_until_ms": until_ms });
-        return say(&made.to_string());
+        return told(write_line(&made.to_string()), Some(&files));
     }
     let until = Date(made.validity.until_s);
     let why = if made.shortened { ", when its authority ends" } else { "" };
-    say(&format!("made {} and {}, valid until {until}{why}", certificate.display(), key.display()))
+    told(write_line(&format!("{files}, valid until {until}{why}")), Some(&files))
 }

@@ -3,7 +3,7 @@
 use super::failure::{Failure, Outcome};
 use super::founding::{Wish, found};
 use super::progress;
-use super::{Global, block_on, examples, say, verbs};
+use super::{Global, block_on, examples, told, verbs, write_line};
 use clap::Subcommand;
 use norn_client::wire::response::Member;
 use norn_node::runtime::caller::Caller;
@@ -62,6 +62,9 @@ async fn init(peers: &[String], wish: &Wish, certificates: &Path, json: bool) ->
     caller.close().await;
     let founded = founded?;
     let genesis = &founded.genesis;
+    let did = if founded.already { "already initialised as" } else { "initialised" };
+    let did = format!("{did} cluster {} ({})", genesis.name, genesis.cluster);
+    let effect = Some(did.as_str()).filter(|_| !founded.already);
     if json {
         let node = |member: &Member| {
             let id = member.node.to_string();
@@ -76,13 +79,11 @@ async fn init(peers: &[String], wish: &Wish, certificates: &Path, json: bool) ->
             "already": founded.already,
             "nodes": nodes,
         });
-        return say(&summary.to_string());
+        return told(write_line(&summary.to_string()), effect);
     }
-    let did = if founded.already { "already initialised as" } else { "initialised" };
-    say(&format!("{did} cluster {} ({})", genesis.name, genesis.cluster))?;
-    say(&format!("{} partitions, {} replicas each, on", genesis.partitions, genesis.replicas))?;
-    for member in &genesis.members {
-        say(&format!("  {:<12} {:<24} {}", member.name, member.address, member.node))?;
-    }
-    Ok(std::process::ExitCode::SUCCESS)
+    let mut lines =
+        vec![did.clone(), format!("{} partitions, {} replicas each, on", genesis.partitions, genesis.replicas)];
+    let row = |member: &Member| format!("  {:<12} {:<24} {}", member.name, member.address, member.node);
+    lines.extend(genesis.members.iter().map(row));
+    told(write_line(&lines.join("\n")), effect)
 }

@@ -4,7 +4,7 @@ mod content;
 
 use super::failure::{Failure, Outcome};
 use super::progress::Watched;
-use super::{Global, examples, say};
+use super::{Global, examples, say, told, write_line};
 use clap::Subcommand;
 use content::Content;
 use norn_client::wire::{Error, ErrorCode, TaskId};
@@ -253,24 +253,29 @@ fn run_repair(directory: &Path, dry_run: bool, json: bool) -> Outcome {
     if kept.is_some() {
         changes.apply(&mut disk).map_err(|error| refused(&error))?;
     }
+    let mut lines = Vec::new();
     for Step { file, known } in &steps {
-        say(&if json { json!({ "file": file, "repair": known }).to_string() } else { format!("{file}: {known}") })?;
+        lines.push(if json {
+            json!({ "file": file, "repair": known }).to_string()
+        } else {
+            format!("{file}: {known}")
+        });
     }
     for Lost { file, offset, loss } in &losses {
-        let lost = if json {
+        lines.push(if json {
             json!({ "file": file, "offset": offset, "lost": loss_object(loss) }).to_string()
         } else {
             format!("{file} at byte {offset}: {loss}; other replicas give it back")
-        };
-        say(&lost)?;
+        });
     }
     let left = left.map(|reason| reason.to_string());
     if let Some(reason) = left.as_ref().filter(|_| !json) {
-        say(&format!(
+        lines.push(format!(
             "no more can be won back ({reason}); the node starts without it, and fetches it from other replicas"
-        ))?;
+        ));
     }
     let kept = kept.map(|kept| kept.display().to_string());
+    let effect = kept.as_ref().map(|kept| format!("repaired, and what was there before is kept in {kept}"));
     let summary = if json {
         let (repaired, planned) = (kept.is_some(), !changes.is_empty());
         json!({ "repaired": repaired, "planned": planned, "steps": steps.len(), "losses": losses.len(), "kept": kept, "left": left })
@@ -282,7 +287,8 @@ fn run_repair(directory: &Path, dry_run: bool, json: bool) -> Outcome {
             None => format!("{} steps would be done; nothing was", steps.len()),
         }
     };
-    say(&summary)
+    lines.push(summary);
+    told(write_line(&lines.join("\n")), effect.as_deref())
 }
 
 /// Copies what is touched into a new directory inside the data directory.

@@ -154,12 +154,24 @@ fn named_logs(verb: &[String]) -> Vec<String> {
 
 /// Writes a line to stdout at once, for whoever waits for it.
 fn say(line: &str) -> Outcome {
+    told(write_line(line), None)
+}
+
+fn write_line(line: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+    writeln!(out, "{line}").and_then(|()| out.flush())
+}
+
+/// How a command ends that wrote its result so, and had this effect: of that, standard error tells where stdout does not.
+fn told(written: std::io::Result<()>, effect: Option<&str>) -> Outcome {
+    match (written, effect) {
+        (Ok(()), _) => Ok(ExitCode::SUCCESS),
+        (Err(error), Some(effect)) => {
+            Err(Failure::refused(format!("cannot write the result: {error}; it took effect all the same: {effect}")))
+        }
         // Whoever read our output has had enough; that is no failure of ours.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(Failure::refused(format!("cannot write to stdout: {error}"))),
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        (Err(error), None) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        (Err(error), None) => Err(Failure::refused(format!("cannot write to stdout: {error}"))),
     }
 }
 
@@ -180,6 +192,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// Goal: who reads no more of a result is told what was made, and that a command which only looks has ended well.
+    #[test]
+    fn what_took_effect_is_said_where_nobody_reads_it() {
+        for kind in [std::io::ErrorKind::BrokenPipe, std::io::ErrorKind::StorageFull] {
+            let failure = told(Err(kind.into()), Some("made ca.crt")).expect_err("it could not be told");
+            assert!(format!("{failure:?}").contains("it took effect all the same: made ca.crt"), "{failure:?}");
+        }
+        assert!(told(Err(std::io::ErrorKind::BrokenPipe.into()), None).is_ok());
+        assert!(told(Err(std::io::ErrorKind::StorageFull.into()), None).is_err());
+        assert!(told(Ok(()), Some("made ca.crt")).is_ok());
     }
 
     /// All commands as a person types them, with what stands behind their help.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::headers;
+use crate::wire::response::{ClaimEnd, ClaimOutcome};
 
 async fn fails(line: &str, error: Error) -> Outcome {
     run(line, [Err(error)]).await
@@ -236,6 +237,35 @@ async fn bulk_tells_how_far_it_came() {
     let outcome = run_at(Place::CommandLine, "enqueue mail --lines", lines, answers()).await;
     assert_eq!(outcome.exit, Exit::Unavailable);
     assert!(outcome.noted.contains("1000 tasks, up to line 1000, had been enqueued"), "{}", outcome.noted);
+    assert!(outcome.noted.contains("500 tasks refused: lines 1001-1500\n"), "{}", outcome.noted);
+}
+
+/// Goal: who repeats lines knows which: those that were refused, and apart from them those whose tasks may be there.
+#[tokio::test]
+async fn lines_that_may_have_been_stored_are_not_called_refused() {
+    let unknown = |number| Err(Error::new(ErrorCode::Unknown, "no answer in time").about(id(number)));
+    let refused = || Err(Error::invalid("too large"));
+    let answer = || {
+        let results = vec![Ok(acked(1)), unknown(2), unknown(3), refused(), unknown(5)];
+        [Ok(Response::Acked(results))]
+    };
+    let lines = b"a\n\nb\nc\nd\ne\n";
+    let outcome = run_at(Place::CommandLine, "enqueue mail --lines", lines, answer()).await;
+    assert_eq!(outcome.exit, Exit::Unavailable);
+    assert!(outcome.printed.starts_with("enqueued 1 task in "), "{}", outcome.printed);
+    let noted = &outcome.noted;
+    assert!(noted.contains("1 task refused: line 5; the first:\nerror: too large\n"), "{noted}");
+    assert!(noted.contains("3 tasks may have been stored: lines 3-4, 6; the first:\nerror: no answer"), "{noted}");
+    assert!(noted.contains(&id(2).to_string()) && noted.contains("--id ID"), "{noted}");
+    let outcome = run_at(Place::CommandLine, "enqueue mail --lines --json", lines, answer()).await;
+    assert_eq!((outcome.exit, &outcome.noted[..]), (Exit::Unavailable, ""));
+    for number in [1, 2, 3, 5] {
+        assert!(outcome.printed.contains(&id(number).to_string()), "{}", outcome.printed);
+    }
+    // Also where the call as a whole has no answer.
+    let lost = [Err(Error::new(ErrorCode::Unknown, "no answer in time"))];
+    let outcome = run_at(Place::CommandLine, "enqueue mail --lines", lines, lost).await;
+    assert!(outcome.noted.contains("5 tasks may have been stored: lines 1, 3-6\n"), "{}", outcome.noted);
 }
 
 #[tokio::test]
@@ -377,82 +407,73 @@ async fn letters_that_could_not_be_asked_for_are_told_of() {
     assert!(outcome.printed.contains("nothing to redrive"), "{}", outcome.printed);
 }
 
-/// A device that is full.
-struct Full;
-
-impl Write for Full {
-    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-        Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Goal: each verb that changes something says what it has changed where its result cannot be written, at the first write or
-/// only when a buffer is flushed, as text and as JSON.
+/// Goal: neither what is stored nor what was typed steers a terminal, hides there, or turns the order of what stands beside it.
 #[tokio::test]
-async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
-    let (one, two) = (id(1), id(2));
-    let many = || Response::Acked(vec![Ok(acked(1))]);
-    let single = || Response::AckedOne(acked(1));
-    let unique = |existing| Response::AckedUnique { acked: acked(1), existing };
-    let claimed = Response::Claimed { tasks: vec![granted()], unavailable: 0, left: 0 };
-    let read = |state| Ok(Response::Task(Box::new(bare_task(1, state))));
-    type Case = (String, Vec<Result<Response, Error>>, String);
-    let cases: Vec<Case> = vec![
-        ("enqueue mail x".into(), vec![Ok(many())], format!("stored {one}")),
-        ("enqueue mail x --key a --unique".into(), vec![Ok(unique(false))], format!("stored {one}")),
-        ("claim mail".into(), vec![Ok(claimed)], format!("claimed {one} under 7.42")),
-        (format!("renew {one} 7.42"), vec![Ok(Response::Renewed(vec![Ok(9)]))], format!("renewed {one}")),
-        (format!("update {one} 7.42 0 x"), vec![Ok(single())], format!("added to the log of {one}")),
-        (format!("complete {one} 7.42"), vec![Ok(many())], format!("completed {one}")),
-        (format!("fail {two} 7.42"), vec![Ok(Response::Done)], format!("failed {two}")),
-        (format!("release {two} 7.42"), vec![Ok(Response::Done)], format!("given back {two}")),
-        (
-            format!("cancel {one}"),
-            vec![read(State::Ready), Ok(single())],
-            format!("acknowledged the cancellation of {one}"),
-        ),
-        (format!("redrive {one}"), vec![read(State::Dead), Ok(single())], format!("redriven as {one}")),
-        (format!("purge {one}"), vec![Ok(single())], format!("purged {one}")),
+async fn nothing_that_cannot_be_seen_gets_to_a_terminal() {
+    let odd = "a\u{202e}b\u{200b}\u{7}\u{9b}c";
+    let mut task = bare_task(1, State::Dead);
+    task.spec.queue = queue("mail\u{202e}");
+    task.spec.payload = "x\u{202e}\u{feff}y".into();
+    task.spec.key = Some(odd.into());
+    task.spec.headers = vec![(odd.into(), odd.into())];
+    (task.reason, task.result) = (Some(odd.into()), Some(ByteBuf::from("\u{2066}r".as_bytes().to_vec())));
+    let stored = || Ok(Response::Task(Box::new(task.clone())));
+    let listed = || Ok(Response::Page(Page { tasks: vec![task.clone()], next: None }));
+    let granted = Granted { queue: queue("mail\u{202e}"), payload: "\u{202e}".into(), ..granted() };
+    let claimed = Ok(Response::Claimed { tasks: vec![granted], unavailable: 0, left: 0 });
+    let refused = Err(Error::invalid(format!("no {odd}\n{odd}")));
+    let cases: Vec<(String, Vec<Result<Response, Error>>)> = vec![
+        (format!("get {}", id(1)), vec![stored()]),
+        (format!("wait {}", id(1)), vec![stored()]),
+        ("list --state dead".into(), vec![listed()]),
+        ("claim mail".into(), vec![claimed]),
+        ("count".into(), vec![refused]),
+        (format!("enqueue mail x --header {odd}"), vec![]),
+        (format!("queue set mail {odd} 1"), vec![]),
+        (format!("dance{odd}"), vec![]),
     ];
-    for (line, answers, effect) in cases {
-        let effect = format!("; it took effect all the same: {effect}\n");
-        for (json, buffered) in [(false, false), (false, true), (true, false), (true, true)] {
-            let noted = Written::default();
-            let output = match buffered {
-                true => Output::new(std::io::BufWriter::new(Full), noted.clone(), json),
-                false => Output::new(Full, noted.clone(), json),
-            };
-            let fake = Fake::new(answers.clone());
-            let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
-            let words = crate::command::words::split(&line).unwrap();
-            let command = CommandLine::try_parse_from(words.iter().map(|word| &word.text)).unwrap();
-            assert_eq!(runner.run(command.verb).await, Exit::Refused, "{line}");
-            let noted = noted.text();
-            assert!(
-                noted.starts_with("error: cannot write the result: ") && noted.ends_with(&effect),
-                "{line}: {noted}"
-            );
-            assert_eq!(noted.lines().count(), 1, "{line}: {noted}");
-        }
+    for (line, answers) in cases {
+        let outcome = run(&line, answers).await;
+        let told = outcome.printed + &outcome.noted;
+        let hidden = |character: char| {
+            character.is_control() && character != '\n' || "\u{202e}\u{200b}\u{feff}\u{2066}".contains(character)
+        };
+        assert!(!told.is_empty() && !told.contains(hidden), "{line:?}: {told:?}");
     }
 }
 
-/// What only reads, or found that it was so already, claims no effect.
+/// Goal: who names no task is told that a queue does as well.
 #[tokio::test]
-async fn what_changed_nothing_says_only_that_the_result_cannot_be_written() {
-    let unique = Response::AckedUnique { acked: acked(1), existing: true };
-    for (line, answer) in [("count", Response::Count(1)), ("enqueue mail x --key a --unique", unique)] {
-        let noted = Written::default();
-        let fake = Fake::new([Ok(answer)]);
-        let output = Output::new(Full, noted.clone(), true);
-        let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
-        let command = CommandLine::try_parse_from(line.split(' ')).unwrap();
-        assert_eq!(runner.run(command.verb).await, Exit::Refused, "{line}");
-        assert!(noted.text().starts_with("error: cannot write the result: "), "{line}: {}", noted.text());
-        assert!(!noted.text().contains("took effect"), "{line}: {}", noted.text());
+async fn what_changes_many_mentions_their_queue_where_no_task_is_named() {
+    for verb in ["cancel", "redrive", "release", "purge"] {
+        let outcome = run(verb, []).await;
+        assert_eq!(outcome.exit, Exit::Usage);
+        assert!(outcome.noted.contains(&format!("{verb} --queue QUEUE")), "{}", outcome.noted);
+        let outcome = run(&format!("{verb} --json"), []).await;
+        assert!(outcome.printed.contains(&format!("{verb} --queue QUEUE")), "{}", outcome.printed);
     }
+    assert!(!run("renew", []).await.noted.contains("--queue"));
+}
+
+/// Goal: of several completions each is shown.
+#[tokio::test]
+async fn a_completion_that_another_one_stands_over_is_shown() {
+    let claim = |number, completed_ms, outcome| ClaimView {
+        token: Token { epoch: 1, number },
+        start_ms: NOW_MS - 9_000,
+        end_ms: Some(NOW_MS - 8_000),
+        completed_ms,
+        worker: "w".into(),
+        rejected: None,
+        end: Some(ClaimEnd { outcome, at_ms: NOW_MS - 7_000, reason: None }),
+    };
+    let claims = vec![
+        claim(1, Some(NOW_MS - 3_000), ClaimOutcome::Expired),
+        claim(2, None, ClaimOutcome::Failed),
+        claim(3, Some(NOW_MS - 4_000), ClaimOutcome::Done),
+    ];
+    let task = Ok(Response::Task(Box::new(TaskView { claims, ..bare_task(1, State::Done) })));
+    let outcome = run(&format!("get {}", id(1)), [task]).await;
+    let told = "  1.1 was completed 3s ago, too: the result is that of 1.3\n";
+    assert!(outcome.printed.ends_with(told), "{}", outcome.printed);
 }

@@ -8,6 +8,7 @@ mod results;
 mod several;
 mod short;
 mod tables;
+mod unwritten;
 mod watch;
 
 use super::input::Input;

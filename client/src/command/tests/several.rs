@@ -75,11 +75,13 @@ async fn many_are_cancelled_only_when_their_number_is_confirmed() {
     assert_eq!([&sent[2], &sent[5], &sent[8]], [&cancel(1), &cancel(2), &cancel(3)]);
     for line in ["cancel --queue mail", "cancel --queue mail --confirm 0"] {
         let outcome = run(line, [page(0..0, false)]).await;
-        assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "0 tasks chosen\n"), "{line}");
+        assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "no task matches\n"), "{line}");
     }
-    let outcome = run("cancel --queue mail --confirm 1", [page(0..0, false)]).await;
-    assert_eq!(outcome.exit, Exit::Refused, "{}", outcome.printed);
-    assert!(outcome.noted.contains("0 tasks chosen, and none cancelled"), "{}", outcome.noted);
+    // What is repeated after it was done finds none any more.
+    let outcome = run("cancel --queue mail --confirm 3", [page(0..0, false)]).await;
+    assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "no task matches\n"), "{}", outcome.noted);
+    let outcome = run("cancel --queue mail --confirm 3 --json", [page(0..0, false)]).await;
+    assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "{\"chosen\":0,\"changed\":0}\n"));
 }
 
 /// Goal: what others changed meanwhile is counted apart, and any other failure says how far it came.
@@ -259,7 +261,7 @@ fn all_of(state: State) -> Result<Response, Error> {
     Ok(Response::Page(Page { tasks: vec![bare_task(5, state)], next: None }))
 }
 
-/// Goal: several are named at once, each has a line, and the first that is refused ends it.
+/// Goal: several are named at once, and each has a line.
 #[tokio::test]
 async fn tasks_that_are_named_are_purged_one_after_the_other() {
     let line = format!("purge {} {}", id(1), id(2));
@@ -270,8 +272,8 @@ async fn tasks_that_are_named_are_purged_one_after_the_other() {
     let outcome = run(&format!("{line} --json"), [cancelled(1), cancelled(2)]).await;
     assert_eq!(outcome.printed.lines().count(), 2, "{}", outcome.printed);
     let open = Err(Error::invalid("the task has not ended, so it is not purged: cancel it first").about(id(1)));
-    let outcome = run(&line, [open]).await;
-    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 1));
+    let outcome = run(&line, [open, cancelled(2)]).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 2));
     assert!(outcome.noted.contains("cancel it first"), "{}", outcome.noted);
 }
 
@@ -305,4 +307,38 @@ async fn a_choice_that_makes_no_sense_is_refused() {
         let outcome = run(&line.replace("ID", &id(1).to_string()), []).await;
         assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Usage, 0), "{line}");
     }
+}
+
+/// Goal: of several tasks that are named, each is tried, and each failure says which it is of.
+#[tokio::test]
+async fn each_task_that_is_named_is_tried() {
+    let [one, two, three] = [1, 2, 3].map(|number| id(number).to_string());
+    let missing = || Err(Error::new(ErrorCode::NotFound, "no such task"));
+    let cut_off = || Err(Error::unavailable("no majority"));
+    let purge = format!("purge {one} {two} {three}");
+    let redrive = format!("redrive {one} {two} {three}");
+    let copied = || [read(3, State::Dead), cancelled(3)];
+    for (line, answers, worst) in [
+        (&purge, vec![missing(), missing(), cancelled(3)], Exit::Refused),
+        (&purge, vec![cut_off(), missing(), cancelled(3)], Exit::Unavailable),
+        (&redrive, [missing(), missing()].into_iter().chain(copied()).collect(), Exit::Refused),
+    ] {
+        let outcome = run(line, answers.clone()).await;
+        assert_eq!(outcome.exit, worst, "{line}");
+        assert!(outcome.printed.contains(&three), "{line}: {}", outcome.printed);
+        assert!(outcome.noted.contains(&format!("error: {one}: ")), "{line}: {}", outcome.noted);
+        assert!(outcome.noted.contains(&format!("error: {two}: no such task\n")), "{line}: {}", outcome.noted);
+        let outcome = run(&format!("{line} --json"), answers).await;
+        assert_eq!((outcome.exit, outcome.printed.lines().count(), &outcome.noted[..]), (worst, 3, ""), "{line}");
+        for (row, id) in outcome.printed.lines().zip([&one, &two, &three]) {
+            assert!(row.contains(&format!("\"id\":\"{id}\"")), "{line}: {row}");
+        }
+    }
+    // Nobody is there to refuse the others.
+    let unreached = Err(Error { cause: Some(crate::wire::Cause::Unreached), ..Error::unavailable("no node answers") });
+    let outcome = run(&purge, [cancelled(1), unreached]).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Unavailable, 2));
+    assert!(outcome.noted.contains(&format!("{two}: no node answers; 1 more were not tried")), "{}", outcome.noted);
+    let outcome = run(&format!("purge {one}"), [missing()]).await;
+    assert!(outcome.noted.starts_with("error: no such task"), "{}", outcome.noted);
 }

@@ -134,7 +134,7 @@ async fn ids_that_a_command_shows_are_known_to_the_next() {
     execute(&fake, verb("list"), output(false), Some(shown())).await;
     assert_eq!(shown().load(), [id(1), id(2)]);
     execute(&fake, verb("list"), output(true), Some(shown())).await;
-    assert_eq!(shown().load(), [id(1), id(2)], "what a program reads, no person sees");
+    assert_eq!(shown().load(), [1, 2, 3, 4].map(id), "what a program reads, its user may type");
 }
 
 type Answer = Result<Response, Error>;
@@ -206,7 +206,7 @@ async fn every_id_that_is_printed_is_known_to_the_next_command() {
     let unsure = Err(Error::new(ErrorCode::Unknown, "no answer").about(id(9)));
     let cases: Vec<(String, Vec<Answer>, usize)> = vec![
         (format!("get {one}"), vec![view(tied())], 7),
-        (format!("get {one} {}", id(9)), vec![view(tied()), gone()], 8),
+        (format!("get {one} {}", id(9)), vec![view(tied()), view(bare_task(9, State::Ready))], 8),
         (format!("wait {one}"), vec![view(tied())], 7),
         (format!("why {one}"), vec![view(waits), gone()], 2),
         (format!("members {one}"), vec![join(2, Vec::new()), view(bare_task(3, State::Done)), gone()], 2),
@@ -260,5 +260,43 @@ async fn a_transaction_says_that_its_ids_are_whole() {
         let outcome = run_at(Place::CommandLine, "transact -", file.clone().leak().as_bytes(), []).await;
         assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 0));
         assert!(outcome.noted.contains("each id is whole"), "{file}: {}", outcome.noted);
+    }
+}
+
+/// Goal: what a program has read is known as what a person has, and an id that only was typed is not, as there may be no such task.
+#[tokio::test]
+async fn ids_of_answers_are_remembered_and_no_others() {
+    let ready = |number| Ok(Response::Task(Box::new(bare_task(number, State::Ready))));
+    let missing = || Err(Error::new(ErrorCode::NotFound, "no such task").about(id(1)));
+    let many = |results| Ok(Response::Acked(results));
+    let unknown = Err(Error::new(ErrorCode::Unknown, "no answer").about(id(2)));
+    let superseded = Err(Error::new(ErrorCode::Superseded, "a later claim has taken over"));
+    type Case<'a> = (&'a str, Vec<Result<Response, Error>>, &'a [u32]);
+    let cases: Vec<Case<'_>> = vec![
+        ("enqueue mail x --json", vec![many(vec![Ok(acked(1))])], &[1]),
+        ("enqueue mail - --lines --json", vec![many(vec![Ok(acked(1)), unknown])], &[1, 2]),
+        ("enqueue mail - --lines", vec![many(vec![Ok(acked(1)), Ok(acked(2))])], &[]),
+        ("list --json", vec![page(1..3, false)], &[1, 2]),
+        ("get ID1 --json", vec![ready(1)], &[1]),
+        ("log ID1", vec![ready(1)], &[1]),
+        ("get ID1", vec![missing()], &[]),
+        ("get ID1 --json", vec![missing()], &[]),
+        ("get ID1 ID2", vec![missing(), ready(2)], &[2]),
+        ("wait ID1", vec![missing()], &[]),
+        ("get ID1", vec![Err(Error::unavailable("no majority"))], &[]),
+        ("fail ID1 7.42", vec![superseded], &[1]),
+        ("purge ID1 ID2", vec![missing(), Ok(Response::AckedOne(acked(2)))], &[2]),
+    ];
+    for (line, answers, wanted) in cases {
+        let directory = tempfile::tempdir().unwrap();
+        let line = line.replace("ID1", &id(1).to_string()).replace("ID2", &id(2).to_string());
+        let output = Output::new(Written::default(), Written::default(), line.contains("--json"));
+        let fake = Fake::new(answers);
+        let mut runner = Runner::new(&fake, output, Input::pipe(&b"a\nb\n"[..]), Place::CommandLine);
+        runner.shown = Some(ShownIds::new(directory.path().to_owned()));
+        runner.run(CommandLine::try_parse_from(line.split(' ')).expect(&line).verb).await;
+        runner.remember_shown();
+        let known = ShownIds::new(directory.path().to_owned()).load();
+        assert_eq!(known, wanted.iter().map(|number| id(*number)).collect::<Vec<_>>(), "{line}");
     }
 }
