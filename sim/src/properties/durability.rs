@@ -14,6 +14,7 @@ use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// What one record teaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,9 +177,19 @@ fn lessons_left(records: &[Record]) -> BTreeSet<Lesson> {
 }
 
 impl Durability {
-    /// Nodes that have it on disk, or the tombstone that swallows it.
+    /// Nodes that have it on disk, or the tombstone that swallows it, or a later grant of the same task: an answer that was long on its
+    /// way may tell of a claim that ran out since.
     fn holders(&self, lesson: Lesson) -> BTreeSet<usize> {
-        let has = |ghost: &Ghost| ghost.durable.contains(&lesson) || ghost.durable.contains(&swallowing(lesson));
+        let later = |ghost: &Ghost| match lesson {
+            Lesson::Grant(id, _) => {
+                let mut after = ghost.durable.range((Bound::Excluded(lesson), Bound::Unbounded));
+                after.next().is_some_and(|next| matches!(next, Lesson::Grant(other, _) if *other == id))
+            }
+            Lesson::Fact(..) => false,
+        };
+        let has = |ghost: &Ghost| {
+            ghost.durable.contains(&lesson) || ghost.durable.contains(&swallowing(lesson)) || later(ghost)
+        };
         self.ghosts.iter().filter(|(_, ghost)| has(ghost)).map(|(node, _)| *node).collect()
     }
 
@@ -411,7 +422,11 @@ mod tests {
     }
 
     fn grant() -> Vec<Record> {
-        let items = vec![(id(1), 1)];
+        grant_of(1)
+    }
+
+    fn grant_of(number: u64) -> Vec<Record> {
+        let items = vec![(id(1), number)];
         let op = Op::Grant {
             claim: ClaimId(1),
             worker: "w".into(),
@@ -494,6 +509,16 @@ mod tests {
         assert!(bench.see(Happening::Replied { request: &claim(), response: &answer }).is_err());
         store(&mut bench, 2, &grant(), true);
         assert!(bench.see(Happening::Replied { request: &claim(), response: &answer }).is_ok());
+    }
+
+    #[test]
+    fn a_later_grant_stands_for_an_earlier_one_and_not_the_other_way_round() {
+        for (there, told, right) in [(1, 2, false), (2, 1, true)] {
+            let mut bench = Bench::new();
+            [0, 2].into_iter().for_each(|node| store(&mut bench, node, &grant_of(there), true));
+            let answer = granted(1, token(1, told));
+            assert_eq!(bench.see(Happening::Replied { request: &claim(), response: &answer }).is_ok(), right);
+        }
     }
 
     #[test]
