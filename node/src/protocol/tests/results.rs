@@ -1,5 +1,6 @@
 //! Results and log entries of tasks that have ended: out of memory, back where they are needed, and lost.
 
+use super::forgetting::LONG_MS;
 use super::*;
 use crate::protocol::task::{Blob, Completed, Outline, Slot, Task};
 use norn_client::wire::membership::{Mode, QueueSetting};
@@ -256,6 +257,26 @@ fn a_result_that_came_with_a_table_is_written_before_it_leaves() {
     for (number, id) in (0..).zip(&ids) {
         cluster.assert_shown(1, *id, number);
     }
+}
+
+/// Goal: an ended task whose result is lost is not archived, and keeps back no other one: neither is it read again and again.
+#[test]
+fn a_task_whose_result_is_lost_does_not_hold_up_the_archive() {
+    let mut cluster = Cluster::with_config(1, &Config { archives: true, ..with_memory(0) });
+    let id = cluster.end_with_result(0, 1);
+    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
+    let result = cluster.task_at(0, &id).blobs_wanted(id).find(|wanted| matches!(wanted.slot, Slot::Result(_)));
+    let at = result.expect("it has left memory").place.offset as usize;
+    cluster.unreadable.insert((0, at));
+    cluster.skip(LONG_MS);
+    cluster.run_until(|cluster| cluster.task_at(0, &id).is_lost());
+    let loads = cluster.loads;
+    cluster.advance(20_000);
+    assert!(cluster.loads - loads < 200, "{} loads", cluster.loads - loads);
+    assert!(cluster.archived.is_empty() && cluster.replica_of(0, &id).store.tomb(&id).is_none());
+    cluster.unreadable.clear();
+    cluster.run_until(|cluster| cluster.replica_of(0, &id).store.tomb(&id).is_some());
+    assert_eq!(cluster.archived.len(), 1);
 }
 
 /// Goal: what is on its way back into memory is not read once more.
