@@ -63,6 +63,8 @@ pub struct Bodies {
     spilling: Option<Ticket>,
     /// Partitions where facts wait for what is not in memory.
     rivals: BTreeSet<PartitionId>,
+    /// The last task of each of them for which something was asked. The next round goes on behind it.
+    rivals_asked: BTreeMap<PartitionId, TaskId>,
 }
 
 impl Bodies {
@@ -164,13 +166,13 @@ impl Node {
         };
         // Of others a place is told soon.
         let unplaced = self.bodies.unplaced.iter().flat_map(|record| &record.bodies);
-        let on_their_way: BTreeSet<TaskId> = unplaced.map(|(id, ..)| *id).collect();
+        let on_their_way: BTreeSet<Part> = unplaced.copied().collect();
         let (mut items, mut bytes) = (Vec::new(), 0);
         while bytes < EXCHANGE_BYTES_MAX
             && items.len() < EXCHANGE_TASKS_MAX
             && let Some((id, delta)) = replica.store.take_unwritten()
         {
-            if !on_their_way.contains(&id) {
+            if !blobs_of(id, &delta).all(|part| on_their_way.contains(&part)) {
                 bytes += delta.size_bytes();
                 items.push((id, delta));
             }
@@ -185,17 +187,32 @@ impl Node {
         self.bodies.spilling = Some(self.outbox.ticket());
     }
 
-    /// Facts wait for bytes that are not in memory: asks the log for them.
+    /// Facts wait for bytes that are not in memory: asks the log for them, unless they came by another way.
     fn settle_rivals(&mut self) {
         let partitions = std::mem::take(&mut self.bodies.rivals);
         for partition in partitions {
             let Some(replica) = self.partitions.get(&partition) else { continue };
-            let ids: Vec<TaskId> = replica.store.rivals().take(EXCHANGE_TASKS_MAX).collect();
-            if !ids.is_empty() {
+            let asked = self.bodies.rivals_asked.remove(&partition);
+            let ids: Vec<TaskId> = replica.store.rivals(asked).take(EXCHANGE_TASKS_MAX).collect();
+            if let Some(last) = ids.last() {
                 self.bodies.rivals.insert(partition);
-                self.bring_back(partition, &ids);
+                self.bodies.rivals_asked.insert(partition, *last);
             }
+            let is_here = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.has_blobs());
+            let (here, away): (Vec<TaskId>, Vec<TaskId>) = ids.into_iter().partition(is_here);
+            here.iter().for_each(|id| self.settle_rival(partition, id));
+            self.bring_back(partition, &away);
         }
+    }
+
+    /// Merges facts that waited for bytes that are in memory now.
+    fn settle_rival(&mut self, partition: PartitionId, id: &TaskId) {
+        let now = self.now;
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        if replica.settle_rival(id, now).changed {
+            self.asks.exchange.changed(partition);
+        }
+        self.stirred.insert(partition);
     }
 
     /// Asks the log for results and log entries of tasks that are needed in memory. Those that are lost are asked for anyway.
@@ -203,12 +220,12 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let tasks = ids.iter().filter_map(|id| Some((id, replica.store.task(id)?)));
         let wanted: Vec<Vec<Wanted>> = tasks
-            .filter(|(_, task)| !task.is_lost())
+            .filter(|(_, task)| !task.blobs().any(|(_, blob)| blob.is_lost()))
             .map(|(id, task)| task.blobs_wanted(*id).collect::<Vec<Wanted>>())
             .filter(|wanted| !wanted.is_empty())
             .collect();
         for wanted in wanted {
-            self.load(Then::BringBack, wanted);
+            self.load_back(wanted);
         }
     }
 
@@ -216,13 +233,9 @@ impl Node {
     pub(super) fn brought_back(&mut self, found: impl Iterator<Item = (Wanted, Filling)>) {
         for (wanted, filling) in found {
             let partition = self.partition_of(&wanted.id);
-            let (now, stirred) = (self.now, &mut self.stirred);
             let Some(replica) = self.partitions.get_mut(&partition) else { continue };
             replica.store.bring_back(&wanted, filling);
-            if replica.settle_rival(&wanted.id, now).changed {
-                self.asks.exchange.changed(partition);
-            }
-            stirred.insert(partition);
+            self.settle_rival(partition, &wanted.id);
         }
     }
 
@@ -231,7 +244,8 @@ impl Node {
     pub(super) fn count_bodies(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let now = Counted { bytes: replica.store.body_bytes(), tasks: replica.store.count() };
-        let (leaves, rivals) = (replica.store.leaver_after(None).is_some(), replica.store.rivals().next().is_some());
+        let (leaves, rivals) =
+            (replica.store.leaver_after(None).is_some(), replica.store.rivals(None).next().is_some());
         let unwritten = replica.store.has_unwritten();
         let before = std::mem::replace(&mut replica.counted, now);
         self.bodies.memory_bytes = self.bodies.memory_bytes + now.bytes - before.bytes;

@@ -10,7 +10,7 @@ use super::task::{Filling, Slot, Task, Wanted};
 use crate::config::mutant;
 use crate::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
 use norn_client::wire::{NodeId, PartitionId, TaskId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Memory of a load besides bodies and message, about.
@@ -72,6 +72,17 @@ pub struct Loads {
     first: VecDeque<Load>,
     waiting: VecDeque<Load>,
     waiting_bytes: usize,
+    /// What is on its way back into memory.
+    coming: BTreeSet<(TaskId, Slot)>,
+}
+
+impl Loads {
+    /// These are not on their way any more.
+    fn come(&mut self, wanted: &[Wanted]) {
+        for wanted in wanted {
+            self.coming.remove(&(wanted.id, wanted.slot));
+        }
+    }
 }
 
 impl Node {
@@ -85,6 +96,14 @@ impl Node {
             self.outbox.send(to, message);
         } else {
             self.load(Then::Send { to, message: Box::new(message), gaps, durable }, wanted);
+        }
+    }
+
+    /// Has this brought back into memory, unless it is on its way.
+    pub(super) fn load_back(&mut self, mut wanted: Vec<Wanted>) {
+        wanted.retain(|wanted| self.loads.coming.insert((wanted.id, wanted.slot)));
+        if !wanted.is_empty() {
+            self.load(Then::BringBack, wanted);
         }
     }
 
@@ -104,6 +123,9 @@ impl Node {
             self.loads.waiting_bytes += bytes;
             self.loads.waiting.push_back(load);
         } else {
+            if matches!(load.then, Then::BringBack) {
+                self.loads.come(&load.wanted);
+            }
             self.outbox.count("loads_refused");
         }
         self.begin_loads();
@@ -192,6 +214,7 @@ impl Node {
                 self.archive_whole(partition, number, &tasks);
             }
             Then::BringBack => {
+                self.loads.come(&wanted);
                 let found = wanted.into_iter().zip(found).filter_map(|(wanted, found)| Some((wanted, found?)));
                 self.brought_back(found);
             }

@@ -362,7 +362,8 @@ impl Node {
         if self.disk.is_short() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
             return Outcome::NoSpace;
         }
-        if self.is_short_of_memory() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
+        let grows_here = || grows(known.is_some_and(|task| task.spec.is_some()), delta);
+        if self.is_short_of_memory() && grows_here() && !self.brings_here(id) {
             return Outcome::Overloaded;
         }
         if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {
@@ -373,6 +374,11 @@ impl Node {
         } else {
             Outcome::StoredOrphan
         }
+    }
+
+    /// Whether a completion brings this task that is kept here. It is in memory with that until it is handed over, and can leave only then.
+    fn brings_here(&self, id: &TaskId) -> bool {
+        self.partitions.values().any(|replica| replica.store.is_brought(id))
     }
 
     pub(in crate::protocol) fn on_written(

@@ -3,7 +3,8 @@
 //! The archive is where a task is looked for when it is no more, so what goes there is what its replicas together know. A
 //! leader that lost its unsynced records, or was away, may know less. So it asks the others first, and takes only tasks that
 //! are known to be the same elsewhere: on a majority, as what was acknowledged strictly is on one; and on every member where
-//! the spec is unknown, as then there is nothing to archive. What differs is passed over until anti-entropy has levelled it.
+//! the spec is unknown, as then there is nothing to archive. What differs is passed over until anti-entropy has levelled it, and what
+//! the log cannot give back until it is there again.
 //!
 //! Where there is no archive the others are asked as well about tasks of which the spec is unknown: for how long such a task is kept,
 //! and whether a group needs it, its spec says. If a majority does not know it either, nobody was told strictly that it is there.
@@ -222,13 +223,19 @@ impl Node {
         let wall_ms = self.now.wall_ms;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let Some(leading) = replica.register.leading_mut() else { return };
-        let Some(batch) = leading.archiving.batch.as_mut().filter(|batch| batch.number == number) else { return };
+        let Archiving { batch, passed, .. } = &mut leading.archiving;
+        let Some(batch) = batch.as_mut().filter(|batch| batch.number == number) else { return };
         let archived = tasks.iter().filter(|_| self.config.archives);
         let views: Vec<TaskView> = archived.filter_map(|(id, task)| view(*id, task, None, wall_ms)).collect();
         let viewed: BTreeSet<TaskId> = views.iter().map(|view| view.id).collect();
         // Of a task that nobody ever heard of there is nothing to archive.
         let empty = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.spec.is_none());
+        let before = batch.tombs.len();
         batch.tombs.retain(|(id, ..)| viewed.contains(id) || empty(id));
+        if batch.tombs.len() < before {
+            // Or they would be asked for again at once, and keep back those behind them.
+            *passed = Some(batch.last.clone());
+        }
         batch.until_us = None;
         if views.is_empty() {
             self.on_archived(partition, number, true);

@@ -38,7 +38,7 @@ use crate::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
 use crate::protocol::partition::index::PURGED_MS;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
-use crate::protocol::task::{Content, Task, Tomb};
+use crate::protocol::task::{Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
@@ -228,7 +228,7 @@ impl Node {
             let tombs = free.filter_map(|(at_ms, id)| {
                 let task = replica.store.task(id)?;
                 // What cannot be read cannot be archived; it waits until the log or a peer gives it back.
-                let kept = archives && task.spec.as_ref().is_some_and(|spec| !spec.is_readable());
+                let kept = archives && task.is_lost();
                 let due = Due { queue: queue.cloned(), at_ms: *at_ms, id: *id };
                 task.tomb().filter(|_| !kept).map(|tomb| (due, tomb))
             });

@@ -373,7 +373,12 @@ impl Facts {
     /// Leaves out what nobody can tell.
     fn leave_out_gaps(&mut self) {
         self.updates.retain(|(_, data)| data.here().is_some());
-        self.completions.retain(|(_, done)| done.result.as_ref().is_none_or(|result| result.here().is_some()));
+        let is_gap =
+            |(_, done): &(Token, super::Completed)| done.result.as_ref().is_some_and(|result| result.here().is_none());
+        // A seal without its completion would be an end of which nobody knows when it was.
+        let unsealed = |token: &Token| !self.completions.iter().any(|done| done.0 == *token && is_gap(done));
+        self.seal = self.seal.filter(unsealed);
+        self.completions.retain(|done| !is_gap(done));
     }
 }
 
@@ -511,5 +516,17 @@ mod tests {
         assert!(!blob.is_lost() && blob.is_unplaced() && blob.here().is_some());
         known.leave_out_gaps();
         assert_eq!(known, completion(1, 5));
+    }
+
+    #[test]
+    fn a_completion_that_cannot_be_told_is_left_out_with_its_seal() {
+        let completed =
+            |byte: u8| Completed { sequence: None, result: Some(bytes(byte).into()), at_ms: 5, children: None };
+        let mut known = left(&Task::from_seal(TOKEN, completed(1)));
+        known.leave_out_gaps();
+        assert_eq!((known.ended(), known.facts.as_ref().and_then(|facts| facts.seal)), (None, None));
+        let mut whole = join(&Task::from_seal(TOKEN, completed(1)), &left(&Task::from_update(TOKEN, 0, bytes(2))));
+        whole.leave_out_gaps();
+        assert_eq!(whole, Task::from_seal(TOKEN, completed(1)));
     }
 }

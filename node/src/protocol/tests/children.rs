@@ -4,6 +4,7 @@ use super::forgetting::LONG_MS;
 use super::hints::go_on;
 use super::*;
 use crate::protocol::Cursor;
+use crate::protocol::membership::MemoryReport;
 use crate::protocol::task::{Children, Completed, Task, Tomb};
 use norn_client::wire::State;
 
@@ -175,4 +176,24 @@ fn an_answer_about_completions_does_not_count_once_the_cohorts_have_changed() {
     });
     assert!(said > 0 && cluster.knowing(&id) == 3, "{said}");
     cluster.run_until_forgotten(&id);
+}
+
+/// Goal: shortage of memory does not keep children in the completions that brought them, where they cannot leave memory.
+#[test]
+fn children_are_handed_over_though_all_nodes_are_short_of_memory() {
+    let mut cluster = Cluster::new(3);
+    cluster.connect_all();
+    let (parent, child, _) = cluster.brings();
+    for index in 0..3 {
+        let report = MemoryReport { used_bytes: 950_000, limit_bytes: 1_000_000 };
+        cluster.queue.push_back((index, Event::Memory(report)));
+    }
+    cluster.drain();
+    assert!(matches!(cluster.complete_bringing(0, parent, 1, child), Response::Acked(results) if results[0].is_ok()));
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.knows(index, &child)));
+    let open = |cluster: &Cluster, index| {
+        let replica: &Partition = cluster.replica_of(index, &parent);
+        replica.store.task(&parent).is_some_and(|task| task.has_outbox())
+    };
+    cluster.run_until(|cluster| !(0..3).any(|index| open(cluster, index)));
 }

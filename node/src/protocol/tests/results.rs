@@ -1,5 +1,6 @@
 //! Results and log entries of tasks that have ended: out of memory, back where they are needed, and lost.
 
+use super::forgetting::LONG_MS;
 use super::*;
 use crate::protocol::task::{Blob, Completed, Outline, Slot, Task};
 use norn_client::wire::membership::{Mode, QueueSetting};
@@ -256,4 +257,72 @@ fn a_result_that_came_with_a_table_is_written_before_it_leaves() {
     for (number, id) in (0..).zip(&ids) {
         cluster.assert_shown(1, *id, number);
     }
+}
+
+/// Goal: an ended task whose result is lost is not archived, and keeps back no other one: neither is it read again and again.
+#[test]
+fn a_task_whose_result_is_lost_does_not_hold_up_the_archive() {
+    let mut cluster = Cluster::with_config(1, &Config { archives: true, ..with_memory(0) });
+    let id = cluster.end_with_result(0, 1);
+    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
+    let result = cluster.task_at(0, &id).blobs_wanted(id).find(|wanted| matches!(wanted.slot, Slot::Result(_)));
+    let at = result.expect("it has left memory").place.offset as usize;
+    cluster.unreadable.insert((0, at));
+    cluster.skip(LONG_MS);
+    cluster.run_until(|cluster| cluster.task_at(0, &id).is_lost());
+    let loads = cluster.loads;
+    cluster.advance(20_000);
+    assert!(cluster.loads - loads < 200, "{} loads", cluster.loads - loads);
+    assert!(cluster.archived.is_empty() && cluster.replica_of(0, &id).store.tomb(&id).is_none());
+    cluster.unreadable.clear();
+    cluster.run_until(|cluster| cluster.replica_of(0, &id).store.tomb(&id).is_some());
+    assert_eq!(cluster.archived.len(), 1);
+}
+
+/// Goal: what is on its way back into memory is not read once more.
+#[test]
+fn what_is_brought_back_is_asked_for_once() {
+    let mut cluster = Cluster::with_config(1, &with_memory(0));
+    let id = cluster.end_with_result(0, 1);
+    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
+    let partition = cluster.nodes[0].partition_of(&id);
+    let asked = |cluster: &mut Cluster| {
+        (0..10).for_each(|_| cluster.nodes[0].bring_back(partition, &[id]));
+        let mut effects = Vec::new();
+        cluster.nodes[0].step(cluster.now, Event::Wake, &mut effects);
+        let asked = effects.iter().filter(|effect| matches!(effect, Effect::Load { .. })).count();
+        cluster.carry_out(0, effects);
+        cluster.drain();
+        asked
+    };
+    assert_eq!(asked(&mut cluster), 1);
+    assert!(cluster.task_at(0, &id).has_blobs());
+    let replica = cluster.nodes[0].partitions.get_mut(&partition).expect("it leads");
+    replica.store.leave(&id);
+    cluster.nodes[0].count_bodies(partition);
+    assert_eq!(asked(&mut cluster), 1, "it may come again");
+}
+
+/// Goal: facts that wait for a result are merged though it came back by another way than they asked for.
+#[test]
+fn facts_that_wait_are_merged_once_a_result_is_in_memory() {
+    let mut cluster = Cluster::with_config(1, &with_memory(0));
+    let id = cluster.end_with_result(0, 1);
+    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
+    let partition = cluster.nodes[0].partition_of(&id);
+    let (token, known) = cluster.task_at(0, &id).facts.as_ref().expect("it has ended").completions[0].clone();
+    let completed = |number| {
+        let result = Some(Blob::from(bytes_of(number)));
+        Task::from_completion(token, Completed { result, children: None, ..known.clone() })
+    };
+    let result = cluster.task_at(0, &id).blobs_wanted(id).collect::<Vec<_>>();
+    cluster.nodes[0].learn(partition, vec![(id, completed(255))]);
+    assert!(cluster.replica_of(0, &id).store.rival_of(&id).is_some());
+    result.iter().for_each(|wanted| cluster.nodes[0].set_lost(wanted, true));
+    let update = Task::from_update(token, 0, bytes_of(101));
+    cluster.nodes[0].learn(partition, vec![(id, update), (id, completed(201))]);
+    assert!(cluster.task_at(0, &id).has_blobs() && cluster.replica_of(0, &id).store.rival_of(&id).is_some());
+    cluster.nodes[0].ask_for_bodies();
+    assert!(cluster.replica_of(0, &id).store.rival_of(&id).is_none());
+    assert!(cluster.task_at(0, &id).facts.as_ref().is_some_and(|facts| facts.conflict));
 }

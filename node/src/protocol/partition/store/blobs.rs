@@ -33,11 +33,14 @@ impl Entry {
 impl Store {
     pub(super) fn change_blob(&mut self, id: &TaskId, slot: Slot, change: impl FnOnce(&mut Blob)) {
         let Some(entry) = self.tasks.get_mut(id) else { return };
-        self.body_bytes -= entry.body_bytes();
-        if let Some(blob) = entry.task.facts.as_mut().and_then(|facts| facts.blob_mut(slot)) {
-            change(blob);
+        // Only this one changes: to count all others each time would take as long as there are, squared.
+        let counts = entry.task.ended().is_some();
+        let Some(blob) = entry.task.facts.as_mut().and_then(|facts| facts.blob_mut(slot)) else { return };
+        let before = blob.memory_bytes();
+        change(blob);
+        if counts {
+            self.body_bytes = self.body_bytes + blob.memory_bytes() - before;
         }
-        self.body_bytes += entry.body_bytes();
     }
 
     /// Something of a task has changed: whether anything of it could leave.
@@ -119,9 +122,11 @@ impl Store {
         self.rivals.get(id)
     }
 
-    /// Tasks of which facts wait.
-    pub fn rivals(&self) -> impl Iterator<Item = TaskId> + '_ {
-        self.rivals.keys().copied()
+    /// Tasks of which facts wait, from those behind this one on, in turn.
+    pub fn rivals(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let first = self.rivals.range((from, Bound::Unbounded));
+        first.chain(&self.rivals).take(self.rivals.len()).map(|(id, _)| *id)
     }
 
     /// Merges facts that waited, as far as what they needed is there; `hold` and `wall_ms` as in [`super::classify`].

@@ -148,6 +148,11 @@ impl Store {
         (had_outbox, has_outbox)
     }
 
+    /// Whether a completion brings this task that may not be enqueued yet.
+    pub fn is_brought(&self, child: &TaskId) -> bool {
+        self.brought.range((*child, TaskId::MIN)..=(*child, TaskId::MAX)).next().is_some()
+    }
+
     /// Children above one id and up to another that may not be enqueued yet, in order.
     pub fn brought(&self, above: Option<TaskId>, up_to: TaskId) -> impl Iterator<Item = TaskId> + '_ {
         let within = above
