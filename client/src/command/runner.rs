@@ -8,7 +8,7 @@ use super::output::Output;
 use super::parse::{Data, bounded};
 use super::recent::{ID_CHARACTERS, Part, Prefix, Recent, TARGET_CHARACTERS_MIN};
 use super::shown::ShownIds;
-use super::{Call, Command, Transport};
+use super::{Call, Command, Transport, Verb};
 use crate::client::calling::{Caller, strange};
 use crate::wire::{Error, ErrorCode, Request, Response, TaskId, Token};
 use std::collections::BTreeSet;
@@ -86,6 +86,8 @@ impl<T: Transport> Runner<T> {
     pub async fn run(&mut self, verb: impl Into<Command>) -> Exit {
         let command: Command = verb.into();
         self.effects = Mutex::default();
+        let adds = |verb: &Verb| matches!(verb, Verb::Enqueue(_) | Verb::Transact(_));
+        self.output.set_adds(matches!(&command, Command::Verb(verb) if adds(verb)));
         let outcome = command.run(self).await;
         self.conclude(outcome)
     }
