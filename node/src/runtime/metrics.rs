@@ -206,7 +206,10 @@ impl Metrics {
             Observation::Memory { .. } => (Counter::MemoryChanges, 1),
             Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
             Observation::Retired { .. } => (Counter::Retired, 1),
-            Observation::Wounded { .. } => (Counter::Wounds, 1),
+            // A replica that is about to get its first facts lacks them, and has lost nothing.
+            Observation::Wounded { facts, table, lost, .. } => {
+                (Counter::Wounds, u64::from(*lost && (*facts || *table)))
+            }
             Observation::Seated { .. } => (Counter::SeatsTaken, 1),
             Observation::Left { .. } => (Counter::SeatsLeft, 1),
             Observation::CohortChanged { .. } => (Counter::CohortChanges, 1),
