@@ -42,8 +42,8 @@ impl Reach {
             (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => Reach::Well,
             // The wildcard is of both families, unless the system keeps them apart.
             (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => Reach::Well,
-            (IpAddr::V6(_), IpAddr::V4(_)) => Reach::Hardly,
-            (IpAddr::V4(_), IpAddr::V6(_)) => Reach::Never,
+            (IpAddr::V6(local), IpAddr::V4(_)) if local.to_ipv4_mapped().is_some() => Reach::Well,
+            (IpAddr::V6(_), IpAddr::V4(_)) | (IpAddr::V4(_), IpAddr::V6(_)) => Reach::Never,
         }
     }
 
@@ -267,7 +267,8 @@ impl Candidates {
         for (index, address) in found.into_iter().enumerate() {
             let rank = (reach(address), place, index);
             if rank.0 == Reach::Never {
-                let reason = Reason::passing(format!("{address} is of IPv6, and the socket is of IPv4 alone"));
+                let (own, other) = if address.is_ipv6() { ("IPv6", "IPv4") } else { ("IPv4", "IPv6") };
+                let reason = Reason::passing(format!("{address} is of {own}, and the socket is of {other} alone"));
                 self.failures.insert(rank, (self.names[place].clone(), Some(reason)));
             } else if self.known.len() < room && self.known.values().all(|(known, _)| *known != address) {
                 self.known.insert(rank, (address, State::Waiting));

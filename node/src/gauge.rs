@@ -39,7 +39,7 @@ impl DiskGauge {
         if now_us >= self.synced_us + STALE_US {
             self.average_us = 0;
         }
-        let report = DiskReport { room, sync_us: self.average_us };
+        let report = DiskReport { room, bounded: false, sync_us: self.average_us };
         let due = report.room != self.told.room || now_us >= self.told_us + TOLD_US_MIN;
         if report == self.told || !due {
             return None;
@@ -58,7 +58,7 @@ mod tests {
         let mut gauge = DiskGauge::default();
         assert_eq!(gauge.report(5, Room::Ample), None);
         gauge.synced(1_000_000, 800);
-        assert_eq!(gauge.report(1_000_000, Room::Ample), Some(DiskReport { room: Room::Ample, sync_us: 800 }));
+        assert_eq!(gauge.report(1_000_000, Room::Ample), Some(DiskReport { sync_us: 800, ..DiskReport::default() }));
         gauge.synced(1_000_001, 1_200);
         assert_eq!(gauge.report(1_000_001, Room::Ample), None, "soon enough");
         assert_eq!(gauge.report(1_000_002, Room::Short).map(|report| report.room), Some(Room::Short));

@@ -113,14 +113,16 @@ impl From<crate::wire::ids::ParseError> for Failure {
     }
 }
 
-/// What a person can do about an error, where its message alone does not say.
-pub fn advice(error: &Error) -> Option<String> {
+/// What a person can do about an error, where its message alone does not say. A command that `adds` tasks adds others when it is
+/// repeated, unless it names their ids.
+pub fn advice(error: &Error, adds: bool) -> Option<String> {
     match error.code {
         ErrorCode::Unknown => Some(match error.id {
             Some(id) => format!("it may have taken effect; the same call for {id} is safe to repeat, `get {id}` looks"),
-            None => {
+            None if adds => {
                 "it may have taken effect; it is safe to repeat, but without an id it adds new tasks again".to_owned()
             }
+            None => "it may have taken effect; look, or repeat it".to_owned(),
         }),
         // Its message says it.
         _ if error.is_of_no_member() => None,
@@ -134,6 +136,8 @@ pub fn advice(error: &Error) -> Option<String> {
             let how_long = error.after_ms.map_or_else(String::new, |after_ms| format!(" for {}", duration(after_ms)));
             Some(format!("only what needs a new id is refused{how_long}; a node that is added lends ids at once"))
         }
+        // Its message says it, too.
+        ErrorCode::NoSpace if error.message.contains("disk_bytes_max") => None,
         ErrorCode::NoSpace => Some("make room on the disk, then try again".to_owned()),
         ErrorCode::Overloaded => Some("try again in a moment, with less at once".to_owned()),
         ErrorCode::Superseded => Some("stop working on the task; `get` shows who holds it now".to_owned()),

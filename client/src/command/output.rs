@@ -52,6 +52,8 @@ pub struct Output {
     color: bool,
     notes_color: bool,
     progress: bool,
+    /// The command that runs adds tasks.
+    adds: bool,
     screen: Screen,
     rows: Rows,
     /// Rows written since the last [`Output::end_rows`].
@@ -70,6 +72,7 @@ impl Output {
             color: false,
             notes_color: false,
             progress: false,
+            adds: false,
             screen: Screen::Endless,
             rows: Rows::Lines,
             rows_written: 0,
@@ -199,12 +202,17 @@ impl Output {
         }
     }
 
+    /// Whether the command that runs adds tasks.
+    pub fn set_adds(&mut self, adds: bool) {
+        self.adds = adds;
+    }
+
     /// An error for people, with what to do.
     pub fn error(&mut self, error: &crate::wire::Error) -> Result<(), Failure> {
         // One reason a line, where there are several.
         let lines: Vec<String> = error.message.lines().map(super::text::clean).collect();
         self.complain(&lines.join("\n       "))?;
-        if let Some(advice) = advice(error) {
+        if let Some(advice) = advice(error, self.adds) {
             writeln!(self.notes, "  {}", paint(self.notes_color, Style::Faint, &advice))?;
         }
         Ok(())

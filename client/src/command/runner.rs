@@ -8,7 +8,7 @@ use super::output::Output;
 use super::parse::{Data, bounded};
 use super::recent::{ID_CHARACTERS, Part, Prefix, Recent, TARGET_CHARACTERS_MIN};
 use super::shown::ShownIds;
-use super::{Call, Command, Transport};
+use super::{Call, Command, Transport, Verb};
 use crate::client::calling::{Caller, strange};
 use crate::wire::{Error, ErrorCode, Request, Response, TaskId, Token};
 use std::collections::BTreeSet;
@@ -90,6 +90,8 @@ impl<T: Transport> Runner<T> {
         let command: Command = verb.into();
         self.effects = Mutex::default();
         self.named = Mutex::default();
+        let adds = |verb: &Verb| matches!(verb, Verb::Enqueue(_) | Verb::Transact(_));
+        self.output.set_adds(matches!(&command, Command::Verb(verb) if adds(verb)));
         let outcome = command.run(self).await;
         self.conclude(outcome)
     }

@@ -114,13 +114,24 @@ pub(super) fn refusing(alert: u64, words: &str, shown: Option<&Shown>) -> Option
             )
         }
         NO_VERSION => no_version(),
-        alert if OF_CERTIFICATES.contains(&alert) => {
-            "the node's certificate is not one for this address, or none of a node; make it anew with \
-             `norn cert node NAME --host HOST`"
-                .to_owned()
-        }
+        alert if OF_CERTIFICATES.contains(&alert) => match shown_name(words) {
+            Some(name) => format!(
+                "node {name} answers there, and its certificate is not one for this address: name that of the node that is meant, or \
+                 make the certificate anew with `norn cert node {name} --host HOST`"
+            ),
+            None => "the node's certificate is not one for this address, or none of a node; make it anew with \
+                     `norn cert node NAME --host HOST`"
+                .to_owned(),
+        },
         _ => return None,
     })
+}
+
+/// Which node's certificate it is that is not one for the name that was asked for, in the library's words.
+fn shown_name(words: &str) -> Option<&str> {
+    let (_, presented) = words.split_once("only valid for ")?;
+    let (before, _) = presented.split_once(".node.norn")?;
+    before.rsplit(|character: char| !character.is_ascii_alphanumeric() && character != '-').next()
 }
 
 /// The second since 1970 that stands behind some words.

@@ -77,7 +77,9 @@ impl Renewal {
         }
         let contents = self.files.read();
         if contents == self.used {
-            self.refused = None;
+            if self.refused.take().is_some() {
+                tracing::info!("the certificate files are usable again: they are those in use");
+            }
             return Look::Same;
         }
         // What was refused is tried again, as it may only have been too early for it.

@@ -1,14 +1,13 @@
 //! `norn cluster`: founding, and the verbs of the client crate that change a cluster.
 
-use super::failure::{Failure, Outcome};
+use super::failure::Outcome;
 use super::founding::{Wish, found};
 use super::progress;
 use super::{Global, block_on, examples, told, verbs, write_line};
 use clap::Subcommand;
 use norn_client::wire::response::Member;
 use norn_node::runtime::caller::Caller;
-use norn_node::runtime::certificates::find_client;
-use std::path::Path;
+use norn_node::runtime::certificates::CertificateFiles;
 use std::time::Duration;
 
 /// How long one node may take to answer.
@@ -20,6 +19,8 @@ const CALL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Founds a cluster of nodes that run and wait. Once, from any machine; may be repeated.
+    ///
+    /// Shows the certificate in the directory of --certs, or that of the client.toml which NORN_CLIENT names.
     ///
     /// Each node is waited for as long as --timeout says, by default 15s until it answers and 30s until it serves.
     #[command(after_help = examples::CLUSTER_INIT)]
@@ -46,17 +47,17 @@ pub enum Command {
 pub fn run(command: Command, global: Global) -> Outcome {
     match command {
         Command::Init { peers, name, partitions, replicas } => {
-            let directory = global.certs.clone().ok_or_else(|| Failure::usage("--certs DIR must be given"))?;
+            let files = verbs::own_files(&global, std::env::var_os("NORN_CLIENT"))?;
             let wish = Wish { name, partitions, replicas, patience: global.timeout() };
-            block_on(init(&peers, &wish, &directory, global.json))
+            block_on(init(&peers, &wish, files, global.json))
         }
         Command::Verb(verb) => verbs::operate(verb, global),
     }
 }
 
-async fn init(peers: &[String], wish: &Wish, certificates: &Path, json: bool) -> Outcome {
+async fn init(peers: &[String], wish: &Wish, files: CertificateFiles, json: bool) -> Outcome {
     let call_timeout = wish.patience.map_or(CALL_TIMEOUT, |patience| patience.clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT));
-    let caller = Caller::with(verbs::read_certificates(find_client(certificates)?)?, call_timeout)?;
+    let caller = Caller::with(verbs::read_certificates(files)?, call_timeout)?;
     let what = || Some(format!("waiting until all of these nodes answer and serve: {}", peers.join(", ")));
     let founded = progress::waiting(progress::is_watched(json), found(&caller, peers, wish), what).await;
     caller.close().await;

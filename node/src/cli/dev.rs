@@ -15,7 +15,7 @@ use super::{Global, block_on, say, verbs};
 use clap::Args;
 use norn_node::runtime::caller::Caller;
 use norn_node::runtime::certificates::{
-    AUTHORITY_DAYS, CertificateError, DAYS, Present, Role, create, create_authority, prolong_authority, valid_until,
+    AUTHORITY_DAYS, CertificateError, DAYS, Present, Role, create, prolong_authority, replace_authority, valid_until,
 };
 use norn_node::runtime::clock::unix_seconds;
 use std::fs::{self, File};
@@ -79,6 +79,11 @@ impl Layout {
         self.directory.join("lock")
     }
 
+    /// What becomes the client file: all that a start has made that was interrupted very early.
+    fn client_file_half(&self) -> PathBuf {
+        self.directory.join("client.toml.new")
+    }
+
     /// All that is in it, but for the lock.
     fn contents(&self) -> io::Result<Vec<PathBuf>> {
         let lock = self.lock_file();
@@ -139,7 +144,9 @@ fn take_directory(layout: &Layout) -> Result<File, Failure> {
     let place = layout.directory.display();
     let at = |error: io::Error| Failure::refused(format!("{place}: {error}"));
     fs::create_dir_all(&layout.directory).map_err(at)?;
-    if !layout.client_file().is_file() && !layout.contents().map_err(at)?.is_empty() {
+    let half = layout.client_file_half();
+    let is_foreign = || layout.contents().map(|paths| paths.iter().any(|path| *path != half));
+    if !layout.client_file().is_file() && is_foreign().map_err(at)? {
         return Err(Failure::refused(format!(
             "{place} is neither empty nor a directory of `norn dev` (it has no client.toml); \
              nothing was touched, choose another with --data"
@@ -238,7 +245,7 @@ fn make_files(layout: &Layout, shape: &Shape) -> Result<(), Failure> {
         quoted.join(", ")
     );
     // First of all: it marks the directory as ours.
-    let half = layout.directory.join("client.toml.new");
+    let half = layout.client_file_half();
     fs::write(&half, text)?;
     fs::rename(&half, layout.client_file())?;
     Ok(make_certificates(&layout.certificates(), &shape.names())?)
@@ -247,24 +254,35 @@ fn make_files(layout: &Layout, shape: &Shape) -> Result<(), Failure> {
 fn make_certificates(directory: &Path, nodes: &[String]) -> Result<(), CertificateError> {
     let authority = directory.join("ca.crt");
     if !authority.exists() {
-        create_authority(directory, AUTHORITY_DAYS)?;
+        make_authority(directory)?;
     } else if !lasts(&authority, AUTHORITY_DAYS_LEFT_MIN)? {
         prolong_authority(directory, AUTHORITY_DAYS)?;
     }
     let make = |role: Role, name: &str, hosts: &[String]| {
         let file = role.files(directory, name).certificate;
-        let present = match file.exists() {
-            false => Present::Kept,
-            true if lasts(&file, DAYS_LEFT_MIN)? => return Ok(()),
-            true => Present::Replaced,
-        };
-        create(directory, role, name, hosts, DAYS, present).map(|_| ())
+        if file.exists() && lasts(&file, DAYS_LEFT_MIN)? {
+            return Ok(());
+        }
+        // A key without its certificate is of a start that was interrupted.
+        create(directory, role, name, hosts, DAYS, Present::Replaced).map(|_| ())
     };
     let hosts = ["127.0.0.1".to_owned(), "localhost".to_owned()];
     for name in nodes {
         make(Role::Node, name, &hosts)?;
     }
     make(Role::Client, CLIENT_NAME, &[])
+}
+
+/// Where its certificate is missing: for the key that is there if that has signed anything, and else with another one, as a start
+/// that was interrupted may have left a key, or a part of one.
+fn make_authority(directory: &Path) -> Result<(), CertificateError> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let has_signed = entries.map(|entry| entry.path()).any(|path| path.extension() == Some("crt".as_ref()));
+    match has_signed {
+        true => prolong_authority(directory, AUTHORITY_DAYS)?,
+        false => replace_authority(directory, AUTHORITY_DAYS)?,
+    };
+    Ok(())
 }
 
 /// Whether a certificate is valid for so many days.
@@ -393,6 +411,37 @@ mod tests {
             assert!(lasts(&files.certificate, DAYS_LEFT_MIN).unwrap(), "{files:?}");
             load(files).unwrap().check_chain(unix_seconds()).unwrap();
         }
+    }
+
+    /// Goal: whatever an interrupted first start leaves, the next one makes of it a cluster.
+    #[test]
+    fn a_start_goes_on_where_one_was_interrupted() {
+        let nodes = ["n1".to_owned()];
+        let whole = |place: &Path| {
+            make_certificates(place, &nodes).unwrap();
+            for files in [Role::Node.files(place, "n1"), Role::Client.files(place, CLIENT_NAME)] {
+                load(&files).unwrap().check_chain(unix_seconds()).unwrap();
+            }
+        };
+        let early = tempfile::tempdir().unwrap();
+        fs::write(early.path().join("client.toml.new"), "addre").unwrap();
+        take_directory(&Layout { directory: early.path().to_owned() }).unwrap();
+        for key in ["", "-----BEGIN PRIVATE"] {
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join("ca.key"), key).unwrap();
+            whole(directory.path());
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path();
+        whole(place);
+        let client = Role::Client.files(place, CLIENT_NAME);
+        fs::remove_file(&client.certificate).unwrap();
+        whole(place);
+        // The key has signed, and stays.
+        let key = fs::read(place.join("ca.key")).unwrap();
+        fs::remove_file(place.join("ca.crt")).unwrap();
+        whole(place);
+        assert_eq!(fs::read(place.join("ca.key")).unwrap(), key);
     }
 
     #[test]

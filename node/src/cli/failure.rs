@@ -65,7 +65,16 @@ macro_rules! refused {
     };
 }
 
-refused!(CertificateError, ConnectError, StartError, TlsError, std::io::Error);
+refused!(CertificateError, StartError, TlsError, std::io::Error);
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::NoAddress | ConnectError::Address(_) => Failure::usage(error.to_string()),
+            error => Failure::refused(error.to_string()),
+        }
+    }
+}
 
 impl From<SettingsError> for Failure {
     fn from(error: SettingsError) -> Self {

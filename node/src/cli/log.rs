@@ -10,14 +10,13 @@ use content::Content;
 use norn_client::wire::{Error, ErrorCode, TaskId};
 use norn_node::protocol::record::Kind;
 use norn_node::restore::plan_repair;
-use norn_node::runtime::disk::FileDisk;
+use norn_node::runtime::disk::{FileDisk, FileDiskError, is_of_log};
 use norn_node::storage::disk::DiskError;
 use norn_node::storage::repair::{Changes, Lost, Plan, Step, keep};
 use norn_node::storage::verify::{Entry, Problem, Verified, inspect, verify};
-use norn_node::storage::{Loss, MAGIC_BYTES, Owner, belongs_to_log};
+use norn_node::storage::{Loss, Owner};
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -89,7 +88,15 @@ fn open(directory: &Path, times: u64) -> Result<Watched<FileDisk>, Failure> {
         let directory = directory.display();
         return Err(Failure::usage(format!("{directory} is no data directory of a node: no file of a log is in it")));
     }
-    let disk = FileDisk::open(directory).map_err(|error| Failure::refused(error.to_string()))?;
+    let disk = FileDisk::open(directory).map_err(|error| match error {
+        FileDiskError::Held { directory, holder } => {
+            let directory = directory.display();
+            Failure::refused(format!(
+                "the data directory {directory} is held by {holder}: stop the node that runs there first"
+            ))
+        }
+        error => Failure::refused(error.to_string()),
+    })?;
     Watched::new(disk, times).map_err(|error| Failure::refused(error.to_string()))
 }
 
@@ -101,10 +108,7 @@ fn has_log(directory: &Path) -> std::io::Result<bool> {
         if !entry.file_type()?.is_file() {
             continue;
         }
-        let mut first = Vec::new();
-        // A file that cannot be read has its name all the same.
-        let _ = File::open(entry.path()).and_then(|file| file.take(MAGIC_BYTES).read_to_end(&mut first));
-        if belongs_to_log(&name, &first) {
+        if is_of_log(&entry.path(), &name) {
             return Ok(true);
         }
     }

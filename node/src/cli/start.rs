@@ -8,7 +8,7 @@ use norn_node::runtime::caller::Caller;
 use norn_node::runtime::diagnostics;
 use norn_node::runtime::joining::join;
 use norn_node::runtime::server::{Readiness, Server};
-use norn_node::runtime::settings::{Effective, Settings};
+use norn_node::runtime::settings::{Effective, Settings, unknown_variables};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -107,13 +107,19 @@ pub fn run(options: Options, global: Global) -> Outcome {
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let effective = Effective::gather(options.config.as_deref(), environment, flags)?;
+    if !options.print_config {
+        diagnostics::set_json(effective.text("log_format") == "json");
+    }
+    effective.check()?;
     if options.print_config {
         let printed = if global.json { effective.print_json() } else { effective.print() };
         return say(printed.trim_end());
     }
-    diagnostics::set_json(effective.text("log_format") == "json");
-    init_logging(effective.text("log"), effective.text("log_format"))?;
+    init_logging(effective.log_filter()?, effective.logs_json()?);
     let settings = effective.settings()?;
+    for variable in unknown_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
+        tracing::warn!(variable, "no setting is called so: the variable has no effect");
+    }
     let threads = effective.threads();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let outcome = runtime.block_on(serve(settings));
@@ -145,28 +151,13 @@ fn die_with(parent: i32) -> Result<(), Failure> {
     Err(Failure::refused("the process that started this node is gone"))
 }
 
-/// A level, or levels of parts of the program, apart by commas.
-fn log_filter(text: &str) -> Result<Targets, Failure> {
-    // A bracket would be taken for a part of a name, and an empty piece for the level `error`.
-    if text.contains(['[', '{']) {
-        return Err(Failure::usage(format!(
-            "log: {text:?} may name levels and parts of the program, not spans and fields"
-        )));
-    }
-    let pieces: Vec<&str> = text.split(',').map(str::trim).filter(|piece| !piece.is_empty()).collect();
-    pieces.join(",").parse().map_err(|error| Failure::usage(format!("log: {error}")))
-}
-
-fn init_logging(filter: &str, format: &str) -> Result<(), Failure> {
-    let filter = log_filter(filter)?;
+fn init_logging(filter: Targets, json: bool) {
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let layer = match format {
-        "text" => layer.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
-        "json" => layer.json().boxed(),
-        other => return Err(Failure::usage(format!("log_format is `text` or `json`, not {other:?}"))),
+    let layer = match json {
+        false => layer.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
+        true => layer.json().boxed(),
     };
     tracing_subscriber::registry().with(layer.with_filter(filter)).init();
-    Ok(())
 }
 
 /// The end of a node that is stopped before it has started.

@@ -10,6 +10,7 @@ use norn_client::command::{self, Exit, Output, ShownIds, Transport, execute, pri
 use norn_client::repl::{ReplOptions, run as run_repl};
 use norn_client::session::Call;
 use norn_client::tls::Renewal;
+use norn_client::wire::error::Cause;
 use norn_client::wire::{Error, Request, Response, TaskId, Token};
 use norn_node::runtime::caller::{CallError, Caller};
 use norn_node::runtime::certificates::{CertificateFiles, find_client};
@@ -170,6 +171,7 @@ impl Transport for Carrier {
             CallError::Refused(error) => error,
             // Certificates that do not fit, and what is no node, will not be others later.
             error if error.is_lasting() => Error::invalid(error.to_string()),
+            error @ CallError::Unreached(_) => Error::unavailable(error.to_string()).because(Cause::Unreached),
             error => Error::unavailable(error.to_string()),
         })
     }
@@ -190,6 +192,19 @@ pub fn read_certificates(files: CertificateFiles) -> Result<Renewal, Failure> {
 
 fn discover(global: &Global) -> Result<Place, Failure> {
     Place::find(global, std::env::var_os("NORN_CLIENT"), Path::new(""))
+}
+
+/// Certificates alone, for a command that names the nodes by itself: of `--certs`, else of the file that `variable` names.
+pub fn own_files(global: &Global, variable: Option<OsString>) -> Result<CertificateFiles, Failure> {
+    if let Some(directory) = &global.certs {
+        return Ok(find_client(directory)?);
+    }
+    let Some(variable) = variable.filter(|value| !value.is_empty()) else {
+        return Err(Failure::usage("--certs DIR must be given, or NORN_CLIENT name a client.toml"));
+    };
+    let bare = Global { connect: Vec::new(), ..global.clone() };
+    let config = Place::find(&bare, Some(variable), Path::new(""))?.config(None, false)?;
+    Ok(CertificateFiles { authority: config.ca, certificate: config.certificate, key: config.key })
 }
 
 /// Runs one verb.
@@ -326,6 +341,8 @@ mod tests {
         let text =
             "addresses = [\"h:1\"]\nca = \"a\"\ncertificate = \"b\"\nkey = \"c\"\nunreached_timeout_ms = 20000\n";
         std::fs::write(&file, text).unwrap();
+        let own = own_files(&global(&[], None), Some(file.clone().into())).unwrap();
+        assert!(own.certificate.ends_with("b") && own_files(&global(&[], None), None).is_err(), "{own:?}");
         let place = Place::File(file);
         for (timeout, waits, unreached) in
             [(None, false, 20), (None, true, 20), (Some(seconds(2)), false, 2), (Some(seconds(30)), true, 20)]
@@ -387,6 +404,7 @@ mod tests {
         let files = create(here, Role::Client, "c", &[], DAYS, Present::Kept).unwrap().files;
         let said = Place::find(&global(&["h:1"], Some(here)), Some(other.into()), here).unwrap();
         assert_eq!(said, Place::Said(vec!["h:1".to_owned()], files));
+        assert_eq!(own_files(&global(&[], Some(here)), None).unwrap(), find_client(here).unwrap());
         assert!(Place::find(&global(&["h:1"], None), None, here).is_err());
         assert!(Place::find(&global(&[], Some(here)), None, here).is_err());
     }

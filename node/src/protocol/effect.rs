@@ -195,6 +195,8 @@ pub enum Observation {
         short: bool,
         /// The node stops.
         out: bool,
+        /// A setting bounds it, and not the disk.
+        bounded: bool,
     },
     /// The node is near the limit of its memory, or no longer.
     Memory {

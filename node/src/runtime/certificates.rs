@@ -50,9 +50,9 @@ pub enum CertificateError {
     /// Not a host.
     #[error("{0:?} is no host: an IP address or a DNS name is wanted")]
     Host(String),
-    /// A file is in the way.
-    #[error("{} exists already and is not overwritten", .0.display())]
-    Exists(PathBuf),
+    /// A file is in the way, and what can be done about it.
+    #[error("{file} exists already and is not overwritten; {1}", file = .0.display())]
+    Exists(PathBuf, &'static str),
     /// A file could not be read or written.
     #[error("{file}: {1}", file = .0.display())]
     File(PathBuf, io::Error),
@@ -178,6 +178,11 @@ fn authority_params() -> CertificateParams {
 /// Makes an authority, valid for some days: `ca.crt` and `ca.key`. Creates the directory.
 pub fn create_authority(directory: &Path, days: u32) -> Result<Made, CertificateError> {
     write_authority(directory, KeyPair::generate()?, days, Present::Kept)
+}
+
+/// Makes an authority in the place of a key that never had a certificate, and so has signed nothing.
+pub fn replace_authority(directory: &Path, days: u32) -> Result<Made, CertificateError> {
+    write_authority(directory, KeyPair::generate()?, days, Present::Replaced)
 }
 
 /// Makes a certificate anew for the authority that is there, valid for some days from now on. Its key stays, so that what it has
@@ -308,6 +313,8 @@ fn host_name(host: &str) -> Result<SanType, CertificateError> {
     Ok(SanType::DnsName(host.try_into()?))
 }
 
+/// Makes both or none, as far as a process can that may end at any moment: one that ended in between left a key without its
+/// certificate, which the next one knows by what stands beside it.
 fn write_pair(
     certificate: &Path,
     certificate_pem: &str,
@@ -315,27 +322,59 @@ fn write_pair(
     key_pem: &str,
     present: Present,
 ) -> Result<(), CertificateError> {
-    if let Some(directory) = certificate.parent() {
-        fs::create_dir_all(directory).map_err(|error| CertificateError::File(directory.to_owned(), error))?;
-    }
-    if present == Present::Kept {
-        for file in [certificate, key] {
-            if file.exists() {
-                return Err(CertificateError::Exists(file.to_owned()));
-            }
-        }
-        write_new(key, key_pem, 0o600)?;
-        return write_new(certificate, certificate_pem, 0o644);
+    let directory = certificate.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = |error| CertificateError::File(directory.to_owned(), error);
+    fs::create_dir_all(directory).map_err(failed)?;
+    let handle = fs::File::open(directory).map_err(failed)?;
+    // One at a time. Where the file system has no locks, nobody is held up.
+    let _ = handle.lock();
+    let pair = [(key, key_pem, 0o600), (certificate, certificate_pem, 0o644)];
+    let pair = pair.map(|(file, text, mode)| (file, half_of(file), text, mode));
+    if present == Present::Kept && !is_begun(certificate, key) {
+        refuse_present(certificate, key)?;
     }
     // A reader finds each file whole, and takes the two only once they go together.
-    let pair = [(key, key_pem, 0o600), (certificate, certificate_pem, 0o644)];
-    let pair = pair.map(|(file, text, mode)| (file, file.with_added_extension("new"), text, mode));
     for (_, half, text, mode) in &pair {
         let _ = fs::remove_file(half);
         write_new(half, text, *mode)?;
     }
     for (file, half, ..) in &pair {
         fs::rename(half, file).map_err(|error| CertificateError::File((*file).to_owned(), error))?;
+    }
+    // Some file systems do not do it for a directory.
+    let _ = handle.sync_all();
+    Ok(())
+}
+
+/// Where a file is written before it has its name.
+fn half_of(file: &Path) -> PathBuf {
+    file.with_added_extension("new")
+}
+
+/// Whether only the key of a pair got its name before the process that made it ended. As its certificate was never to be had,
+/// nothing depends on the key.
+fn is_begun(certificate: &Path, key: &Path) -> bool {
+    let of_key = || {
+        let key = KeyPair::from_pem(&fs::read_to_string(key).ok()?).ok()?;
+        authority_validity(&half_of(certificate), &key).ok()
+    };
+    !certificate.exists() && of_key().is_some()
+}
+
+/// Refuses where one of the two is there, and says what can be done about it.
+fn refuse_present(certificate: &Path, key: &Path) -> Result<(), CertificateError> {
+    let signs = certificate.file_name() == Some("ca.crt".as_ref());
+    if certificate.exists() {
+        let way =
+            if signs { "choose another directory for another authority" } else { "`--renew` replaces it and its key" };
+        return Err(CertificateError::Exists(certificate.to_owned(), way));
+    }
+    if key.exists() {
+        let way = match signs {
+            true => "its ca.crt is missing: put it back, or remove this file if nothing was ever signed with it",
+            false => "its certificate is missing: put it back, or `--renew` makes both anew",
+        };
+        return Err(CertificateError::Exists(key.to_owned(), way));
     }
     Ok(())
 }
@@ -347,10 +386,7 @@ fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), CertificateError>
         .mode(mode)
         .open(file)
         .and_then(|mut open| open.write_all(text.as_bytes()).and_then(|()| open.sync_all()));
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => CertificateError::Exists(file.to_owned()),
-        _ => CertificateError::File(file.to_owned(), error),
-    })
+    written.map_err(|error| CertificateError::File(file.to_owned(), error))
 }
 
 /// Names of all certificates of a role in a directory, sorted.

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use crate::storage::disk::{Disk, DiskError};
+use crate::storage::{MAGIC_BYTES, RESERVE, belongs_to_log};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -11,7 +12,7 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Files that are kept open.
 const ACTIVE_MAX: usize = 2;
@@ -34,6 +35,17 @@ pub enum FileDiskError {
         /// Who says to hold it.
         holder: String,
     },
+    /// It has files, and none of them is of a log.
+    #[error(
+        "{} has files (such as {file:?}) and is no data directory of a node: nothing was touched; name a directory that is empty, \
+         or is not there", directory.display()
+    )]
+    Foreign {
+        /// The directory.
+        directory: PathBuf,
+        /// One of its files.
+        file: String,
+    },
     /// The directory cannot be created, opened or locked.
     #[error("the data directory {} cannot be used: {error}", directory.display())]
     Disk {
@@ -50,6 +62,8 @@ pub struct FileDisk {
     directory: PathBuf,
     /// All files together may have so many bytes.
     bytes_max: Option<u64>,
+    /// That, and not the disk, left less room when it was last looked for.
+    is_bounded: AtomicBool,
     /// The directory itself, to sync names.
     handle: File,
     /// Files last written to, the latest first, open for reading and writing: a segment, and often a snapshot.
@@ -99,6 +113,7 @@ impl FileDisk {
         Ok(FileDisk {
             directory: directory.into(),
             bytes_max: None,
+            is_bounded: AtomicBool::new(false),
             handle,
             active: Vec::new(),
             read_bytes: Arc::default(),
@@ -109,6 +124,11 @@ impl FileDisk {
     /// There is said to be no more room than for so many bytes of files, however large the disk is.
     pub fn limit(&mut self, bytes_max: Option<u64>) {
         self.bytes_max = bytes_max;
+    }
+
+    /// Whether that bound, and not the disk, left less room when it was last looked for.
+    pub fn is_bounded(&self) -> bool {
+        self.is_bounded.load(Ordering::Relaxed)
     }
 
     /// Bytes read so far, for whoever wants to know how far a long reading has come.
@@ -176,6 +196,36 @@ impl FileReader {
     }
 }
 
+/// Refuses a directory of files among which there is no log. A node that ended in its first start may have left a lock and a reserve,
+/// and a file system has directories of its own.
+pub fn refuse_foreign(directory: &Path) -> Result<(), FileDiskError> {
+    let mut foreign = None;
+    // A directory that is not there, or cannot be read, is for whoever opens it to judge.
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if !is_file || name == LOCK || name.starts_with('.') {
+            continue;
+        }
+        if name == RESERVE || is_of_log(&entry.path(), &name) {
+            return Ok(());
+        }
+        foreign = Some(name);
+    }
+    match foreign {
+        Some(file) => Err(FileDiskError::Foreign { directory: directory.into(), file }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a file is part of a node's log. Files of other programs may have names that end alike.
+pub fn is_of_log(file: &Path, name: &str) -> bool {
+    let mut first = Vec::new();
+    // A file that cannot be read has its name all the same.
+    let _ = File::open(file).and_then(|file| file.take(MAGIC_BYTES).read_to_end(&mut first));
+    belongs_to_log(name, &first)
+}
+
 /// Creates the directory and makes durable the names that this took. One that is there already may be from a process
 /// that ended before it could do the latter.
 fn create(directory: &Path) -> io::Result<()> {
@@ -191,6 +241,9 @@ fn create(directory: &Path) -> io::Result<()> {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
             Err(error) => Err(error),
         };
+    }
+    if directory.exists() {
+        return Err(io::Error::new(ErrorKind::NotADirectory, format!("{} is a file", directory.display())));
     }
     create(parent)?;
     match fs::create_dir(directory) {
@@ -338,7 +391,9 @@ impl Disk for FileDisk {
         for file in self.list()? {
             used += self.length(&file)?;
         }
-        Ok(free.min(bytes_max.saturating_sub(used)))
+        let left = bytes_max.saturating_sub(used);
+        self.is_bounded.store(left < free, Ordering::Relaxed);
+        Ok(free.min(left))
     }
 
     fn forget(&self, file: &str, offset: u64, length: usize) {

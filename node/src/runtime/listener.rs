@@ -18,7 +18,7 @@ use crate::runtime::transport::CloseCode;
 use norn_client::wire::codec::{Body, FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
 use norn_client::wire::membership::{Member, Roster};
 use norn_client::wire::{Error, ErrorCode, Request, Response, Versions};
-use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
+use quinn::{Connection, ConnectionError, Endpoint, Incoming, RecvStream, SendStream, TransportErrorCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -130,6 +130,10 @@ impl Listener {
         let address = incoming.remote_address();
         let connection = match tokio::time::timeout(HANDSHAKE_TIMEOUT, incoming).await {
             Ok(Ok(connection)) => connection,
+            // Two nodes that dial each other at once give one connection up, as a client does that has reached another node.
+            Ok(Err(error)) if is_given_up(&error) => {
+                return tracing::debug!(%address, %error, "given up by the other side");
+            }
             Ok(Err(error)) => {
                 self.metrics.add(Counter::ConnectionsRefused, 1);
                 return self.refusals.log(&format!("handshake with {address}: {error}"));
@@ -454,6 +458,12 @@ impl AnswerWriter {
             let _ = tokio::time::timeout(WRITE_TIMEOUT, self.send.stopped()).await;
         }
     }
+}
+
+/// Whether the other side has changed its mind in the handshake, rather than that something is wrong with it.
+fn is_given_up(error: &ConnectionError) -> bool {
+    let code = TransportErrorCode::APPLICATION_ERROR;
+    matches!(error, ConnectionError::ConnectionClosed(close) if close.error_code == code)
 }
 
 fn append_answer(bytes: &mut Vec<u8>, version: u8, number: u64, response: &Response) {

@@ -206,7 +206,10 @@ impl Metrics {
             Observation::Memory { .. } => (Counter::MemoryChanges, 1),
             Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
             Observation::Retired { .. } => (Counter::Retired, 1),
-            Observation::Wounded { .. } => (Counter::Wounds, 1),
+            // A replica that is about to get its first facts lacks them, and has lost nothing.
+            Observation::Wounded { facts, table, lost, .. } => {
+                (Counter::Wounds, u64::from(*lost && (*facts || *table)))
+            }
             Observation::Seated { .. } => (Counter::SeatsTaken, 1),
             Observation::Left { .. } => (Counter::SeatsLeft, 1),
             Observation::CohortChanged { .. } => (Counter::CohortChanges, 1),
@@ -250,7 +253,7 @@ impl Metrics {
                     "this node stood still: its process or machine was stopped, or starved; others may lead now what it led"
                 );
             }
-            Observation::Room { short, out } => tell_room(*short, *out),
+            Observation::Room { short, out, bounded } => tell_room(*short, *out, *bounded),
             Observation::Memory { short, used_bytes, limit_bytes } => {
                 tell_memory(*short, *used_bytes >> 20, *limit_bytes >> 20);
             }
@@ -349,8 +352,16 @@ fn tell_wound(partition: u16, facts: bool, table: bool) {
 }
 
 /// An operator has to make room, and wants to see when there is enough.
-fn tell_room(short: bool, out: bool) {
+fn tell_room(short: bool, out: bool, bounded: bool) {
     match (short, out) {
+        (_, true) if bounded => tracing::error!(
+            "the data directory is as large as the setting `disk_bytes_max` allows: the node hands over and stops; raise that, then \
+             start it"
+        ),
+        (true, false) if bounded => tracing::warn!(
+            "the data directory is nearly as large as the setting `disk_bytes_max` allows: new tasks are refused here until it is \
+             smaller, or that is raised"
+        ),
         (_, true) => {
             tracing::error!("no room is left on the disk: the node hands over and stops; make room, then start it")
         }

@@ -8,7 +8,7 @@ use crate::restore::Restorer;
 use crate::runtime::answers::answers;
 use crate::runtime::archive::Archive;
 use crate::runtime::clock::Clock;
-use crate::runtime::disk::FileDisk;
+use crate::runtime::disk::{FileDisk, FileDiskError, refuse_foreign};
 use crate::runtime::driver::{Driver, External, Inputs, Internal};
 use crate::runtime::hints::{HintError, Hints};
 use crate::runtime::listener::{CLIENT_FIRST, Listener};
@@ -83,6 +83,9 @@ pub enum StartError {
     /// Others cannot reach a wildcard.
     #[error("{0} is no address that others can reach; say which is with --advertise HOST:PORT")]
     Advertise(SocketAddr),
+    /// The data directory.
+    #[error(transparent)]
+    Directory(#[from] FileDiskError),
     /// The log.
     #[error("log in {0}: {1}")]
     Log(String, String),
@@ -206,6 +209,10 @@ impl Journal for LogJournal {
 
     fn room(&self) -> Room {
         self.0.room()
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.0.disk().is_bounded()
     }
 }
 
@@ -546,7 +553,8 @@ async fn open(
     let (certificate, bytes_max) = (name.clone(), settings.disk_bytes_max);
     let work = move || -> Result<(Node, Log<FileDisk>, Replayed), StartError> {
         let started = std::time::Instant::now();
-        let mut disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
+        refuse_foreign(&data)?;
+        let mut disk = FileDisk::open(&data)?;
         disk.limit(bytes_max);
         let draw = || Identity { node: NodeId(rand::random()), incarnation: rand::random() };
         let (bytes, read_bytes) = (log_bytes(&disk).map_err(|error| failed(&error))?, disk.read_bytes());

@@ -19,7 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod check;
 mod print;
+
+pub use check::unknown_variables;
 
 /// What a setting's value must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -412,7 +415,7 @@ impl Effective {
             name,
             certificates,
             certificates_interval: self.milliseconds("certs_check_ms"),
-            listen: self.text("listen").to_owned(),
+            listen: self.listen()?,
             advertise,
             zone: self.text("zone").to_owned(),
             join,

@@ -35,6 +35,8 @@ pub trait Journal: Send + 'static {
     fn save(&mut self, part: Part) -> Result<Saved, LogError>;
     /// Room on the disk, as far as the last write or upkeep has seen.
     fn room(&self) -> Room;
+    /// Whether a setting bounds that, and not the disk.
+    fn is_bounded(&self) -> bool;
 }
 
 /// What the log's thread tells.
@@ -254,7 +256,7 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
             Err(error) => fatal_log(&error),
         }
         if let Some(told) = gauge.report(now_us(), journal.room()) {
-            report(Report::Disk(told));
+            report(Report::Disk(DiskReport { bounded: journal.is_bounded(), ..told }));
         }
     }
     journal.sync().unwrap_or_else(|error| fatal_log(&error));
@@ -401,6 +403,10 @@ mod tests {
 
         fn room(&self) -> Room {
             Room::Ample
+        }
+
+        fn is_bounded(&self) -> bool {
+            false
         }
     }
 

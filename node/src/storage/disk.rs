@@ -21,7 +21,10 @@ pub struct DiskError {
 
 impl fmt::Display for DiskError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} {:?}: {}", self.operation, self.file, self.cause)
+        match self.file.is_empty() {
+            true => write!(formatter, "{} the directory: {}", self.operation, self.cause),
+            false => write!(formatter, "{} {:?}: {}", self.operation, self.file, self.cause),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::disk::{Disk, DiskError};
 use crate::protocol::membership::Room;
 
 /// The file. Its name is no segment's.
-const RESERVE: &str = "reserve";
+pub const RESERVE: &str = "reserve";
 /// Written at a time.
 const STEP_BYTES: usize = 256 << 10;
 /// This part of the reserve is never used up.

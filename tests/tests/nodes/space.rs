@@ -61,7 +61,9 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
     until("the reserve is kept", || fs::metadata(data.join("reserve")).is_ok_and(|file| file.len() == RESERVE_BYTES));
 
     fill(&data, RESERVE_BYTES / 2);
-    let full = |refused: &Error| refused.code == ErrorCode::NoSpace && refused.message.contains("the disk of node n1");
+    let full = |refused: &Error| {
+        refused.code == ErrorCode::NoSpace && refused.message.contains("the data directory of node n1")
+    };
     eventually("tasks are refused", PATIENCE, async || enqueue(&poll, &queue).await.err().filter(full)).await;
     // What a leader decides is no less certain where the node is asked that leads.
     let draft = || Draft::new(queue.clone(), vec![7; 1_000]);

@@ -54,7 +54,9 @@ async fn an_unknown_outcome_names_the_task() {
     assert!(outcome.noted.contains(&id(1).to_string()));
     // What has no id of its own is not said to have one.
     let outcome = fails("schedule remove backup", Error::new(ErrorCode::Unknown, "no answer in time")).await;
-    assert!(outcome.noted.contains("it is safe to repeat"), "{}", outcome.noted);
+    assert!(outcome.noted.contains("it may have taken effect; look, or repeat it"), "{}", outcome.noted);
+    let outcome = fails("enqueue mail x", Error::new(ErrorCode::Unknown, "no answer in time")).await;
+    assert!(outcome.noted.contains("without an id it adds new tasks again"), "{}", outcome.noted);
     assert!(!outcome.noted.contains("same id"), "{}", outcome.noted);
 }
 

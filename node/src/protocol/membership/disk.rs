@@ -36,6 +36,8 @@ pub enum Room {
 pub struct DiskReport {
     /// Room.
     pub room: Room,
+    /// There is no more room because of a setting, and not of the disk.
+    pub bounded: bool,
     /// How long syncs take lately, in microseconds; 0 if there were none.
     pub sync_us: u64,
 }
@@ -79,7 +81,8 @@ impl Node {
     pub(in crate::protocol) fn on_disk(&mut self, report: DiskReport) {
         let before = std::mem::replace(&mut self.disk.report, report);
         if report.room != before.room {
-            self.outbox.observe(Observation::Room { short: report.room >= Room::Short, out: report.room == Room::Out });
+            let (short, out) = (report.room >= Room::Short, report.room == Room::Out);
+            self.outbox.observe(Observation::Room { short, out, bounded: report.bounded });
         }
         if report.room == Room::Out {
             self.on_shutdown();
@@ -96,7 +99,13 @@ impl Node {
         };
         if grows && self.disk.is_short() {
             let name = &self.founding.name;
-            let message = format!("the disk of node {name} is nearly full: make room on it, or ask another node");
+            let message = match self.disk.report.bounded {
+                true => format!(
+                    "the data directory of node {name} is nearly as large as its setting `disk_bytes_max` allows: raise that, or \
+                     ask another node"
+                ),
+                false => format!("the disk of node {name} is nearly full: make room on it, or ask another node"),
+            };
             return Err(Error::new(ErrorCode::NoSpace, message).because(Cause::TurnedAway));
         }
         let refusal = self.memory_refusal().filter(|_| grows);

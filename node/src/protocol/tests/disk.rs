@@ -6,7 +6,7 @@ use norn_client::wire::error::{Cause, Retry};
 
 impl Cluster {
     pub(super) fn report(&mut self, index: usize, room: Room, sync_us: u64) {
-        self.queue.push_back((index, Event::Disk(DiskReport { room, sync_us })));
+        self.queue.push_back((index, Event::Disk(DiskReport { room, sync_us, bounded: false })));
         self.drain();
     }
 

@@ -113,3 +113,33 @@ fn an_authority_without_its_certificate_or_of_a_later_time_signs_nothing() {
     assert!(error.contains("ca.crt: the authority is valid from") && error.contains("clock"), "{error}");
     assert!(!place.join("client-c.crt").exists() && !place.join("client-c.key").exists());
 }
+
+/// A process may end between the two names of a pair. The next one makes it whole, and overwrites no key that a person may need.
+#[test]
+fn a_pair_that_was_begun_is_made_anew_and_a_key_that_lost_its_certificate_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let begun = |certificate: &Path| fs::rename(certificate, certificate.with_added_extension("new")).unwrap();
+    let authority = create_authority(place, DAYS).unwrap().files;
+    begun(&authority.certificate);
+    create_authority(place, DAYS).unwrap();
+    let own = make(place, DAYS, Present::Kept).files;
+    begun(&own.certificate);
+    let own = make(place, DAYS, Present::Kept).files;
+    load(&own).unwrap().check_chain(unix_seconds()).unwrap();
+    let left = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(left.filter(|name| name.ends_with(".new")).count(), 0);
+
+    let key = fs::read(&own.key).unwrap();
+    let again = || create(place, Role::Client, "c", &[], DAYS, Present::Kept).unwrap_err().to_string();
+    assert!(again().contains("client-c.crt exists already and is not overwritten; `--renew`"), "{}", again());
+    // What stands beside it is of another key.
+    fs::copy(&authority.certificate, own.certificate.with_added_extension("new")).unwrap();
+    fs::remove_file(&own.certificate).unwrap();
+    assert!(again().contains("client-c.key exists already and is not overwritten; its certificate"), "{}", again());
+    assert_eq!(fs::read(&own.key).unwrap(), key);
+    make(place, DAYS, Present::Replaced);
+    fs::remove_file(&authority.certificate).unwrap();
+    let refusal = create_authority(place, DAYS).unwrap_err().to_string();
+    assert!(refusal.contains("ca.key exists already and is not overwritten; its ca.crt is missing"), "{refusal}");
+}

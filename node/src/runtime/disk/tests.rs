@@ -91,8 +91,25 @@ fn a_path_that_is_no_directory_is_refused() {
     fs::write(&file, "").expect("written");
     for path in [file.clone(), file.join("below")] {
         let error = FileDisk::open(&path).expect_err("no directory");
-        assert!(error.to_string().contains("cannot be used"), "{error}");
+        assert!(error.to_string().contains("cannot be used: create the directory: "), "{error}");
+        assert!(error.to_string().ends_with("file is a file"), "{error}");
     }
+}
+
+/// Goal: a mistyped directory is not made one of a node.
+#[test]
+fn a_directory_of_other_files_is_refused_and_an_own_one_is_not() {
+    let directory = directory();
+    let place = directory.path();
+    refuse_foreign(&place.join("none")).expect("it is not there");
+    fs::create_dir(place.join("lost+found")).expect("created");
+    fs::write(place.join(LOCK), "").expect("written");
+    refuse_foreign(place).expect("it has no file of others");
+    fs::write(place.join("ca.crt"), "").expect("written");
+    let error = refuse_foreign(place).expect_err("foreign");
+    assert!(error.to_string().contains("has files (such as \"ca.crt\")"), "{error}");
+    fs::write(place.join("0000000000000001.log"), "").expect("written");
+    refuse_foreign(place).expect("it has a log");
 }
 
 #[test]

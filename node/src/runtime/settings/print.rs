@@ -10,10 +10,7 @@ impl Effective {
         let mut out = String::new();
         for definition in DEFINITIONS {
             let (value, source) = &self.values[definition.name];
-            let limits = match definition.form {
-                Form::Text => String::new(),
-                Form::Number(low, high) => format!(", {low} to {high}"),
-            };
+            let limits = self.limits(definition).map_or_else(String::new, |[low, high]| format!(", {low} to {high}"));
             let shown = match definition.form {
                 Form::Text => toml::Value::String(value.clone()).to_string(),
                 Form::Number(..) => value.clone(),
@@ -29,10 +26,7 @@ impl Effective {
     pub fn print_json(&self) -> String {
         let line = |definition: &Definition| {
             let (value, source) = &self.values[definition.name];
-            let limits = match definition.form {
-                Form::Text => None,
-                Form::Number(low, high) => Some([low, high]),
-            };
+            let limits = self.limits(definition);
             let Definition { name, form, default, about } = *definition;
             let (value, default, source) = (as_json(form, value), as_json(form, default), source.to_string());
             let object = json!({
@@ -41,6 +35,17 @@ impl Effective {
             format!("{object}\n")
         };
         DEFINITIONS.iter().map(line).collect()
+    }
+
+    /// Of a number, beside the other settings; some depend on others.
+    fn limits(&self, definition: &Definition) -> Option<[u64; 2]> {
+        let Form::Number(low, high) = definition.form else { return None };
+        let least = match definition.name {
+            "forget_after_ms" => self.number("request_timeout_ms") * 2,
+            "election_timeout_ms" => self.number("heartbeat_ms") * 3,
+            _ => low,
+        };
+        Some([low.max(least), high])
     }
 }
 
@@ -73,6 +78,8 @@ mod tests {
         assert!(printed.contains("resend_ms = 150  # environment NORN_RESEND_MS\n"), "{printed}");
         assert!(printed.contains(&format!("heartbeat_ms = 40  # file {}\n", file.display())), "{printed}");
         assert!(printed.contains("(default \"200\", 10 to 60000)\nresend_ms"), "{printed}");
+        assert!(printed.contains(", 4000 to 1125899906842624)\nforget_after_ms = "), "{printed}");
+        assert!(printed.contains(", 120 to 60000)\nelection_timeout_ms = "), "{printed}");
         let again: toml::Table = printed.parse().unwrap();
         assert_eq!(again.len(), DEFINITIONS.len());
     }

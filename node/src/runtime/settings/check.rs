@@ -1,0 +1,163 @@
+//! What a start wants of settings beside what each may be by itself. Neither files nor addresses are looked at.
+
+use super::{Effective, SettingsError};
+use norn_client::wire::address::parse_address;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+
+/// Crates that log, beside those of this program.
+const CRATES: [&str; 6] = ["mio", "quinn", "quinn_proto", "quinn_udp", "rustls", "tokio"];
+
+impl Effective {
+    /// Refuses what a start refuses, except where a directory is missing or has no certificates.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        self.log_filter()?;
+        self.logs_json()?;
+        self.invitation()?;
+        self.peers()?;
+        self.listen()?;
+        self.advertise()?;
+        self.sync()?;
+        self.core().map(|_| ())
+    }
+
+    /// A level, or levels of parts of the program, apart by commas.
+    pub fn log_filter(&self) -> Result<Targets, SettingsError> {
+        let text = self.text("log");
+        let pieces: Vec<&str> = text.split(',').map(str::trim).filter(|piece| !piece.is_empty()).collect();
+        // A part of the program that has no level would have all that it says logged, and the others nothing.
+        let wrong = pieces.iter().find(|piece| !is_directive(piece));
+        if pieces.is_empty() || wrong.is_some() {
+            let value = wrong.map_or(text, |piece| piece);
+            let wanted = "a level (`off`, `error`, `warn`, `info`, `debug` or `trace`), or one of a part of the program, as in \
+                          `info,norn_node=debug`";
+            return Err(self.refused("log", value, wanted));
+        }
+        pieces.join(",").parse().map_err(|error| self.refused("log", text, &format!("a filter: {error}")))
+    }
+
+    /// Whether the log is JSON, and not text.
+    pub fn logs_json(&self) -> Result<bool, SettingsError> {
+        match self.text("log_format") {
+            "text" => Ok(false),
+            "json" => Ok(true),
+            other => Err(self.refused("log_format", other, "`text` or `json`")),
+        }
+    }
+
+    /// What to bind; the system chooses where the port is 0.
+    pub(super) fn listen(&self) -> Result<String, SettingsError> {
+        let listen = self.text("listen");
+        let named = listen.strip_suffix(":0").map_or_else(|| listen.to_owned(), |host| format!("{host}:1"));
+        match parse_address(&named) {
+            Some(_) => Ok(listen.to_owned()),
+            None => Err(self.refused("listen", listen, "an address; the form is HOST:PORT, or [HOST]:PORT of IPv6")),
+        }
+    }
+
+    fn refused(&self, name: &'static str, value: &str, wanted: &str) -> SettingsError {
+        let origin = self.values[name].1.clone();
+        SettingsError::Value { name, origin, value: value.to_owned(), wanted: wanted.to_owned() }
+    }
+}
+
+/// Whether a piece of a filter is a level, a part of this program, or a part of any program with its level.
+fn is_directive(piece: &str) -> bool {
+    let is_path = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:-".contains(&byte));
+    match piece.split_once('=') {
+        Some((part, level)) => is_path(part) && level.parse::<LevelFilter>().is_ok(),
+        None => {
+            let first = piece.split("::").next().unwrap_or(piece);
+            let is_part = is_path(piece) && (first.starts_with("norn") || CRATES.contains(&first));
+            is_part || piece.parse::<LevelFilter>().is_ok()
+        }
+    }
+}
+
+/// Variables that begin as those of settings do and are none: mistyped, most likely.
+pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    /// Of commands, and of tests.
+    const OTHERS: [&str; 9] = [
+        "NORN_CLIENT",
+        "NORN_CONFIG",
+        "NORN_NETWORK_SECONDS",
+        "NORN_NEW_BINARY",
+        "NORN_OLD_BINARY",
+        "NORN_SCENE",
+        "NORN_SEEDS",
+        "NORN_TRACE",
+        "NORN_TRIAL_CLIENTS",
+    ];
+    let is_unknown = |name: &String| {
+        let setting = name.strip_prefix("NORN_").map(str::to_lowercase);
+        setting.is_some_and(|setting| super::find(&setting).is_none()) && !OTHERS.contains(&name.as_str())
+    };
+    let mut unknown: Vec<String> = names.filter(is_unknown).collect();
+    unknown.sort();
+    unknown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(name: &str, value: &str) -> Result<(), String> {
+        let flag = std::iter::once((name.to_owned(), value.to_owned()));
+        Effective::gather(None, std::iter::empty(), flag).unwrap().check().map_err(|error| error.to_string())
+    }
+
+    /// Goal: a mistyped level is refused, and does not turn the log off.
+    #[test]
+    fn a_log_filter_names_levels_and_parts_of_the_program() {
+        for right in
+            ["off", "info", "WARN", "info, norn_node=debug", "norn", "quinn_udp", "norn_node::runtime,warn", "h2=off"]
+        {
+            assert_eq!(checked("log", right), Ok(()), "{right:?}");
+        }
+        for wrong in [
+            "",
+            " , ",
+            "warning",
+            "loud",
+            "inof",
+            "info;debug",
+            "info,lout",
+            "norn_node=loud",
+            "info;norn=debug",
+            "a[b]=info",
+        ] {
+            let refusal = checked("log", wrong).unwrap_err();
+            assert!(refusal.contains("log (flag)") && refusal.contains("`trace`"), "{wrong:?}: {refusal}");
+        }
+    }
+
+    /// Goal: what `--print-config` prints is what a node starts with.
+    #[test]
+    fn what_a_start_refuses_is_refused_without_one() {
+        let wrong = [
+            ("sync", "sometimes"),
+            ("log_format", "xml"),
+            ("retain", "7d, 8d"),
+            ("peers", "beta"),
+            ("heartbeat_ms", "200"),
+            ("forget_after_ms", "1000"),
+            ("join", "x"),
+            ("advertise", "foo"),
+        ];
+        for (name, value) in wrong {
+            assert!(checked(name, value).is_err(), "{name} = {value:?}");
+        }
+        for value in ["22011", "[::1]", "::1:22011", "", ":7400", "a:b"] {
+            assert!(checked("listen", value).unwrap_err().contains("HOST:PORT"), "{value:?}");
+        }
+        for value in ["127.0.0.1:0", "[::1]:22011", "localhost:7400", "0.0.0.0:7400"] {
+            assert_eq!(checked("listen", value), Ok(()), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_variable_is_known_as_such() {
+        let names =
+            ["HOME", "NORN_ZONE", "NORN_CLIENT", "NORN_SEEDS", "NORN_BOGUS", "NORN_HEARTBEAT"].map(str::to_owned);
+        assert_eq!(unknown_variables(names.into_iter()), ["NORN_BOGUS", "NORN_HEARTBEAT"]);
+    }
+}
