@@ -191,7 +191,7 @@ pub struct UpdateArguments {
     /// Token of the claim
     #[arg(value_name = "TOKEN")]
     pub token: String,
-    /// Number of the entry, from 0
+    /// Number of the entry: each claim counts from 0, and an entry is not shown while one of a lower number is missing
     #[arg(value_name = "SEQ", value_parser = parse::whole(0, u32::MAX, 0))]
     pub sequence: u32,
     /// What the entry says

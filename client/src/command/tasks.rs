@@ -102,7 +102,7 @@ impl LogArguments {
             false => print_updates(&mut runner.output, &task.updates, "")?,
         }
         if task.log_incomplete {
-            runner.output.line("the claim wrote more entries, which cannot be seen yet")?;
+            runner.output.line("more entries were written, which are shown once those before them are here")?;
         }
         Ok(Exit::Done)
     }
@@ -307,7 +307,7 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
         print_updates(output, &task.updates, "  ")?;
     }
     if task.log_incomplete {
-        output.line("  the claim wrote more entries, which cannot be seen yet")?;
+        output.line("  more entries were written, which are shown once those before them are here")?;
     }
     Ok(())
 }

@@ -198,18 +198,18 @@ async fn a_name_with_many_addresses_leaves_room_for_the_other_name() {
 fn a_certificate_of_a_node_that_is_not_valid_is_told_of_with_its_date() {
     use rustls::CertificateError::{Expired, ExpiredContext, NotValidForNameContext, NotValidYetContext};
     let at = |second| rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_secs(second));
-    let words =
-        |error| super::reason::refusing(45, &rustls::Error::InvalidCertificate(error).to_string(), None).unwrap();
+    let refusing =
+        |alert, error| super::reason::refusing(alert, &rustls::Error::InvalidCertificate(error).to_string(), None);
+    let words = |error| refusing(45, error).unwrap();
     let expired = |now| words(ExpiredContext { time: at(now), not_after: at(1_583_366_400) });
     assert_eq!(expired(1_700_000_000), expired(1_700_000_001), "the same each time");
     assert!(expired(1_700_000_000).contains("shows a certificate that has expired on 2020-03-05 00:00 UTC"));
     let early = words(NotValidYetContext { time: at(1_500_000_000), not_before: at(1_583_366_400) });
     assert!(early.contains("is valid from 2020-03-05 00:00 UTC on"), "{early}");
     assert!(words(Expired).contains("has expired or is not valid yet"));
-    let of_another = words(NotValidForNameContext {
-        expected: rustls::pki_types::ServerName::try_from("gamma.node.norn").unwrap(),
-        presented: ["IpAddress(127.0.0.1)", "DnsName(\"beta.node.norn\")"].map(str::to_owned).to_vec(),
-    });
+    let presented = ["IpAddress(127.0.0.1)", "DnsName(\"beta.node.norn\")"].map(str::to_owned).to_vec();
+    let expected = rustls::pki_types::ServerName::try_from("gamma.node.norn").unwrap();
+    let of_another = refusing(42, NotValidForNameContext { expected, presented }).unwrap();
     assert!(of_another.starts_with("node beta answers there, and its certificate is not one for "), "{of_another}");
 }
 

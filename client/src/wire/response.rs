@@ -251,7 +251,7 @@ pub struct TaskView {
     pub result: Option<ByteBuf>,
     /// Why it was cancelled or died.
     pub reason: Option<String>,
-    /// The completion says that log entries came before it which are not visible (yet).
+    /// Log entries are not visible (yet): one with a lower number is missing, or the completion says that more came before it.
     pub log_incomplete: bool,
     /// A client wrote two different values under one key.
     pub conflict: bool,

@@ -245,7 +245,7 @@ claims
   7.42   3s ago   in 27s  running  w1
 log
   7.42 #0  base64:/w==
-  the claim wrote more entries, which cannot be seen yet
+  more entries were written, which are shown once those before them are here
 ",
     );
     assert_eq!(text, expected);

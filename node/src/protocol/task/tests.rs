@@ -225,6 +225,8 @@ proptest! {
         for (token, length) in next {
             prop_assert_eq!(a.visible_length(token), length);
         }
+        let all = a.facts.as_ref().map_or(0, |facts| facts.updates.len());
+        prop_assert!(a.log_incomplete() || visible(&a).len() == all, "what is hidden is told of");
     }
 
     #[test]

@@ -57,9 +57,21 @@ impl<S> Task<S> {
         length
     }
 
-    /// The completion that counts says that log entries came before it which are not visible here.
+    /// Log entries are known to be missing here: some are hidden behind a gap, or the completion that counts says that more came before
+    /// it than are visible.
     pub fn log_incomplete(&self) -> bool {
-        let Some((token, completed)) = self.facts.as_ref().and_then(|facts| facts.winner()) else { return false };
+        let Some(facts) = &self.facts else { return false };
+        let mut expected = (Token::default(), 0);
+        for ((token, sequence), _) in &facts.updates {
+            if expected.0 != *token {
+                expected = (*token, 0);
+            }
+            if expected.1 != *sequence {
+                return true;
+            }
+            expected.1 += 1;
+        }
+        let Some((token, completed)) = facts.winner() else { return false };
         completed.sequence.is_some_and(|sequence| self.visible_length(*token) < sequence)
     }
 }

@@ -322,6 +322,7 @@ fn facts_that_wait_are_merged_once_a_result_is_in_memory() {
     let update = Task::from_update(token, 0, bytes_of(101));
     cluster.nodes[0].learn(partition, vec![(id, update), (id, completed(201))]);
     assert!(cluster.task_at(0, &id).has_blobs() && cluster.replica_of(0, &id).store.rival_of(&id).is_some());
+    cluster.nodes[0].count_bodies(partition);
     cluster.nodes[0].ask_for_bodies();
     assert!(cluster.replica_of(0, &id).store.rival_of(&id).is_none());
     assert!(cluster.task_at(0, &id).facts.as_ref().is_some_and(|facts| facts.conflict));
