@@ -76,13 +76,15 @@ impl Sessions {
         }
     }
 
-    /// Claims under a session that has ended are to be given back, unless those that are left wait for being confirmed.
-    fn note_ended(&mut self, partition: PartitionId, session: TaskId, how: Settled) {
+    /// Claims under a session that has ended are to be given back, which is `false` where those that are left wait for being confirmed.
+    fn note_ended(&mut self, partition: PartitionId, session: TaskId, how: Settled) -> bool {
         self.note_over(session);
-        if !self.unconfirmed.get(&partition).is_some_and(|waiting| waiting.contains_key(&session)) {
+        let waits = self.unconfirmed.get(&partition).is_some_and(|waiting| waiting.contains_key(&session));
+        if !waits {
             let ended = Ended { how, all_confirmed: false };
             self.ended.entry(partition).or_default().entry(session).or_insert(ended);
         }
+        !waits
     }
 
     /// Claims that have waited for being confirmed are to be given back.
@@ -213,8 +215,10 @@ impl Node {
 
     /// A session has ended, if it is one.
     pub(super) fn end_session(&mut self, partition: PartitionId, session: TaskId, how: Settled) {
-        if self.partitions[&partition].register.has_session(&session) {
-            self.sessions.note_ended(partition, session, how);
+        // A sweep asks for ends that are known: it is not to be called by the answer.
+        if self.partitions[&partition].register.has_session(&session)
+            && self.sessions.note_ended(partition, session, how)
+        {
             self.timers.set(Key::Sessions(partition), self.now.mono_us);
         }
     }
