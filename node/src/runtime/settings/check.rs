@@ -28,9 +28,12 @@ impl Effective {
         let wrong = pieces.iter().find(|piece| !is_directive(piece));
         if pieces.is_empty() || wrong.is_some() {
             let value = wrong.map_or(text, |piece| piece);
-            let wanted = "a level (`off`, `error`, `warn`, `info`, `debug` or `trace`), or one of a part of the program, as in \
-                          `info,norn_node=debug`";
-            return Err(self.refused("log", value, wanted));
+            let spans = if value.contains('[') { "; it is not filtered by spans" } else { "" };
+            let wanted = format!(
+                "a level (`off`, `error`, `warn`, `info`, `debug` or `trace`), or one of a part of the program, as in \
+                 `info,norn_node=debug`{spans}"
+            );
+            return Err(self.refused("log", value, &wanted));
         }
         pieces.join(",").parse().map_err(|error| self.refused("log", text, &format!("a filter: {error}")))
     }
