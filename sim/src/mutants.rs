@@ -267,6 +267,33 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
         Mutant::RejectedBrings => {
             Overrides { holder_percent: Some(100), children_percent: Some(80), old_percent: Some(0), ..plain }
         }
+        Mutant::OneForgets => Overrides {
+            queues: Some(1),
+            after_percent: Some(60),
+            exchange_interval_ms: Some(10_000),
+            retain_ms: Some(500),
+            forget_after_ms: Some(5_000),
+            loss_ppm: Some(50_000),
+            crash_mean_ms: Some(1_000),
+            ..plain
+        },
+        Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },
+        Mutant::LettersMinted => {
+            Overrides { letters_percent: Some(100), old_percent: Some(0), crash_mean_ms: Some(800), ..plain }
+        }
+        Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
+        Mutant::ScheduleIdDrawn => Overrides { schedule_mean_ms: Some(1_000), ..plain },
+        // The leader of the root shall hold no replica of many a task.
+        Mutant::ScheduleMarkedEarly => {
+            Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
+        }
+        _ => hunting_in_keys(mutant, plain),
+    }
+}
+
+/// The knobs for tasks with keys.
+fn hunting_in_keys(mutant: Mutant, plain: Overrides) -> Overrides {
+    match mutant {
         Mutant::KeysUnknown => Overrides {
             key_percent: Some(80),
             queues: Some(1),
@@ -303,26 +330,6 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             spike_us_max: Some(400_000),
             ..plain
         },
-        Mutant::OneForgets => Overrides {
-            queues: Some(1),
-            after_percent: Some(60),
-            exchange_interval_ms: Some(10_000),
-            retain_ms: Some(500),
-            forget_after_ms: Some(5_000),
-            loss_ppm: Some(50_000),
-            crash_mean_ms: Some(1_000),
-            ..plain
-        },
-        Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },
-        Mutant::LettersMinted => {
-            Overrides { letters_percent: Some(100), old_percent: Some(0), crash_mean_ms: Some(800), ..plain }
-        }
-        Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
-        Mutant::ScheduleIdDrawn => Overrides { schedule_mean_ms: Some(1_000), ..plain },
-        // The leader of the root shall hold no replica of many a task.
-        Mutant::ScheduleMarkedEarly => {
-            Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
-        }
         _ => hunting_in_groups(mutant, plain),
     }
 }
