@@ -1,4 +1,4 @@
-//! Of `enqueue --lines`: the lines whose tasks were not acknowledged, for whoever is to repeat exactly these.
+//! Of `enqueue --lines`: the lines whose tasks were not acknowledged, so that a person can repeat exactly these.
 
 use super::error::Failure;
 use super::output::Output;

@@ -200,7 +200,7 @@ impl FileReader {
 /// and a file system has directories of its own.
 pub fn refuse_foreign(directory: &Path) -> Result<(), FileDiskError> {
     let mut foreign = None;
-    // A directory that is not there, or cannot be read, is for whoever opens it to judge.
+    // A directory that is not there, or cannot be read, fails when the log is opened.
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());

@@ -359,10 +359,10 @@ impl Node {
         if known.is_none() && delta.spec.is_some() && self.bodies.tasks() as u64 >= self.config.tasks_max {
             return Outcome::Overloaded;
         }
-        if self.disk.is_short() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
+        let grows_here = || grows(known.is_some_and(|task| task.spec.is_some()), delta);
+        if self.disk.is_short() && grows_here() {
             return Outcome::NoSpace;
         }
-        let grows_here = || grows(known.is_some_and(|task| task.spec.is_some()), delta);
         if self.is_short_of_memory() && grows_here() && !self.brings_here(id) {
             return Outcome::Overloaded;
         }

@@ -308,7 +308,7 @@ impl Node {
         self.grants.sessions.get_mut(&session).expect("under way").tasks.push((granted, fresh));
     }
 
-    /// Nobody was told of these grants, nor will be by an answer that was made here.
+    /// Keeps grants that no answer of this leader names.
     fn leave_untold(&mut self, session: u64, grants: impl IntoIterator<Item = Grant>) {
         if let Some(state) = self.grants.sessions.get_mut(&session) {
             state.untold.extend(grants);

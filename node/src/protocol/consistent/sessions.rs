@@ -241,7 +241,7 @@ impl Node {
             waits |= !self.take_claim_back(partition, id, end);
         }
         if waits {
-            // As long again as a client may take: clocks that jump make nobody wait for longer.
+            // The full time to confirm, on the monotonic clock: a jump of the wall clock does not prolong it.
             let until_us = self.after_ms(self.unconfirmed_ms());
             self.sessions.unconfirmed.entry(partition).or_default().insert(session, (end.how, until_us));
         } else if more && let Some(ended) = self.sessions.ended.get_mut(&partition) {

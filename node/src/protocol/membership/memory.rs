@@ -13,11 +13,11 @@
 
 use crate::protocol::{Node, Observation};
 
-/// Of a hundred parts of the limit: with so many a node is short of memory.
+/// A node is short of memory above this percentage of the limit...
 const SHORT_PERCENT: u64 = 90;
-/// And with so many no more.
+/// ...until it is below this one...
 const AMPLE_PERCENT: u64 = 85;
-/// Nor is it short any more once it has had fewer than so many for this long.
+/// ...or has been below the first one for this long.
 const CALM_MS: u64 = 60_000;
 /// What a task takes besides what is counted, about.
 const TASK_BYTES: u64 = 256;

@@ -1,8 +1,8 @@
-//! Grants that go back: said to whoever leads their partitions, and said again, as a leader may not hear it, or be gone before it is
-//! known that they are void.
+//! Grants that go back. The broker sends them to the leaders of their partitions, and sends them again: a leader may miss the message, or
+//! lose its leadership before the void is committed.
 //!
-//! Nobody answers. But a leader that has taken a grant back itself knows when that is committed, and nothing is said of it any more. A
-//! partition without a leader that hears this node is waited for, and whoever leads next is told at once.
+//! `Return` has no answer. But a node that leads the partition itself knows when a void is committed, and stops then. The grants of a
+//! partition without a reachable leader wait, and its next leader gets them at once.
 
 use super::Grant;
 use crate::protocol::Node;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Grants at the most. Those that were said most often go first.
 const GRANTS_MAX: usize = 50_000;
-/// So many are said at once.
+/// Most grants that are sent at once.
 const AT_ONCE_MAX: usize = 1_000;
 /// What goes back is said again after this time, then after twice as long, and so on...
 pub(super) const REPEAT_MS: u64 = 250;
@@ -25,14 +25,14 @@ pub(super) const DOUBLINGS_MAX: u32 = 6;
 const SAID_MS: u64 = 290_000;
 /// What a leader made and could not tell is said after this time: a broker whose client waits has asked for it by then, and renewed it.
 const UNTOLD_MS: u64 = 2_000;
-/// A look for partitions that are led by somebody else by now.
+/// Pause between two looks for partitions with another leader.
 const LOOK_MS: u64 = 1_000;
 
 /// How far a grant has come.
 #[derive(Debug)]
 struct Said {
     count: u32,
-    /// The same to whoever leads now, which may not be ready yet when it is told first.
+    /// How often the present leader got it: it may not be established yet at the first time.
     repeats: u32,
     /// When it was said first.
     first_us: u64,
@@ -187,7 +187,7 @@ impl Node {
         }
     }
 
-    /// At the leader: whether a grant is not to be found any more, whoever leads next. What the table is without it has to be committed.
+    /// At the leader: whether no later leader can find a grant. The table without it has to be committed.
     fn is_gone(&mut self, partition: PartitionId, (id, token, at): &Grant) -> bool {
         let Some(register) = self.partitions.get(&partition).map(|replica| &replica.register) else { return false };
         let here = register.viewstamp;
@@ -230,7 +230,7 @@ mod tests {
         due.len()
     }
 
-    /// Goal: nothing is forgotten that nobody was told of, as long as there is something else.
+    /// Goal: a grant that was never sent is dropped last.
     #[test]
     fn what_was_said_most_often_goes_first() {
         let mut back = GoingBack::default();
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(say(&mut back, LEADERSHIP, 1), GRANTS_MAX - 10);
     }
 
-    /// Goal: who leads anew is told at once, and nothing is said for ever.
+    /// Goal: a new leader gets the grants at once, and each is sent for a bounded time.
     #[test]
     fn pauses_grow_until_another_leads() {
         let mut back = GoingBack::default();
