@@ -5,6 +5,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -75,10 +76,13 @@ impl Interrupt {
         let _prompts = Mark::set(&self.0.prompts);
         tokio::pin!(work);
         loop {
+            // Listens before the work goes on: an interrupt that nothing listens to yet ends the process.
+            let mut next = pin!(interrupts());
+            let early = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
             let heard = tokio::select! {
                 biased;
                 done = &mut work => return Ok(done),
-                heard = interrupts() => heard,
+                heard = async { if let Poll::Ready(heard) = early { heard } else { next.await } } => heard,
             };
             if let Err(error) = heard {
                 return Err(format!("interrupts cannot be heard: {error}"));
@@ -112,6 +116,20 @@ mod tests {
         let interrupt = Interrupt::default();
         let verb = async { interrupt.before(pending::<()>()).await.map_or(7, |()| 0) };
         assert_eq!(interrupt.unless_taken_of(interrupts(1), verb).await, Ok(7));
+    }
+
+    /// Goal: the prompt listens before the verb does anything.
+    #[tokio::test]
+    async fn the_prompt_listens_before_the_verb_begins() {
+        let listens = AtomicBool::new(false);
+        let interrupts = || {
+            poll_fn(|_| {
+                listens.store(true, Ordering::Relaxed);
+                Poll::<io::Result<()>>::Pending
+            })
+        };
+        let verb = async { listens.load(Ordering::Relaxed) };
+        assert_eq!(Interrupt::default().unless_taken_of(interrupts, verb).await, Ok(true));
     }
 
     #[tokio::test]
