@@ -11,7 +11,7 @@ mod recall;
 mod returns;
 mod silent;
 
-pub(super) use self::confirm::CONFIRM_MS;
+pub(super) use self::confirm::CONFIRM_MS_MAX;
 use self::confirm::Returns;
 use self::recall::Recall;
 use self::silent::Voice;

@@ -485,9 +485,11 @@ impl Register {
         self.by_session.range((from, std::ops::Bound::Unbounded)).map(|(session, _)| *session)
     }
 
-    /// Tasks that are held under a session.
-    pub fn held_under(&self, session: &TaskId) -> impl Iterator<Item = TaskId> + '_ {
-        self.by_session.get(session).into_iter().flatten().copied()
+    /// Tasks after this one that are held under a session, in order.
+    pub fn held_under(&self, session: &TaskId, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
+        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let held = self.by_session.get(session).into_iter();
+        held.flat_map(move |held| held.range((from, std::ops::Bound::Unbounded))).copied()
     }
 
     /// Replaces the table, or gives the same table a new name. Returns the tasks whose claims may have changed.

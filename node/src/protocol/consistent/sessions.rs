@@ -16,7 +16,7 @@
 //! that nobody knows, and that is older than what was forgotten, has ended. What was given back so cannot be completed any more
 //! where completions are sealed, whether or not somebody else has the task.
 
-use super::broker::CONFIRM_MS;
+use super::broker::CONFIRM_MS_MAX;
 use super::table::{Cell, CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
@@ -43,7 +43,7 @@ pub struct Sessions {
     /// those are attempts, on the monotonic clock.
     unconfirmed: BTreeMap<PartitionId, BTreeMap<TaskId, (Settled, u64)>>,
     /// How far the sweep of a partition is.
-    swept: BTreeMap<PartitionId, TaskId>,
+    sweeps: BTreeMap<PartitionId, Sweep>,
     /// Sessions of whose end this node was told: nothing is granted under them. The latest ones.
     over: BTreeSet<TaskId>,
     over_order: VecDeque<TaskId>,
@@ -55,6 +55,25 @@ struct Ended {
     how: Settled,
     /// Claims that no client confirmed would have been given back by now.
     all_confirmed: bool,
+    /// Claims of tasks up to this one have been looked at...
+    after: Option<TaskId>,
+    /// ...and some of them are left for so long, as they may not be confirmed.
+    wait_ms: u64,
+}
+
+impl Ended {
+    fn new(how: Settled, all_confirmed: bool) -> Self {
+        Ended { how, all_confirmed, after: None, wait_ms: 0 }
+    }
+}
+
+/// A sweep asks for the ends of all sessions of a partition, some at a time.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sweep {
+    /// Sessions up to this one have been asked for.
+    after: Option<TaskId>,
+    /// When the next are, on the monotonic clock.
+    next_us: u64,
 }
 
 impl Sessions {
@@ -62,7 +81,7 @@ impl Sessions {
     pub fn step_down(&mut self, partition: PartitionId) {
         self.ended.remove(&partition);
         self.unconfirmed.remove(&partition);
-        self.swept.remove(&partition);
+        self.sweeps.remove(&partition);
     }
 
     fn note_over(&mut self, session: TaskId) {
@@ -81,8 +100,7 @@ impl Sessions {
         self.note_over(session);
         let waits = self.unconfirmed.get(&partition).is_some_and(|waiting| waiting.contains_key(&session));
         if !waits {
-            let ended = Ended { how, all_confirmed: false };
-            self.ended.entry(partition).or_default().entry(session).or_insert(ended);
+            self.ended.entry(partition).or_default().entry(session).or_insert(Ended::new(how, false));
         }
         !waits
     }
@@ -91,7 +109,7 @@ impl Sessions {
     fn wake(&mut self, partition: PartitionId, now_us: u64) {
         let Some(waiting) = self.unconfirmed.get_mut(&partition) else { return };
         let due = waiting.extract_if(.., |_, (_, until_us)| *until_us <= now_us);
-        let due: Vec<_> = due.map(|(session, (how, _))| (session, Ended { how, all_confirmed: true })).collect();
+        let due: Vec<_> = due.map(|(session, (how, _))| (session, Ended::new(how, true))).collect();
         if waiting.is_empty() {
             self.unconfirmed.remove(&partition);
         }
@@ -100,9 +118,12 @@ impl Sessions {
         }
     }
 
-    /// When the next claims have waited for long enough.
-    fn next_wake_us(&self, partition: PartitionId) -> Option<u64> {
-        self.unconfirmed.get(&partition)?.values().map(|(_, until_us)| *until_us).min()
+    /// When the next claims have waited for long enough, or the next sessions are asked for.
+    fn next_us(&self, partition: PartitionId) -> u64 {
+        let waiting = self.unconfirmed.get(&partition).into_iter().flat_map(BTreeMap::values);
+        let wake_us = waiting.map(|(_, until_us)| *until_us).min();
+        let sweep_us = self.sweeps.get(&partition).map_or(0, |sweep| sweep.next_us);
+        wake_us.map_or(sweep_us, |wake_us| wake_us.min(sweep_us))
     }
 
     /// Whether a session is known to have ended.
@@ -190,19 +211,26 @@ impl Node {
         self.sessions.wake(partition, self.now.mono_us);
         if self.sessions.ended.contains_key(&partition) {
             self.end_claims(partition);
-            return self.timers.set(Key::Sessions(partition), self.after_ms(PIECE_MS));
+            // Not before the sweep is due again: it finds sessions whose tasks have all ended, and whose claims are dropped later.
+            let more = self.sessions.ended.contains_key(&partition);
+            let next_us = if more { self.after_ms(PIECE_MS) } else { self.sessions.next_us(partition) };
+            return self.timers.set(Key::Sessions(partition), next_us);
         }
-        let swept = self.sessions.swept.remove(&partition);
-        let sessions: Vec<TaskId> = replica.register.sessions_after(swept).take(FOLLOWED_MAX).collect();
-        if sessions.is_empty() && swept.is_none() {
+        let sweep = self.sessions.sweeps.get(&partition).copied().unwrap_or_default();
+        if self.now.mono_us < sweep.next_us {
+            return self.timers.set(Key::Sessions(partition), self.sessions.next_us(partition));
+        }
+        let replica = &self.partitions[&partition];
+        let sessions: Vec<TaskId> = replica.register.sessions_after(sweep.after).take(FOLLOWED_MAX).collect();
+        if sessions.is_empty() && sweep.after.is_none() {
             self.sessions.unconfirmed.remove(&partition);
+            self.sessions.sweeps.remove(&partition);
             return;
         }
-        let more = sessions.last().copied().filter(|_| sessions.len() == FOLLOWED_MAX);
-        self.sessions.swept.extend(more.map(|last| (partition, last)));
-        let pause_ms = if more.is_some() { PIECE_MS } else { self.config.sweep_interval_ms };
-        let next_us = self.sessions.next_wake_us(partition).unwrap_or(u64::MAX);
-        self.timers.set(Key::Sessions(partition), next_us.min(self.after_ms(pause_ms)));
+        let after = sessions.last().copied().filter(|_| sessions.len() == FOLLOWED_MAX);
+        let pause_ms = if after.is_some() { PIECE_MS } else { self.config.sweep_interval_ms };
+        self.sessions.sweeps.insert(partition, Sweep { after, next_us: self.after_ms(pause_ms) });
+        self.timers.set(Key::Sessions(partition), self.sessions.next_us(partition));
         if mutant!(self.config, SessionsCutShort) {
             // Whoever is not heard from is taken for dead.
             let silent =
@@ -229,29 +257,29 @@ impl Node {
             return;
         }
         let Some(ended) = self.sessions.ended.get_mut(&partition) else { return };
-        let Some((session, end)) = ended.pop_first() else {
+        let (session, mut end) = ended.pop_first().expect("none is kept without a session");
+        if ended.is_empty() {
             self.sessions.ended.remove(&partition);
-            return;
-        };
-        let register = &self.partitions[&partition].register;
-        let held: Vec<TaskId> = register.held_under(&session).take(DEPENDENTS_MAX).collect();
-        let more = held.len() == DEPENDENTS_MAX;
-        let mut waits = false;
-        for id in held {
-            waits |= !self.take_claim_back(partition, id, end);
         }
-        if waits {
-            // The full time to confirm, on the monotonic clock: a jump of the wall clock does not prolong it.
-            let until_us = self.after_ms(self.unconfirmed_ms());
+        let register = &self.partitions[&partition].register;
+        let held: Vec<TaskId> = register.held_under(&session, end.after).take(DEPENDENTS_MAX).collect();
+        let more = held.len() == DEPENDENTS_MAX;
+        end.after = held.last().copied();
+        for id in held {
+            end.wait_ms = end.wait_ms.max(self.take_claim_back(partition, id, end));
+        }
+        if more {
+            self.sessions.ended.entry(partition).or_default().insert(session, end);
+        } else if end.wait_ms > 0 {
+            // On the monotonic clock: a jump of the wall clock does not prolong it.
+            let until_us = self.after_ms(end.wait_ms);
             self.sessions.unconfirmed.entry(partition).or_default().insert(session, (end.how, until_us));
-        } else if more && let Some(ended) = self.sessions.ended.get_mut(&partition) {
-            ended.insert(session, end);
         }
     }
 
     /// A grant is confirmed within this time, or given back: from when it is made until its client has said that it has it.
     fn unconfirmed_ms(&self) -> u64 {
-        self.config.request_timeout_ms + CONFIRM_MS
+        self.config.request_timeout_ms + CONFIRM_MS_MAX
     }
 
     /// Whether a grant waits for its commit, so that nobody was told of it. That it is being renewed says nothing about that.
@@ -266,29 +294,30 @@ impl Node {
     }
 
     /// Gives a claim back whose session has ended: as a failed attempt, unless its worker said so itself. One that was made a moment
-    /// ago is left, which is `false`: its client may be gone without having heard of it, and then it is void and no attempt.
-    fn take_claim_back(&mut self, partition: PartitionId, id: TaskId, end: Ended) -> bool {
+    /// ago is left for as long as is said: its client may be gone without having heard of it, and then it is void and no attempt.
+    fn take_claim_back(&mut self, partition: PartitionId, id: TaskId, end: Ended) -> u64 {
         let replica = &self.partitions[&partition];
-        let Some(cell) = replica.register.cell(&id).filter(|cell| cell.state == CellState::Held) else { return true };
+        let Some(cell) = replica.register.cell(&id).filter(|cell| cell.state == CellState::Held) else { return 0 };
         if replica.store.ended(&id) {
-            return true;
+            return 0;
         }
         let (token, attempt) = (cell.token, cell.attempt);
         if self.is_untold(partition, &(id, token)) {
             // Nobody will be.
             self.void(partition, vec![(id, token)]);
-            return true;
+            return 0;
         }
         let failed = end.how != Settled::Done;
-        let young = self.now.wall_ms < cell.granted_ms.saturating_add(self.unconfirmed_ms());
-        if failed && young && !end.all_confirmed {
-            return false;
+        let unconfirmed_ms = self.unconfirmed_ms();
+        let wait_ms = cell.granted_ms.saturating_add(unconfirmed_ms).saturating_sub(self.now.wall_ms);
+        if failed && wait_ms > 0 && !end.all_confirmed {
+            return wait_ms.min(unconfirmed_ms);
         }
         let attempts_max = self.attempts_max(partition, &id);
         if failed && attempts_max > 0 && attempt >= attempts_max {
             let end = self.claim_end(ClaimOutcome::Expired, self.now.wall_ms, SESSION_ENDED);
             self.kill(partition, (id, token), super::claims::SESSION_RAN_OUT, end);
-            return true;
+            return 0;
         }
         let pause_ms = if failed { self.draw_backoff(partition, &id, attempt) } else { None };
         let at_ms = self.now.wall_ms;
@@ -296,6 +325,6 @@ impl Node {
         let outcome = if failed { ClaimOutcome::Expired } else { ClaimOutcome::Released };
         let end = self.claim_end(outcome, at_ms, SESSION_ENDED);
         self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed, end }, None);
-        true
+        0
     }
 }

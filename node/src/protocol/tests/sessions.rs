@@ -1,6 +1,7 @@
 //! Sessions of workers (C4-C11).
 
 use super::*;
+use crate::limits::DEPENDENTS_MAX;
 use norn_client::wire::error::ErrorCode;
 use norn_client::wire::membership::{Mode, QueueSetting};
 use norn_client::wire::response::ClaimOutcome;
@@ -150,7 +151,7 @@ fn a_session_that_ends_while_leaders_change_ends_its_claims() {
     let leader = cluster.leader(&task);
     cluster.restart(leader);
     cluster.connect_all();
-    cluster.advance(8_000);
+    cluster.advance(14_000);
     assert!(cluster.is_claimable(task));
 }
 
@@ -164,7 +165,7 @@ fn who_lost_its_session_cannot_complete_where_completions_are_sealed() {
     let session = cluster.open_session(2_000);
     let held = cluster.claim_under(1, session.id, 1).remove(0);
     assert!(held.token.needs_seal());
-    cluster.advance(8_000);
+    cluster.advance(14_000);
     assert!(cluster.is_claimable(task));
     let Response::Acked(results) = cluster.complete(0, task, held.token) else { panic!("no answer") };
     assert_eq!(results[0].as_ref().map_err(|error| error.code), Err(ErrorCode::Superseded));
@@ -189,7 +190,7 @@ fn a_claim_that_is_being_renewed_when_its_session_ends_was_an_attempt() {
     let is_lost =
         |_: usize, message: &PeerMessage| matches!(message, PeerMessage::Ack { partition: of, .. } if *of == partition);
     cluster.advance_losing(1_500, is_lost);
-    cluster.advance(2_000);
+    cluster.advance(8_000);
     let voided = |(_, it): &(usize, Observation)| matches!(it, Observation::Voided { .. });
     assert!(!cluster.observed.iter().any(voided), "its worker was told of it");
     assert_eq!(cluster.claim(2, 5_000).remove(0).attempt, 2);
@@ -260,4 +261,73 @@ fn what_is_no_session_keeps_no_claims() {
     let letters = QueueSetting::DeadLetter(Some(QueueName::new(SESSIONS_QUEUE).expect("a name")));
     let response = cluster.set(0, "mail", letters);
     assert!(matches!(&response, Response::Error(error) if error.message.contains("is for sessions")), "{response:?}");
+}
+
+/// Goal: a leader asks for the end of a session no more often than its sweeps do, though a claim under it stays whose task has ended.
+/// Method: the result is needed to drop that claim, and no log can give it back.
+#[test]
+fn a_claim_that_cannot_be_dropped_has_its_session_asked_for_by_sweeps_only() {
+    let mut cluster = Cluster::with_config(3, &Config { payload_memory_bytes: 0, ..Config::default() });
+    cluster.connect_all();
+    cluster.advance(5_000);
+    let session = cluster.open_session(60_000);
+    let teller = cluster.leader(&session.id);
+    let tag = (0..16).map(|number| number << 20).find(|tag| cluster.leader(&TaskId::new(0, 0, 0, *tag)) != teller);
+    let task = cluster.enqueue(0, b"a", tag.expect("each node leads some"));
+    let token = cluster.claim_under(1, session.id, 1).remove(0).token;
+    let result = Some(vec![7; 300].into());
+    let items = vec![Completion { id: task, token, sequence: None, result, at_ms: 5, children: Vec::new() }];
+    assert!(matches!(cluster.ask(1, Request::Complete { items, acks: Acks::All }), Response::Acked(_)));
+    let leader = cluster.leader(&task);
+    let partition = cluster.nodes[leader].partition_of(&task);
+    assert!(cluster.replica_of(leader, &task).register.has_session(&session.id), "the claim is dropped later");
+    for index in 0..3 {
+        cluster.unreadable.extend((0..cluster.logs[index].len()).map(|at| (index, at)));
+        let replica = cluster.nodes[index].partitions.get_mut(&partition).expect("a replica");
+        replica.store.leave(&task);
+        cluster.nodes[index].count_bodies(partition);
+    }
+    assert!(matches!(cluster.complete(0, session.id, session.token), Response::Acked(_)));
+    let asked = std::cell::Cell::new(0);
+    cluster.advance_losing(20_000, |_, message| {
+        let asks = |ids: &Vec<TaskId>| ids.contains(&session.id);
+        let counts = matches!(message, PeerMessage::Follow { partition: of, ids } if *of == partition && asks(ids));
+        asked.set(asked.get() + usize::from(counts));
+        false
+    });
+    assert!(cluster.replica_of(leader, &task).register.has_session(&session.id), "its result is lost");
+    // Every two seconds.
+    assert!((1..=20).contains(&asked.get()), "asked {} times", asked.get());
+}
+
+/// Goal: claims of a lost session go back at once but those that may not have been confirmed, wherever those are among them. Method: the
+/// last claim is that of the first task, and there are more claims than are looked at together.
+#[test]
+fn a_claim_that_was_just_made_keeps_back_none_that_is_older() {
+    let mut cluster = connected();
+    let count = DEPENDENTS_MAX + 10;
+    let tasks: Vec<NewTask> = (0..count)
+        .map(|index| {
+            let priority = if index == 0 { -1 } else { 0 };
+            NewTask { id: cluster.id(0xcc_cccc), spec: Spec { priority, ..spec(b"a", 0) } }
+        })
+        .collect();
+    let first = tasks[0].id;
+    let partition = cluster.nodes[0].partition_of(&first);
+    assert!(tasks.iter().all(|task| cluster.nodes[0].partition_of(&task.id) == partition && task.id >= first));
+    let ids: Vec<TaskId> = tasks.iter().skip(1).map(|task| task.id).collect();
+    assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
+    let session = cluster.open_session(3_000);
+    assert_eq!(cluster.claim_under(1, session.id, ids.len() as u32).len(), ids.len());
+    for _ in 0..20 {
+        cluster.advance(1_000);
+        cluster.heartbeat(&session);
+    }
+    assert_eq!(cluster.claim_under(1, session.id, 1).iter().map(|held| held.id).collect::<Vec<_>>(), [first]);
+    cluster.advance(5_000);
+    let replica = cluster.replica_of(cluster.leader(&first), &first);
+    assert!(ids.iter().all(|id| replica.is_ready(id)), "these are given back");
+    assert!(!replica.is_ready(&first), "the client may not have heard of this one");
+    cluster.advance(10_000);
+    assert!(cluster.is_claimable(first));
 }

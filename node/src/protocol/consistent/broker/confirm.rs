@@ -12,6 +12,7 @@
 use super::returns::{DOUBLINGS_MAX, GoingBack, REPEAT_MS};
 use super::{Call, Grant, Phase};
 use crate::config::mutant;
+use crate::limits::{CLAIM_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
@@ -22,9 +23,18 @@ use norn_client::wire::{Claim, ClaimId, Granted, NodeId, Response, TaskId, Token
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A client confirms within this time, and as long as the answer may be on its way...
-pub const CONFIRM_MS: u64 = 2_000;
+const CONFIRM_MS: u64 = 2_000;
 /// ...over the slowest network that is counted with: about a megabyte a second.
 const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
+/// An answer ends with the task with which its payloads are as large as a claim's may be.
+const ANSWER_BYTES_MAX: u64 = (CLAIM_BYTES_MAX + PAYLOAD_BYTES_MAX) as u64;
+/// Whatever the answer holds, it is confirmed within this time, or what was granted goes back.
+pub const CONFIRM_MS_MAX: u64 = confirm_ms(ANSWER_BYTES_MAX);
+
+/// How long a client may take to confirm an answer with payloads of this many bytes.
+const fn confirm_ms(bytes: u64) -> u64 {
+    CONFIRM_MS + bytes / TRANSFER_BYTES_PER_MS
+}
 /// Claims that go back and are said again, at the most, and as many questions.
 const RETURNS_MAX: usize = 1_000;
 /// Claims are said this many times in all, over almost five minutes: a partition that has no leader in all this time has none for as long
@@ -138,7 +148,7 @@ impl Node {
             let claim = call.claim.clone();
             self.end_question(&phase, &claim);
         }
-        self.timers.set(Key::Claim(number), self.now.mono_after_ms(CONFIRM_MS + bytes / TRANSFER_BYTES_PER_MS));
+        self.timers.set(Key::Claim(number), self.now.mono_after_ms(confirm_ms(bytes)));
         got
     }
 
