@@ -16,7 +16,7 @@
 //! that nobody knows, and that is older than what was forgotten, has ended. What was given back so cannot be completed any more
 //! where completions are sealed, whether or not somebody else has the task.
 
-use super::broker::CONFIRM_MS_MAX;
+use super::broker::confirm_ms;
 use super::table::{Cell, CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
@@ -261,12 +261,16 @@ impl Node {
         if ended.is_empty() {
             self.sessions.ended.remove(&partition);
         }
-        let register = &self.partitions[&partition].register;
-        let held: Vec<TaskId> = register.held_under(&session, end.after).take(DEPENDENTS_MAX).collect();
+        let replica = &self.partitions[&partition];
+        let held: Vec<TaskId> = replica.register.held_under(&session, end.after).take(DEPENDENTS_MAX).collect();
+        let size_bytes = |id: &TaskId| replica.store.task(id).map_or(0, |task| task.size_bytes());
+        // A grant is confirmed within this time, or given back: from when it is made until its client has said that it has it.
+        let bytes = held.iter().map(size_bytes).sum::<usize>() as u64;
+        let confirmed_ms = self.config.request_timeout_ms + confirm_ms(bytes);
         let more = held.len() == DEPENDENTS_MAX;
         end.after = held.last().copied();
         for id in held {
-            end.wait_ms = end.wait_ms.max(self.take_claim_back(partition, id, end));
+            end.wait_ms = end.wait_ms.max(self.take_claim_back((partition, id), end, confirmed_ms));
         }
         if more {
             self.sessions.ended.entry(partition).or_default().insert(session, end);
@@ -275,11 +279,6 @@ impl Node {
             let until_us = self.after_ms(end.wait_ms);
             self.sessions.unconfirmed.entry(partition).or_default().insert(session, (end.how, until_us));
         }
-    }
-
-    /// A grant is confirmed within this time, or given back: from when it is made until its client has said that it has it.
-    fn unconfirmed_ms(&self) -> u64 {
-        self.config.request_timeout_ms + CONFIRM_MS_MAX
     }
 
     /// Whether a grant waits for its commit, so that nobody was told of it. That it is being renewed says nothing about that.
@@ -295,7 +294,7 @@ impl Node {
 
     /// Gives a claim back whose session has ended: as a failed attempt, unless its worker said so itself. One that was made a moment
     /// ago is left for as long as is said: its client may be gone without having heard of it, and then it is void and no attempt.
-    fn take_claim_back(&mut self, partition: PartitionId, id: TaskId, end: Ended) -> u64 {
+    fn take_claim_back(&mut self, (partition, id): (PartitionId, TaskId), end: Ended, confirmed_ms: u64) -> u64 {
         let replica = &self.partitions[&partition];
         let Some(cell) = replica.register.cell(&id).filter(|cell| cell.state == CellState::Held) else { return 0 };
         if replica.store.ended(&id) {
@@ -308,10 +307,9 @@ impl Node {
             return 0;
         }
         let failed = end.how != Settled::Done;
-        let unconfirmed_ms = self.unconfirmed_ms();
-        let wait_ms = cell.granted_ms.saturating_add(unconfirmed_ms).saturating_sub(self.now.wall_ms);
+        let wait_ms = cell.granted_ms.saturating_add(confirmed_ms).saturating_sub(self.now.wall_ms);
         if failed && wait_ms > 0 && !end.all_confirmed {
-            return wait_ms.min(unconfirmed_ms);
+            return wait_ms.min(confirmed_ms);
         }
         let attempts_max = self.attempts_max(partition, &id);
         if failed && attempts_max > 0 && attempt >= attempts_max {
