@@ -335,6 +335,7 @@ impl Node {
             established: false,
             progress,
             ops: VecDeque::new(),
+            ops_bytes: 0,
             granted: 0,
             waiting: VecDeque::new(),
             unknown: BTreeSet::new(),

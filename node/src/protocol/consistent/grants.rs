@@ -31,6 +31,8 @@ const EXPIRY_LOOK_MS_MAX: u64 = 1_000;
 const DROP_TASKS_MAX: usize = 64;
 /// ...or after so long.
 const DROP_DELAY_MS: u64 = 200;
+/// Bytes of endings that may stay in a table until more tasks end.
+const OUT_BYTES_MAX: usize = 4 << 10;
 /// Inherited claims of unknown tasks that a new leader asks for at once; the others come with anti-entropy.
 const KEYS_ASKED_MAX: usize = 1_000;
 
@@ -567,6 +569,7 @@ impl Node {
             replica.register.table.cells.keys().filter_map(|id| Some((*id, replica.verdict(id)?))).collect();
         self.learn(partition, verdicts);
         self.arm_drop(partition);
+        self.arm_clear(partition);
         self.inherit_reserved(partition);
         self.inherit_transactions(partition);
         self.ask_for_keys(partition);
@@ -596,6 +599,13 @@ impl Node {
         }
         let wait_ms = if replica.to_drop.len() >= DROP_TASKS_MAX { 0 } else { DROP_DELAY_MS };
         self.timers.set_earliest(Key::Drop(partition), self.after_ms(wait_ms));
+    }
+
+    /// Endings that carry results are to leave the table though nothing else ends: it is in memory.
+    fn arm_clear(&mut self, partition: PartitionId) {
+        if self.partitions[&partition].register.table.out_bytes() > OUT_BYTES_MAX {
+            self.timers.set_earliest(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
+        }
     }
 
     /// endings that a majority has on disk need not travel with the table any more.
@@ -654,5 +664,6 @@ impl Node {
             // What is left waits for a commit.
             self.timers.set(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
         }
+        self.arm_clear(partition);
     }
 }

@@ -9,7 +9,7 @@ use super::rescue::Rescue;
 use super::table::{Cell, CellState, Misfit, Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, rules};
 use crate::config::{Config, mutant};
-use crate::limits::{ENDINGS_BYTES_MAX, OPS_KEPT_MAX, OPS_UNCOMMITTED_MAX, within};
+use crate::limits::{ENDINGS_BYTES_MAX, OPS_KEPT_BYTES_MAX, OPS_KEPT_MAX, OPS_UNCOMMITTED_MAX, within};
 use crate::protocol::root::Root;
 use crate::protocol::time::Now;
 use clocks::Clock;
@@ -73,8 +73,10 @@ pub struct Leading {
     pub established: bool,
     /// By node, itself included.
     pub progress: BTreeMap<NodeId, Progress>,
-    /// The latest operations; the last one is number `viewstamp.length`.
+    /// The latest operations that a follower may lack; the last one is number `viewstamp.length`.
     pub ops: VecDeque<Arc<Op>>,
+    /// Bytes that these carry.
+    pub ops_bytes: usize,
     /// Number of the latest grant.
     pub granted: u64,
     /// Grants up to this operation may be told: a quorum of replicas without holes has acknowledged them. This, and not the
@@ -106,6 +108,11 @@ pub struct Leading {
 }
 
 impl Leading {
+    /// Lets go of the oldest operation that is kept.
+    fn let_go(&mut self) {
+        self.ops_bytes -= self.ops.pop_front().map_or(0, |op| op.size_bytes());
+    }
+
     /// Takes out what need not wait any more where operations up to `commit` are committed.
     pub fn take_ready(&mut self, commit: u64) -> Vec<(u64, super::Waiting)> {
         let committed = self.waiting.partition_point(|(number, _)| *number <= commit);
@@ -588,10 +595,27 @@ impl Register {
     /// Keeps an appended operation for followers.
     pub fn keep(&mut self, op: Arc<Op>) {
         let leading = self.leading_mut().expect("only a leader appends");
+        leading.ops_bytes += op.size_bytes();
         leading.ops.push_back(op);
         if leading.ops.len() > OPS_KEPT_MAX {
-            leading.ops.pop_front();
+            leading.let_go();
         }
+    }
+
+    /// Lets go of operations that all followers have, and where the others carry much, of those that are committed: a follower that
+    /// is further behind gets the table.
+    pub fn trim_kept(&mut self) {
+        let (commit, length) = (self.commit, self.viewstamp.length);
+        let Role::Leader(leading) = &mut self.role else { return };
+        let held_by_all = leading.progress.values().map(|progress| progress.matched.unwrap_or(0)).min().unwrap_or(0);
+        while !leading.ops.is_empty() {
+            let number = length + 1 - leading.ops.len() as u64;
+            if number > commit || number > held_by_all && leading.ops_bytes <= OPS_KEPT_BYTES_MAX {
+                return;
+            }
+            leading.let_go();
+        }
+        assert_eq!(leading.ops_bytes, 0, "no operation carries nothing");
     }
 
     /// Kept operations from number `first` on, at most `most` and not many bytes; `None` if that is longer ago than is kept.

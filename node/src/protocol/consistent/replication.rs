@@ -519,6 +519,8 @@ impl Node {
             self.establish(partition);
         }
         self.commit_to(partition, length, heeded);
+        let replica = self.partitions.get_mut(&partition).expect("it leads, or did");
+        replica.register.trim_kept();
     }
 
     pub(super) fn establish(&mut self, partition: PartitionId) {

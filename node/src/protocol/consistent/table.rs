@@ -288,6 +288,11 @@ impl Table {
         }
     }
 
+    /// Bytes of the endings that travel with the table.
+    pub fn out_bytes(&self) -> usize {
+        self.out.values().flatten().map(|ended| ended.facts.size_bytes()).sum()
+    }
+
     fn clear_exported(&mut self, upto: &Viewstamp) {
         while let Some(entry) = self.out.first_entry().filter(|entry| entry.key() <= upto) {
             self.digest = self.digest.wrapping_sub(hash(2, &(entry.key(), entry.get())));

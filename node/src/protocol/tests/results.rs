@@ -2,6 +2,7 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
+use crate::limits::OPS_KEPT_BYTES_MAX;
 use crate::protocol::task::{Blob, Completed, Outline, Slot, Task};
 use norn_client::wire::membership::{Mode, QueueSetting};
 use std::sync::Arc;
@@ -326,4 +327,36 @@ fn facts_that_wait_are_merged_once_a_result_is_in_memory() {
     cluster.nodes[0].ask_for_bodies();
     assert!(cluster.replica_of(0, &id).store.rival_of(&id).is_none());
     assert!(cluster.task_at(0, &id).facts.as_ref().is_some_and(|facts| facts.conflict));
+}
+
+/// Goal: neither the operations that a leader keeps for its followers nor its table hold results of tasks that ended long ago. Method: a
+/// leader with all of its followers, and one with a follower that is down.
+#[test]
+fn a_leader_keeps_no_results_for_followers() {
+    for down in [None, Some(1)] {
+        let mut cluster = Cluster::with_config(3, &with_memory(0));
+        let probe = cluster.id(0);
+        let partition = cluster.nodes[0].partition_of(&probe);
+        let last = cluster.end_with_result(0, 0);
+        assert_eq!(cluster.nodes[0].partition_of(&last), partition);
+        let leader = cluster.leader(&last);
+        let down = down.map(|step| (leader + step) % 3);
+        cluster.down.extend(down);
+        let client = (0..3).find(|index| Some(*index) != down).expect("two are left");
+        let count = OPS_KEPT_BYTES_MAX / bytes_of(0).len() * 2;
+        for _ in 0..count {
+            cluster.end_with_result(client, 0);
+        }
+        let held = |cluster: &Cluster| {
+            let register = &cluster.replica_of(cluster.leader(&last), &last).register;
+            let leading = register.leading().expect("it leads");
+            assert_eq!(leading.ops_bytes, leading.ops.iter().map(|op| op.size_bytes()).sum::<usize>());
+            (leading.ops_bytes, register.table.out_bytes(), register.table.cells.len())
+        };
+        let most = if down.is_some() { OPS_KEPT_BYTES_MAX } else { 0 };
+        cluster.run_until(|cluster| {
+            let (ops_bytes, out_bytes, cells) = held(cluster);
+            ops_bytes <= most && out_bytes == 0 && cells == 0
+        });
+    }
 }
