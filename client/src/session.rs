@@ -230,7 +230,7 @@ impl Session {
 
     fn greet(&mut self, endpoint: usize) {
         let number = self.say_hello(endpoint);
-        let until_us = self.after_ms(self.config.attempt_timeout_ms);
+        let until_us = self.after_ms(self.patience_ms(endpoint));
         let greeting = Link::Greeting { number, sent_us: self.now_us, until_us };
         self.links.attempted(endpoint, greeting, self.after_ms(self.config.head_start_ms));
     }
@@ -396,7 +396,7 @@ impl Session {
         for endpoint in due {
             let number = self.say_hello(endpoint);
             self.links.get_mut(endpoint).asking.number = Some(number);
-            self.ask_later(endpoint, self.config.attempt_timeout_ms);
+            self.ask_later(endpoint, self.patience_ms(endpoint));
         }
     }
 
@@ -557,8 +557,7 @@ impl Session {
         // A large call takes its time, as do those before it, or it would be cut off and sent again and again.
         let (bytes, pulse) = (self.calls[&id].bytes, &mut self.links.get_mut(endpoint).pulse);
         pulse.carries(number, bytes);
-        let extra_ms = wait_ms.saturating_add(pulse.transfer_ms());
-        let until_us = self.after_ms(self.config.attempt_timeout_ms.saturating_add(extra_ms));
+        let until_us = self.after_ms(self.patience_ms(endpoint).saturating_add(wait_ms));
         self.set_stage(id, Stage::Sent { number, endpoint, until_us });
         self.outputs.push(Output::Send { endpoint, number, request });
     }
@@ -628,6 +627,11 @@ impl Session {
     fn next_number(&mut self) -> u64 {
         self.number_last += 1;
         self.number_last
+    }
+
+    /// How long an endpoint may take to answer what is sent there now and does not wait on purpose: that is behind what is on its way.
+    fn patience_ms(&self, endpoint: usize) -> u64 {
+        self.config.attempt_timeout_ms.saturating_add(self.links.get(endpoint).pulse.transfer_ms())
     }
 
     fn after_ms(&self, pause_ms: u64) -> u64 {

@@ -69,6 +69,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("collection_held_minutes", "minutes in which absent members held up garbage collection"),
     ("connections_refused", "connections refused: no name, wrong peer or too many"),
     ("data_losses", "replicas that were found here to have lost data that was on disk"),
+    ("disk_bounded", "1 while tasks are refused because of disk_bytes_max"),
     ("disk_room_changes", "changes of whether the disk has room"),
     ("disk_short", "1 while new tasks are refused because the disk is nearly full"),
     ("disk_slow_changes", "changes of whether the disk is slow"),

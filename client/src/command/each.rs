@@ -1,7 +1,7 @@
 //! The same for each of several tasks that a command names, whatever becomes of the others.
 
 use super::error::{Exit, Failure};
-use super::{Runner, Transport, json, text};
+use super::{Runner, Transport, text};
 use crate::wire::{Cause, Error};
 
 /// Does `one` for each of the tasks that are named so, and ends as the worst of them. Of several, each failure names its task; only
@@ -34,8 +34,9 @@ fn tell<T: Transport>(runner: &mut Runner<T>, name: &str, error: Error, left: us
         return Err(Error { message: error.message + &others, ..error }.into());
     }
     runner.settle_named(whole, Some(&error));
+    runner.meet(Exit::of(error.code));
     match runner.output.json() {
-        true => runner.output.row(&json::error(&error))?,
+        true => runner.output.error_row(&error)?,
         false => runner.output.error(&error)?,
     }
     Ok(Exit::of(error.code))

@@ -2,7 +2,7 @@
 //! repeating the command would do it twice.
 
 use super::Call;
-use crate::wire::{Request, Response, TaskId};
+use crate::wire::{Error, ErrorCode, Request, Response, TaskId};
 
 /// Items that are named; of more only the number.
 const NAMED_MAX: usize = 8;
@@ -29,8 +29,30 @@ pub(super) struct Effect {
 pub(super) struct Effects {
     /// Calls that are not answered yet, and may take effect although they are given up.
     open: usize,
+    done: Named,
+    /// Those that may have come about.
+    unknown: Named,
+}
+
+/// Some of them in words, and how many more there are.
+#[derive(Debug, Default)]
+struct Named {
     named: Vec<String>,
     unnamed: usize,
+}
+
+impl Named {
+    fn add(&mut self, text: impl FnOnce() -> String) {
+        match self.named.len() < NAMED_MAX {
+            true => self.named.push(text()),
+            false => self.unnamed += 1,
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        let more = if self.unnamed > 0 { format!(", and {} more", self.unnamed) } else { String::new() };
+        (!self.named.is_empty()).then(|| self.named.join(", ") + &more)
+    }
 }
 
 impl Effect {
@@ -112,13 +134,33 @@ impl Effects {
         self.open > 0
     }
 
-    /// Keeps what an answer acknowledges.
-    pub fn note(&mut self, effect: &Effect, response: &Response) {
+    /// Keeps what an answer acknowledges, or leaves open.
+    pub fn note(&mut self, effect: &Effect, result: Result<&Response, &Error>) {
+        match result {
+            Ok(response) => self.note_answer(effect, response),
+            Err(error) => self.note_error(effect, error),
+        }
+    }
+
+    fn note_error(&mut self, effect: &Effect, error: &Error) {
+        if error.code == ErrorCode::Unknown && effect.outlives_the_call() {
+            let id = error.id.or(effect.id);
+            self.unknown.add(|| id.map_or_else(|| effect.done.to_owned(), |id| format!("{} {id}", effect.done)));
+        }
+    }
+
+    fn note_answer(&mut self, effect: &Effect, response: &Response) {
         let Effect { done, id, adds, ends, children } = effect;
         match response {
             Response::Acked(results) => {
                 for (place, result) in results.iter().enumerate() {
-                    let Ok(acked) = result else { continue };
+                    let acked = match result {
+                        Ok(acked) => acked,
+                        Err(error) => {
+                            self.note_error(effect, error);
+                            continue;
+                        }
+                    };
                     let children = children.get(place).copied().unwrap_or(0);
                     self.add(|| format!("{done} {}{}", acked.id, with_children(acked.id, children)));
                 }
@@ -141,16 +183,27 @@ impl Effects {
     }
 
     fn add(&mut self, text: impl FnOnce() -> String) {
-        match self.named.len() < NAMED_MAX {
-            true => self.named.push(text()),
-            false => self.unnamed += 1,
-        }
+        self.done.add(text);
     }
 
-    /// For people; none where nothing was changed.
+    /// Whether something may have come about.
+    pub fn has_unknown(&self) -> bool {
+        !self.unknown.named.is_empty()
+    }
+
+    /// What has come about, for people.
+    pub fn done(&self) -> Option<String> {
+        self.done.text()
+    }
+
+    /// For people, beside a result that they cannot read; none where nothing was changed.
     pub fn text(&self) -> Option<String> {
-        let more = if self.unnamed > 0 { format!(", and {} more", self.unnamed) } else { String::new() };
-        (!self.named.is_empty()).then(|| self.named.join(", ") + &more)
+        let done = self.done().map(|done| format!("it took effect all the same: {done}"));
+        let unknown = self.unknown.text().map(|unknown| format!("this may have taken effect: {unknown}"));
+        match (done, unknown) {
+            (Some(done), Some(unknown)) => Some(format!("{done}; {unknown}")),
+            (done, unknown) => done.or(unknown),
+        }
     }
 }
 

@@ -187,16 +187,21 @@ impl EnqueueArguments {
         let mut load = Load::new(bytes, runner.output.progress());
         let outcome = self.store_lines(spec, file.as_mut(), runner, &mut load).await;
         load.bar.finish_and_clear();
-        match outcome {
-            Ok(()) => load.conclude(&mut runner.output),
+        match outcome.and_then(|()| load.conclude(&mut runner.output)) {
+            Ok(exit) => Ok(exit),
             // What was stored is told of with it.
-            Err(Failure::Output(error)) => Err(Failure::Output(error)),
+            Err(Failure::Output(error)) => {
+                let _ = load.missed.tell(&mut runner.output);
+                Err(Failure::Output(error))
+            }
             Err(failure) => {
+                // Where results cannot be written, that shows again when they are handed on.
                 if load.stored > 0 {
                     let stored = text::number(load.stored, "task");
-                    runner.output.note(&format!("{stored}, up to line {}, had been enqueued", load.line_stored))?;
+                    let _ =
+                        runner.output.note(&format!("{stored}, up to line {}, had been enqueued", load.line_stored));
                 }
-                load.missed.tell(&mut runner.output)?;
+                let _ = load.missed.tell(&mut runner.output);
                 Err(failure)
             }
         }
@@ -236,7 +241,7 @@ impl EnqueueArguments {
             }
             if !drafts.is_empty() {
                 match store(runner, drafts, self.durability.acks).await {
-                    Ok(results) => load.take(&lines, results, runner)?,
+                    Ok(results) => load.take(&lines, &results, runner)?,
                     Err(failure) => {
                         failure.error().iter().for_each(|error| load.missed.add_all(&lines, error));
                         return Err(failure);
@@ -293,26 +298,30 @@ impl Load {
     fn take<T: Transport>(
         &mut self,
         lines: &[u64],
-        results: Vec<Result<Acked, Error>>,
+        results: &[Result<Acked, Error>],
         runner: &mut Runner<T>,
     ) -> Result<(), Failure> {
+        // Everything counts before the first of it is printed, which may not be possible any more.
         for (line, result) in lines.iter().zip(results) {
             match result {
-                Ok(acked) => {
+                Ok(_) => {
                     self.stored += 1;
                     self.line_stored = *line;
-                    if runner.output.json() {
-                        runner.recent().see(acked.id);
-                        runner.output.row(&json::acked(&acked))?;
-                    }
                 }
                 Err(error) => {
-                    self.missed.add(*line, &error);
+                    self.missed.add(*line, error);
                     self.exit = self.exit.max(Exit::of(error.code));
-                    if runner.output.json() {
-                        error.id.into_iter().for_each(|id| runner.recent().see(id));
-                        runner.output.row(&json::error(&error))?;
-                    }
+                }
+            }
+        }
+        runner.meet(self.exit);
+        if runner.output.json() {
+            for result in results {
+                let id = result.as_ref().map_or_else(|error| error.id, |acked| Some(acked.id));
+                id.into_iter().for_each(|id| runner.recent().see(id));
+                match result {
+                    Ok(acked) => runner.output.row(&json::acked(acked))?,
+                    Err(error) => runner.output.row(&json::error(error))?,
                 }
             }
         }
@@ -327,9 +336,10 @@ impl Load {
         Ok(())
     }
 
-    fn conclude(self, output: &mut Output) -> Result<Exit, Failure> {
+    fn conclude(&mut self, output: &mut Output) -> Result<Exit, Failure> {
         if output.json() {
             output.end_rows()?;
+            output.flush()?;
             return Ok(self.exit);
         }
         let elapsed_ms = self.started.elapsed().as_millis().max(1) as u64;

@@ -127,7 +127,9 @@ pub fn advice(error: &Error, adds: bool) -> Option<String> {
         // Its message says it.
         _ if error.is_of_no_member() => None,
         _ if error.cause == Some(Cause::Unreached) => Some(
-            "see that the nodes run and listen at these addresses: `norn dev` starts a cluster here, `norn start` a node".to_owned(),
+            "see that the nodes run and listen at these addresses, and that no firewall is between: `norn dev` starts a cluster here, \
+             `norn start` a node"
+                .to_owned(),
         ),
         ErrorCode::Unavailable | ErrorCode::NotReady => {
             Some("try again in a moment; `status` and `nodes` show who answers".to_owned())

@@ -45,8 +45,8 @@ impl Lines {
             return Ok(());
         }
         let end = if self.first.is_some() { "; the first:" } else { "" };
-        output.note(&format!("{} {what}: {}{end}", text::number(self.count, "task"), self.names()))?;
-        self.first.iter().try_for_each(|error| output.error(error))
+        let told = output.note(&format!("{} {what}: {}{end}", text::number(self.count, "task"), self.names()));
+        self.first.iter().fold(told, |told, error| told.and(output.error(error)))
     }
 }
 
@@ -74,17 +74,17 @@ impl Missed {
         if error.code == ErrorCode::Unknown { &mut self.unknown } else { &mut self.refused }
     }
 
-    /// Says which they are.
-    pub fn tell(&self, output: &mut Output) -> Result<(), Failure> {
-        self.refused.tell(output, "refused")?;
-        self.unknown.tell(output, "may have been stored")?;
-        if self.unknown.count > 0 && !output.json() {
-            output.note(
-                "  with --json each is named with its id: `enqueue QUEUE DATA --id ID` repeats it as the same task, \
-                 and without the id it may be there twice",
-            )?;
+    /// Says which they are, once, and all of it also where results cannot be written.
+    pub fn tell(&mut self, output: &mut Output) -> Result<(), Failure> {
+        let Missed { refused, unknown } = std::mem::take(self);
+        let told = refused.tell(output, "refused").and(unknown.tell(output, "may have been stored"));
+        if unknown.count == 0 || output.json() {
+            return told;
         }
-        Ok(())
+        told.and(output.note(
+            "  with --json each is named with its id: `enqueue QUEUE DATA --id ID` repeats it as the same task, \
+             and without the id it may be there twice",
+        ))
     }
 }
 

@@ -4,7 +4,7 @@ use super::error::{Failure, advice};
 use super::json;
 use super::table::Grid;
 use super::text::{clean_lines, without_formats};
-use crate::wire::State;
+use crate::wire::{Error, State};
 use comfy_table::{Attribute, Cell, Color};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -44,6 +44,9 @@ enum Screen {
     Fixed(u16, u16),
 }
 
+/// Most failures that are said once more where they could not be written as results.
+const UNREAD_MAX: usize = 8;
+
 /// Where results go.
 pub struct Output {
     results: Box<dyn Write + Send>,
@@ -58,6 +61,8 @@ pub struct Output {
     rows: Rows,
     /// Rows written since the last [`Output::end_rows`].
     rows_written: u64,
+    /// Of the failures among them, some that nobody may have read.
+    unread: Vec<Error>,
     /// Of a script, the line whose command runs, for people to read in errors.
     pub(crate) script_line: Option<u64>,
 }
@@ -76,6 +81,7 @@ impl Output {
             screen: Screen::Endless,
             rows: Rows::Lines,
             rows_written: 0,
+            unread: Vec::new(),
             script_line: None,
         }
     }
@@ -194,12 +200,32 @@ impl Output {
             return self.error(&error);
         }
         match self.rows_written {
-            0 => self.object(&json::error(&error)),
+            0 => {
+                self.keep_unread(&error);
+                self.object(&json::error(&error))
+            }
             _ => {
-                self.row(&json::error(&error))?;
+                self.error_row(&error)?;
                 self.end_rows()
             }
         }
+    }
+
+    /// A failure among several results of a verb, for programs.
+    pub fn error_row(&mut self, error: &Error) -> Result<(), Failure> {
+        self.keep_unread(error);
+        self.row(&json::error(error))
+    }
+
+    fn keep_unread(&mut self, error: &Error) {
+        if self.unread.len() < UNREAD_MAX {
+            self.unread.push(error.clone());
+        }
+    }
+
+    /// Whether a failure was written that nobody may have read.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
     }
 
     /// Whether the command that runs adds tasks.
@@ -207,11 +233,17 @@ impl Output {
         self.adds = adds;
     }
 
-    /// An error for people, with what to do.
-    pub fn error(&mut self, error: &crate::wire::Error) -> Result<(), Failure> {
+    /// An error for people, with what to do. It is said also where results cannot be written any more.
+    pub fn error(&mut self, error: &Error) -> Result<(), Failure> {
+        let flushed = self.results.flush();
+        self.say(error)?;
+        Ok(flushed?)
+    }
+
+    fn say(&mut self, error: &Error) -> io::Result<()> {
         // One reason a line, where there are several.
         let lines: Vec<String> = error.message.lines().map(super::text::clean).collect();
-        self.complain(&lines.join("\n       "))?;
+        self.say_text(&lines.join("\n       "))?;
         if let Some(advice) = advice(error, self.adds) {
             writeln!(self.notes, "  {}", paint(self.notes_color, Style::Faint, &advice))?;
         }
@@ -220,10 +252,15 @@ impl Output {
 
     /// What went wrong, in our own words.
     pub fn complain(&mut self, text: &str) -> Result<(), Failure> {
-        self.results.flush()?;
+        let flushed = self.results.flush();
+        self.say_text(text)?;
+        Ok(flushed?)
+    }
+
+    fn say_text(&mut self, text: &str) -> io::Result<()> {
         let label = paint(self.notes_color, Style::Bad, "error:");
         let place = self.place();
-        Ok(writeln!(self.notes, "{label} {place}{}", clean_lines(text))?)
+        writeln!(self.notes, "{label} {place}{}", clean_lines(text))
     }
 
     fn place(&self) -> String {
@@ -238,12 +275,15 @@ impl Output {
         }
     }
 
-    /// The result could not be written, and neither can anything else be there: this goes to where notes go. The exit code
-    /// remains where these cannot be written either.
+    /// The result could not be written, and neither can anything else be there: this goes to where notes go, with the failures that are
+    /// among it. The exit code remains where these cannot be written either.
     pub fn unwritten(&mut self, why: &str, effects: Option<&str>) {
         let label = paint(self.notes_color, Style::Bad, "error:");
-        let effects = effects.map_or_else(String::new, |effects| format!("; it took effect all the same: {effects}"));
-        let _ = writeln!(self.notes, "{label} {}{effects}", clean_lines(why)).and_then(|()| self.notes.flush());
+        let effects = effects.map_or_else(String::new, |effects| format!("; {effects}"));
+        let unread = std::mem::take(&mut self.unread);
+        let _ = writeln!(self.notes, "{label} {}{effects}", clean_lines(why))
+            .and_then(|()| unread.iter().try_for_each(|error| self.say(error)))
+            .and_then(|()| self.notes.flush());
     }
 
     /// A line for people.
@@ -257,10 +297,11 @@ impl Output {
         if self.color() { self.line("") } else { Ok(()) }
     }
 
-    /// A remark beside the results, whoever reads them.
+    /// A remark beside the results, whoever reads them, or nobody.
     pub fn note(&mut self, text: &str) -> Result<(), Failure> {
-        self.results.flush()?;
-        Ok(writeln!(self.notes, "{}", without_formats(text))?)
+        let flushed = self.results.flush();
+        writeln!(self.notes, "{}", without_formats(text))?;
+        Ok(flushed?)
     }
 
     /// A table for people, or the rows that it got since it was printed.
@@ -297,6 +338,7 @@ impl Output {
     /// Hands everything on to its readers.
     pub fn flush(&mut self) -> Result<(), Failure> {
         self.results.flush()?;
+        self.unread.clear();
         Ok(self.notes.flush()?)
     }
 

@@ -58,6 +58,8 @@ pub struct Runner<T> {
     pub(crate) interrupt: Interrupt,
     /// What the present command was acknowledged.
     effects: Mutex<Effects>,
+    /// The worst that a part of the present command has ended in.
+    met: Exit,
     /// Whole ids of the present command. Whether there are such tasks is not known before they are answered.
     named: Mutex<BTreeSet<TaskId>>,
 }
@@ -81,6 +83,7 @@ impl<T: Transport> Runner<T> {
             output_lost: false,
             interrupt: Interrupt::default(),
             effects: Mutex::default(),
+            met: Exit::Done,
             named: Mutex::default(),
         }
     }
@@ -89,6 +92,7 @@ impl<T: Transport> Runner<T> {
     pub async fn run(&mut self, verb: impl Into<Command>) -> Exit {
         let command: Command = verb.into();
         self.effects = Mutex::default();
+        self.met = Exit::Done;
         self.named = Mutex::default();
         let adds = |verb: &Verb| matches!(verb, Verb::Enqueue(_) | Verb::Transact(_));
         self.output.set_adds(matches!(&command, Command::Verb(verb) if adds(verb)));
@@ -115,7 +119,7 @@ impl<T: Transport> Runner<T> {
     /// The command that ran was given up, for this reason. What it asked for may take effect yet, unless it only read or claimed.
     pub(crate) fn conclude_given_up(&mut self, why: &str) -> Exit {
         let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let before = effects.text().map_or_else(String::new, |effects| format!("; this took effect before: {effects}"));
+        let before = effects.done().map_or_else(String::new, |effects| format!("; this took effect before: {effects}"));
         let message = format!("{why}{before}");
         if effects.any_open() {
             return self.conclude(Err(Failure::Call(Error::new(ErrorCode::Unknown, message))));
@@ -136,18 +140,27 @@ impl<T: Transport> Runner<T> {
         }
     }
 
-    /// A result could not be written. What was acknowledged holds all the same, which standard error says once. Only where
-    /// nothing was, a reader may have had enough: then that is no failure.
+    /// A part of the present command has ended so. The command does, too, also where its result cannot be written.
+    pub(super) fn meet(&mut self, exit: Exit) {
+        self.met = self.met.max(exit);
+    }
+
+    /// A result could not be written. What was acknowledged holds all the same, which standard error says once, with what was not done
+    /// or may have been. Only where nothing was, and nothing failed, a reader may have had enough: then that is no failure.
     fn lose(&mut self, error: io::Error) -> Exit {
         let said = std::mem::replace(&mut self.output_lost, true);
-        let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner)).text();
-        if effects.is_none() && error.kind() == io::ErrorKind::BrokenPipe {
+        let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let (text, met) = (effects.text(), self.met);
+        let had_enough = error.kind() == io::ErrorKind::BrokenPipe && text.is_none();
+        if had_enough && met == Exit::Done && !self.output.has_unread() {
             return Exit::Done;
         }
         if !said {
-            self.output.unwritten(&format!("cannot write the result: {error}"), effects.as_deref());
+            self.output.unwritten(&format!("cannot write the result: {error}"), text.as_deref());
         }
-        Exit::Refused
+        let lost = if effects.has_unknown() { Exit::Unavailable } else { Exit::Refused };
+        // A failure that it is all about has its own exit code.
+        if had_enough { met } else { lost.max(met) }
     }
 
     /// Makes a call that a node answers at once.
@@ -169,11 +182,11 @@ impl<T: Transport> Runner<T> {
     /// The answer to a call, or its failure. What it acknowledges is kept.
     fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Error> {
         effect.iter().for_each(|effect| self.effects().answered(effect));
-        let response = answered(result)?;
+        let result = answered(result);
         if let Some(effect) = &effect {
-            self.effects().note(effect, &response);
+            self.effects().note(effect, result.as_ref());
         }
-        Ok(response)
+        result
     }
 
     /// Makes a request.

@@ -60,7 +60,7 @@ impl Session {
         self.calls.get_mut(&id).expect("it was just answered").numbers.push(number);
         let attempt = Attempt { call: id, endpoint, positions: Vec::new(), received_before, asks };
         self.attempts.insert(number, attempt);
-        let until_us = self.after_ms(self.config.attempt_timeout_ms);
+        let until_us = self.after_ms(self.patience_ms(endpoint));
         self.set_stage(id, Stage::Sent { number, endpoint, until_us });
         self.outputs.push(Output::Send { endpoint, number, request });
     }

@@ -152,7 +152,7 @@ impl Session {
     }
 
     fn said(&self, endpoint: usize, order: u64, left: Left) -> Said {
-        let until_us = self.after_ms(self.config.attempt_timeout_ms);
+        let until_us = self.after_ms(self.patience_ms(endpoint));
         Said { order, left, endpoint, until_us, received_before: self.links.get(endpoint).received }
     }
 

@@ -3,7 +3,8 @@
 //! for, and it is left if none comes. That is no proof that it is gone: calls are repeated as after any lost connection.
 //!
 //! The question is a sign of life, too: by it the node knows that somebody still waits for what it has to say. So the only node of a
-//! session is asked as well, though it is never left for its silence.
+//! session is asked as well. A silent one is waited for far longer: only where its connection is alive and nobody reads it, another one
+//! may have a reader.
 
 use super::links::Failure;
 use super::{Output, Session};
@@ -20,6 +21,9 @@ const DOUBLINGS_MAX: u32 = 2;
 const PATIENCE_US_MIN: u64 = 200_000;
 /// Of a node that was left too early so often twice as much, again and again.
 const MISSES_MAX: u32 = 4;
+
+/// The only node of a session is left after so long without a sign of life. A connection that is dead ends far earlier by itself.
+const ONLY_PATIENCE_MS: u64 = 30_000;
 
 /// No more calls are sent while so many bytes may be on their way: what is behind them waits, here or there.
 const WAY_BYTES_MAX: u64 = 4 * BATCH_BYTES_MAX as u64;
@@ -48,6 +52,8 @@ pub(super) struct Pulse {
     /// Signs of life in a row since a call was sent.
     signs: u32,
     asked: Option<Asked>,
+    /// Since when pings go unanswered, also with none under way: calls may end too soon for their pings.
+    unanswered_us: Option<u64>,
     /// How long a sign of life took lately, at the worst.
     slowest_us: u64,
     /// How often none came in a row.
@@ -70,6 +76,7 @@ impl Pulse {
         self.way.clear();
         self.way_bytes = 0;
         self.asked = None;
+        self.unanswered_us = None;
     }
 
     /// A call of so many bytes is on its way, behind all others.
@@ -116,6 +123,7 @@ impl Pulse {
     /// Something has come: an answer with this number, or a part of one.
     pub fn heard(&mut self, now_us: u64, number: Option<u64>) {
         self.since_us = now_us;
+        self.unanswered_us = None;
         while let Some((_, bytes)) = self.way.pop_front_if(|(sent, _)| number.is_some_and(|number| *sent <= number)) {
             self.way_bytes -= bytes;
         }
@@ -130,8 +138,9 @@ impl Pulse {
     /// When the node is to be asked, or to be left.
     pub fn due_us(&self) -> Option<u64> {
         let ask_us = || self.since_us + (SILENCE_US << self.signs.min(DOUBLINGS_MAX));
+        let leave_us = |asked: Asked| asked.until_us.min(self.hopeless_us(asked));
         let waits = self.calls > 0 || !self.has_room();
-        (self.version >= Versions::PING && waits).then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
+        (self.version >= Versions::PING && waits).then(|| self.asked.map_or_else(ask_us, leave_us))
     }
 
     /// No sign of life has come in time, and it is waited for.
@@ -139,6 +148,13 @@ impl Pulse {
         self.misses += 1;
         let until_us = now_us + self.patience_us();
         self.asked = self.asked.map(|asked| Asked { until_us, ..asked });
+    }
+
+    /// When also the only node has been silent for too long. What it is asked is behind what is on its way.
+    fn hopeless_us(&self, asked: Asked) -> u64 {
+        let since_us = self.unanswered_us.unwrap_or(asked.sent_us);
+        let until_us = since_us + (ONLY_PATIENCE_MS + self.transfer_ms()) * 1_000;
+        until_us.max(asked.sent_us + PATIENCE_US_MIN)
     }
 
     fn patience_us(&self) -> u64 {
@@ -157,7 +173,7 @@ impl Session {
             }
             // Whoever is woken so late was away itself, and what has come meanwhile may not have been looked at.
             let asked = pulse.asked.filter(|asked| self.now_us < asked.until_us + SILENCE_US);
-            if is_only && asked.is_some() {
+            if is_only && asked.is_some_and(|asked| self.now_us < pulse.hopeless_us(asked)) {
                 // Where there is no other node, it is better to wait for this one. Its connection loses nothing.
                 pulse.wait_on(self.now_us);
             } else if asked.is_some() {
@@ -165,6 +181,9 @@ impl Session {
                 self.outputs.push(Output::Disconnect { endpoint });
                 self.close(endpoint, Failure::Passing);
             } else {
+                if pulse.asked.is_some() {
+                    pulse.unanswered_us = None;
+                }
                 self.ask_for_sign(endpoint);
             }
         }
@@ -174,7 +193,8 @@ impl Session {
         let now_us = self.now_us;
         // A node takes no more than so many requests of a connection at once: it would not read this one.
         if self.attempts.len() >= self.config.in_flight_max {
-            self.links.get_mut(endpoint).pulse.heard(now_us, None);
+            let pulse = &mut self.links.get_mut(endpoint).pulse;
+            (pulse.since_us, pulse.asked) = (now_us, None);
             return;
         }
         let number = self.next_number();
@@ -182,6 +202,7 @@ impl Session {
         // The ping is behind what is on its way.
         let until_us = now_us + pulse.patience_us() + pulse.transfer_ms() * 1_000;
         pulse.asked = Some(Asked { number, sent_us: now_us, until_us });
+        pulse.unanswered_us.get_or_insert(now_us);
         self.outputs.push(Output::Send { endpoint, number, request: Request::Ping });
     }
 }

@@ -29,8 +29,9 @@ pub struct Options {
     /// Directory of the write-ahead log; an empty one draws its identity.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// TOML file with settings.
-    #[arg(long, value_name = "FILE", env = "NORN_CONFIG")]
+    /// TOML file with settings; else the one that the variable NORN_CONFIG names.
+    // The parser would refuse an empty variable.
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address and UDP port to bind.
     #[arg(long, value_name = "HOST:PORT")]
@@ -105,8 +106,10 @@ pub fn run(options: Options, global: Global) -> Outcome {
     let flags = options.flags(&global)?.into_iter();
     // A variable that is no text cannot be a setting.
     let environment =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let effective = Effective::gather(options.config.as_deref(), environment, flags)?;
+        || std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let named = std::env::var_os("NORN_CONFIG").filter(|file| !file.is_empty()).map(PathBuf::from);
+    let config = options.config.or(named);
+    let effective = Effective::gather(config.as_deref(), environment(), flags)?;
     if !options.print_config {
         diagnostics::set_json(effective.text("log_format") == "json");
     }
@@ -117,7 +120,7 @@ pub fn run(options: Options, global: Global) -> Outcome {
     }
     init_logging(effective.log_filter()?, effective.logs_json()?);
     let settings = effective.settings()?;
-    for variable in unknown_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
+    for variable in unknown_variables(environment()) {
         tracing::warn!(variable, "no setting is called so: the variable has no effect");
     }
     let threads = effective.threads();

@@ -167,17 +167,25 @@ impl Transport for Carrier {
             Ok(caller) => caller.call(address, &request).await,
             Err(error) => Err(error),
         };
-        answer.map_err(|error| match error {
-            CallError::Refused(error) => error,
-            // Certificates that do not fit, and what is no node, will not be others later.
-            error if error.is_lasting() => Error::invalid(error.to_string()),
-            error @ CallError::Unreached(_) => Error::unavailable(error.to_string()).because(Cause::Unreached),
-            error => Error::unavailable(error.to_string()),
-        })
+        answer.map_err(|error| unanswered(address, error))
     }
 
     fn give_back(&self, claims: Vec<(TaskId, Token)>) {
         self.client.give_back(claims);
+    }
+}
+
+/// Why a single node has not answered, for an operator, who names the address.
+fn unanswered(address: &str, error: CallError) -> Error {
+    match error {
+        CallError::Refused(error) => error,
+        // Certificates that do not fit, and what is no node, will not be others later.
+        error if error.is_lasting() => Error::invalid(error.to_string()),
+        error @ CallError::Unreached(_) => Error::unavailable(error.to_string()).because(Cause::Unreached),
+        error @ CallError::Timeout(_) => {
+            Error::unavailable(format!("the node at {address}: {error}")).because(Cause::Unreached)
+        }
+        error => Error::unavailable(error.to_string()),
     }
 }
 
@@ -350,6 +358,14 @@ mod tests {
             let config = place.config(timeout, waits).unwrap();
             assert_eq!(config.unreached_timeout, Some(seconds(unreached)), "{timeout:?}, {waits}");
         }
+    }
+
+    /// Goal: an operator who names an address at which nobody answers is told to look there, and not at the rest of the cluster.
+    #[test]
+    fn a_node_that_does_not_answer_is_to_be_looked_for_at_its_address() {
+        let error = unanswered("gamma:7400", CallError::Timeout(ASK_TIMEOUT));
+        assert_eq!((error.cause, error.passes()), (Some(Cause::Unreached), true), "{error}");
+        assert!(error.message.contains("gamma:7400: no answer within 5s"), "{error}");
     }
 
     /// Goal: help that cannot be written is not passed over in silence.

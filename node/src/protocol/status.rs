@@ -142,6 +142,7 @@ impl Node {
         counters.push(("roster_version".to_owned(), self.roster.version));
         let off_us = self.clocks.off_us(self.now, self.members().count(), &self.config);
         counters.push(("disk_short".to_owned(), self.disk.is_short().into()));
+        counters.push(("disk_bounded".to_owned(), self.disk.is_bounded().into()));
         counters.push(("memory_short".to_owned(), self.is_short_of_memory().into()));
         counters.push(("ids_wait_ms".to_owned(), self.ids_wait_ms()));
         counters.push(("clock_off_ms".to_owned(), off_us.unwrap_or(0) / 1_000));

@@ -20,6 +20,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
 pub use norn_client::tls::CertificateFiles;
@@ -40,6 +41,10 @@ pub const DAYS_MAX: u32 = 36_500;
 /// A certificate is valid from so long before it is made: clocks of machines differ.
 const SKEW_S: i64 = 3_600;
 const DAY_S: i64 = 86_400;
+/// How long another process may make files in the same directory.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between looks at whether it has made them.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why certificates could not be made or found. Nothing is overwritten in any case.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +82,12 @@ pub enum CertificateError {
          time in between; one of the clocks is wrong", file = .0.display(), from = Date(.1.from_s), until = Date(.1.until_s)
     )]
     AuthorityElsewhen(PathBuf, Validity),
+    /// Another process makes files in the directory, and does not come to an end.
+    #[error(
+        "{directory}: another process has held the lock of this directory for {1:?}, as one does that makes certificates there; look for \
+         it (`fuser {directory}` names it), end it if it hangs, and try again", directory = .0.display()
+    )]
+    Locked(PathBuf, Duration),
     /// Signing failed.
     #[error("cannot make the certificate: {0}")]
     Sign(#[from] rcgen::Error),
@@ -326,8 +337,7 @@ fn write_pair(
     let failed = |error| CertificateError::File(directory.to_owned(), error);
     fs::create_dir_all(directory).map_err(failed)?;
     let handle = fs::File::open(directory).map_err(failed)?;
-    // One at a time. Where the file system has no locks, nobody is held up.
-    let _ = handle.lock();
+    lock(&handle, directory, LOCK_TIMEOUT)?;
     let pair = [(key, key_pem, 0o600), (certificate, certificate_pem, 0o644)];
     let pair = pair.map(|(file, text, mode)| (file, half_of(file), text, mode));
     if present == Present::Kept && !is_begun(certificate, key) {
@@ -343,6 +353,18 @@ fn write_pair(
     }
     // Some file systems do not do it for a directory.
     let _ = handle.sync_all();
+    Ok(())
+}
+
+/// Has one process at a time make files in a directory. Where the file system has no locks, nobody is held up.
+fn lock(handle: &fs::File, directory: &Path, timeout: Duration) -> Result<(), CertificateError> {
+    let end = Instant::now() + timeout;
+    while matches!(handle.try_lock(), Err(fs::TryLockError::WouldBlock)) {
+        if Instant::now() >= end {
+            return Err(CertificateError::Locked(directory.to_owned(), timeout));
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
     Ok(())
 }
 

@@ -35,10 +35,10 @@ pub enum FileDiskError {
         /// Who says to hold it.
         holder: String,
     },
-    /// It has files, and none of them is of a log.
+    /// It has files of another program, and none of a log.
     #[error(
-        "{} has files (such as {file:?}) and is no data directory of a node: nothing was touched; name a directory that is empty, \
-         or is not there", directory.display()
+        "{} has files of another program (such as {file:?}) and is no data directory of a node: nothing was touched; name a directory \
+         that is empty, or is not there", directory.display()
     )]
     Foreign {
         /// The directory.
@@ -196,8 +196,13 @@ impl FileReader {
     }
 }
 
-/// Refuses a directory of files among which there is no log. A node that ended in its first start may have left a lock and a reserve,
-/// and a file system has directories of its own.
+/// Ends of names of files that an operator puts beside the log of a node: settings, certificates, what the program has logged, and the
+/// archive.
+const OPERATORS: [&str; 7] = [".toml", ".crt", ".key", ".pem", ".log", ".err", ".jsonl"];
+
+/// Refuses a directory that is another program's, as one that was mistyped is: it has no log, but files that no operator of a node puts
+/// there. One without content is nobody's. A node that ended in its first start may have left a lock and a reserve, and a file system
+/// has directories of its own.
 pub fn refuse_foreign(directory: &Path) -> Result<(), FileDiskError> {
     let mut foreign = None;
     // A directory that is not there, or cannot be read, fails when the log is opened.
@@ -210,7 +215,10 @@ pub fn refuse_foreign(directory: &Path) -> Result<(), FileDiskError> {
         if name == RESERVE || is_of_log(&entry.path(), &name) {
             return Ok(());
         }
-        foreign = Some(name);
+        let is_empty = entry.metadata().is_ok_and(|of_file| of_file.len() == 0);
+        if !is_empty && !OPERATORS.iter().any(|end| name.ends_with(end)) {
+            foreign = Some(name);
+        }
     }
     match foreign {
         Some(file) => Err(FileDiskError::Foreign { directory: directory.into(), file }),

@@ -31,6 +31,32 @@ pub enum Form {
     Text,
     /// A whole number within limits, both included.
     Number(u64, u64),
+    /// The same, or 0, which is below them.
+    ZeroOr(u64, u64),
+}
+
+impl Form {
+    /// Of a number: the limits, but for a 0 below them.
+    pub fn limits(self) -> Option<[u64; 2]> {
+        match self {
+            Form::Text => None,
+            Form::Number(low, high) | Form::ZeroOr(low, high) => Some([low, high]),
+        }
+    }
+
+    /// Refuses what it does not allow, and says what is wanted.
+    fn check(self, value: &str) -> Result<(), String> {
+        let Some([low, high]) = self.limits() else { return Ok(()) };
+        let number = value.parse::<u64>();
+        if number.as_ref().is_ok_and(|number| (low..=high).contains(number)) {
+            return Ok(());
+        }
+        match self {
+            Form::ZeroOr(..) if number == Ok(0) => Ok(()),
+            Form::ZeroOr(..) => Err(format!("0, or a whole number from {low} to {high}")),
+            Form::Text | Form::Number(..) => Err(format!("a whole number from {low} to {high}")),
+        }
+    }
 }
 
 /// One setting.
@@ -181,13 +207,12 @@ pub const DEFINITIONS: &[Definition] = &[
         "the log is read again at this speed to find damage while it can be made good; 0: not at all",
     ),
     number("disk_bytes_max", 0, 1 << 50, "0", "the data directory may have so many bytes; 0: as many as the disk"),
-    number(
-        "memory_bytes_max",
-        0,
-        1 << 50,
-        "0",
-        "the process may have so many bytes of memory, at least 67108864; 0: as many as its control group and the machine",
-    ),
+    Definition {
+        name: "memory_bytes_max",
+        form: Form::ZeroOr(MEMORY_BYTES_LEAST, 1 << 50),
+        default: "0",
+        about: "the process may have so many bytes of memory; 0: as many as its control group and the machine",
+    },
     number("log_batches_max", 16, 1 << 20, "4096", "batches waiting for the disk at which clients must wait"),
     number("log_bytes_max", 1 << 20, 16 << 30, "134217728", "bytes waiting for the disk at which clients must wait"),
     number("client_queue_max", 16, 1 << 20, "1024", "requests read and not yet taken by the node"),
@@ -317,7 +342,7 @@ pub struct Effective {
 }
 
 impl Effective {
-    /// Puts the sources together. `environment` is all of it; what does not start with `NORN_` is passed over.
+    /// Puts the sources together. `environment` is all of it; what does not start with `NORN_`, or is empty, is passed over.
     pub fn gather(
         file: Option<&Path>,
         environment: impl Iterator<Item = (String, String)>,
@@ -333,7 +358,7 @@ impl Effective {
         for (variable, value) in environment {
             let name = variable.strip_prefix("NORN_").map(str::to_lowercase);
             // Other programs of the family have variables too, so an unknown one is no error here.
-            if let Some(definition) = name.and_then(|name| find(&name)) {
+            if let Some(definition) = name.and_then(|name| find(&name)).filter(|_| !value.is_empty()) {
                 effective.set(definition.name, value, Source::Environment(variable))?;
             }
         }
@@ -366,15 +391,7 @@ impl Effective {
             let hint = close.map_or_else(String::new, |close| format!("; is {:?} meant?", close.name));
             return Err(SettingsError::Unknown { name: name.to_owned(), origin, hint });
         };
-        if let Form::Number(low, high) = definition.form
-            && !value.parse::<u64>().is_ok_and(|number| (low..=high).contains(&number))
-        {
-            let wanted = format!("a whole number from {low} to {high}");
-            return Err(SettingsError::Value { name: definition.name, origin, value, wanted });
-        }
-        let little = |value: &str| value.parse().is_ok_and(|bytes| (1..MEMORY_BYTES_LEAST).contains(&bytes));
-        if definition.name == "memory_bytes_max" && little(&value) {
-            let wanted = format!("0, or a number of bytes from {MEMORY_BYTES_LEAST}");
+        if let Err(wanted) = definition.form.check(&value) {
             return Err(SettingsError::Value { name: definition.name, origin, value, wanted });
         }
         self.values.insert(definition.name, (value, origin));
@@ -648,19 +665,35 @@ mod tests {
         let effective = Effective::gather(None, pairs(&[]), pairs(&[])).unwrap();
         assert_eq!(effective.core().unwrap(), Config::default());
         for definition in DEFINITIONS {
-            if let Form::Number(low, high) = definition.form {
-                let default: u64 = definition.default.parse().unwrap();
-                assert!((low..=high).contains(&default), "{}", definition.name);
-            }
+            assert_eq!(definition.form.check(definition.default), Ok(()), "{}", definition.name);
         }
     }
 
     #[test]
     fn what_is_unknown_or_out_of_limits_is_refused() {
+        let gathered = |name, value| Effective::gather(None, pairs(&[]), pairs(&[(name, value)]));
         let wrong = [("heartbeat", "50"), ("heartbeat_ms", "1"), ("threads", "many"), ("threads", "-1")];
-        for (name, value) in wrong.into_iter().chain([("memory_bytes_max", "512")]) {
-            let error = Effective::gather(None, pairs(&[]), pairs(&[(name, value)])).unwrap_err();
+        for (name, value) in wrong.into_iter().chain([("memory_bytes_max", "512"), ("memory_bytes_max", "-1")]) {
+            let error = gathered(name, value).unwrap_err();
             assert!(error.to_string().contains(name), "{error}");
         }
+        let error = gathered("memory_bytes_max", "67108863").unwrap_err().to_string();
+        assert!(error.ends_with("is not 0, or a whole number from 67108864 to 1125899906842624"), "{error}");
+        assert!(gathered("memory_bytes_max", "0").is_ok() && gathered("memory_bytes_max", "67108864").is_ok());
+    }
+
+    /// Goal: whoever leaves a variable empty has not set it.
+    #[test]
+    fn an_empty_variable_is_as_one_that_is_not_set() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("norn.toml");
+        std::fs::write(&file, "zone = \"a\"\n").unwrap();
+        let empty: Vec<(String, String)> = DEFINITIONS
+            .iter()
+            .map(|definition| (format!("NORN_{}", definition.name.to_uppercase()), String::new()))
+            .collect();
+        let effective = Effective::gather(Some(&file), empty.into_iter(), pairs(&[])).unwrap();
+        effective.check().unwrap();
+        assert_eq!((effective.text("zone"), effective.text("log")), ("a", "info"));
     }
 }

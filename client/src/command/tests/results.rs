@@ -337,6 +337,7 @@ async fn a_cancellation_waits_for_no_majority_to_look() {
     let unreached = Error { cause: Some(Cause::Unreached), ..Error::unavailable("no node was reached") };
     let outcome = run(&named("cancel ID1"), [Err(unreached), Ok(Response::AckedOne(acked(1)))]).await;
     assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Unavailable, 1), "{}", outcome.printed);
+    assert!(outcome.noted.contains("listen at these addresses, and that no firewall is between"), "{}", outcome.noted);
 }
 
 /// Goal: only a lease that holds is shown as one that will end.

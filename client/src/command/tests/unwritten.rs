@@ -19,6 +19,13 @@ impl Write for Lost {
 
 const KINDS: [ErrorKind; 2] = [ErrorKind::StorageFull, ErrorKind::BrokenPipe];
 
+/// Whether a program reads, and whether there is a buffer.
+const HOWS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+fn all_ways() -> impl Iterator<Item = (ErrorKind, (bool, bool))> {
+    KINDS.into_iter().flat_map(|kind| HOWS.map(|how| (kind, how)))
+}
+
 /// What a command ends in, and what standard error says. With a buffer, only its flush fails.
 async fn lose(
     kind: ErrorKind,
@@ -99,16 +106,14 @@ async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
     ];
     for (line, answers, effect) in cases {
         let effect = format!("; it took effect all the same: {effect}\n");
-        for kind in KINDS {
-            for how in [(false, false), (false, true), (true, false), (true, true)] {
-                let (exit, noted) = lose(kind, how, &line, answers.clone()).await;
-                assert_eq!(exit, Exit::Refused, "{line}, {kind}");
-                assert!(
-                    noted.starts_with("error: cannot write the result: ") && noted.ends_with(&effect),
-                    "{line}, {kind}: {noted}"
-                );
-                assert_eq!(noted.lines().count(), 1, "{line}, {kind}: {noted}");
-            }
+        for (kind, how) in all_ways() {
+            let (exit, noted) = lose(kind, how, &line, answers.clone()).await;
+            assert_eq!(exit, Exit::Refused, "{line}, {kind}");
+            assert!(
+                noted.starts_with("error: cannot write the result: ") && noted.ends_with(&effect),
+                "{line}, {kind}: {noted}"
+            );
+            assert_eq!(noted.lines().count(), 1, "{line}, {kind}: {noted}");
         }
     }
 }
@@ -125,6 +130,86 @@ async fn what_changed_nothing_says_only_that_the_result_cannot_be_written() {
             assert!(!noted.contains("took effect"), "{line}: {noted}");
             let ended = lose(ErrorKind::BrokenPipe, (true, buffered), line, vec![Ok(answer.clone())]).await;
             assert_eq!(ended, (Exit::Done, String::new()), "{line}");
+        }
+    }
+}
+
+fn unknown(number: u32) -> Error {
+    Error::new(ErrorCode::Unknown, "no answer in time").about(id(number))
+}
+
+/// Goal: whoever has no result to read learns all the same what was refused and what may have been stored, and the exit code says so.
+#[tokio::test]
+async fn lines_that_were_not_stored_are_named_where_the_result_cannot_be_written() {
+    let refused = || Err(Error::invalid("too large"));
+    let cases = [
+        (vec![refused(), refused()], Exit::Refused, vec!["2 tasks refused: lines 1-2"]),
+        (vec![Ok(acked(1)), Err(unknown(2))], Exit::Unavailable, vec!["1 task may have been stored: line 2"]),
+        (
+            vec![refused(), Err(unknown(2))],
+            Exit::Unavailable,
+            vec!["1 task refused: line 1", "1 task may have been stored: line 2"],
+        ),
+    ];
+    for (results, code, told) in cases {
+        for (kind, how) in all_ways() {
+            let answers = vec![Ok(Response::Acked(results.clone()))];
+            let (exit, noted) = lose(kind, how, "enqueue mail - --lines", answers).await;
+            assert_eq!(exit, code, "{kind}, {how:?}: {noted}");
+            for text in &told {
+                assert_eq!(noted.matches(text).count(), 1, "{kind}, {how:?}: {noted}");
+            }
+            assert_eq!(noted.contains(&id(2).to_string()), results[1].as_ref().is_err_and(|error| error.id.is_some()));
+            assert_eq!(noted.matches("cannot write the result").count(), 1, "{noted}");
+        }
+    }
+    // Also where the call as a whole has no answer.
+    for (kind, how) in all_ways() {
+        let answers = vec![Err(Error::new(ErrorCode::Unknown, "no answer in time"))];
+        let (exit, noted) = lose(kind, how, "enqueue mail - --lines", answers).await;
+        assert_eq!(exit, Exit::Unavailable, "{kind}, {how:?}: {noted}");
+        assert!(noted.contains("2 tasks may have been stored: lines 1-2"), "{kind}, {how:?}: {noted}");
+        assert!(noted.contains("error: no answer in time"), "{kind}, {how:?}: {noted}");
+    }
+}
+
+/// Goal: the same for verbs that change one task after the other.
+#[tokio::test]
+async fn tasks_that_were_not_changed_are_named_where_the_result_cannot_be_written() {
+    let line = format!("purge {} {} {}", id(1), id(2), id(3));
+    let missing = || Error::new(ErrorCode::NotFound, "no such task").about(id(2));
+    for (kind, how) in all_ways() {
+        let buffered = how.1;
+        let answers = vec![Err(unknown(1)), Err(missing()), Ok(Response::AckedOne(acked(3)))];
+        let (exit, noted) = lose(kind, how, &line, answers).await;
+        assert_eq!(exit, Exit::Unavailable, "{kind}, {how:?}: {noted}");
+        assert_eq!(noted.matches(&format!("{}: no answer in time", id(1))).count(), 1, "{kind}, {how:?}: {noted}");
+        // What is not buffered is noticed at once, and no more is done.
+        if buffered || !how.0 {
+            assert_eq!(noted.matches("no such task").count(), 1, "{kind}, {how:?}: {noted}");
+            assert!(noted.contains(&format!("it took effect all the same: purged {}", id(3))), "{noted}");
+        }
+        assert!(noted.contains(&format!("this may have taken effect: purged {}", id(1))), "{kind}, {how:?}: {noted}");
+        let (exit, noted) = lose(kind, how, &line, vec![Err(missing()), Err(missing()), Err(missing())]).await;
+        assert_eq!(exit, Exit::Refused, "{kind}, {how:?}: {noted}");
+        assert!(noted.contains("no such task"), "{kind}, {how:?}: {noted}");
+    }
+}
+
+/// Goal: a failure that a program cannot read is said to people.
+#[tokio::test]
+async fn a_failure_that_cannot_be_written_is_said() {
+    let cases = [
+        (unknown(1), Exit::Unavailable, format!("this may have taken effect: stored {}", id(1))),
+        (Error::new(ErrorCode::Conflict, "it is another task"), Exit::Refused, "error: it is another task".to_owned()),
+    ];
+    for (error, code, told) in cases {
+        for (kind, how) in all_ways() {
+            let (exit, noted) = lose(kind, how, "enqueue mail x", vec![Err(error.clone())]).await;
+            assert_eq!(exit, code, "{kind}, {how:?}: {noted}");
+            assert_eq!(noted.matches(&format!("error: {}", error.message)).count(), 1, "{kind}, {how:?}: {noted}");
+            // As text it is no result.
+            assert!(!how.0 || noted.contains(&told), "{kind}, {how:?}: {noted}");
         }
     }
 }

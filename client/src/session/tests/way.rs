@@ -1,5 +1,6 @@
 //! Calls that wait behind others on a slow connection.
 
+use super::confirm::{confirmation, leaves, waiting};
 use super::*;
 use crate::wire::limits;
 
@@ -80,4 +81,77 @@ fn what_was_given_up_and_not_sent_yet_counts() {
         };
         assert_eq!(batches(&outputs).len(), 7 - numbers.len(), "{answers}");
     }
+}
+
+/// Lets time pass: whether no connection is given up, and nothing is said again.
+fn is_patient(bench: &mut Bench, for_us: u64) -> bool {
+    let until_us = bench.now_us + for_us;
+    while bench.session.next_wake().is_some_and(|at_us| at_us <= until_us) {
+        let outputs = bench.sleep();
+        let asks = |request: &Request| matches!(request, Request::Ping);
+        if connects(&outputs).len() + sent(&outputs).iter().filter(|(_, _, request)| !asks(request)).count() > 0 {
+            return false;
+        }
+        if outputs.iter().any(|output| matches!(output, Output::Disconnect { .. })) {
+            return false;
+        }
+    }
+    bench.now_us = until_us;
+    true
+}
+
+/// A session that waits for work, and has large calls on their way since.
+fn waiting_behind() -> (Bench, u64, ClaimId) {
+    let (mut bench, number, claim) = waiting(1);
+    for call in 2..=7 {
+        bench.submit(call, large(), 1_000 * SECOND_US);
+    }
+    (bench, number, claim)
+}
+
+/// Goal: what is said to end a claim waits behind large calls, too, and the node is not given up meanwhile.
+#[test]
+fn what_ends_a_claim_gets_the_time_of_what_is_on_its_way() {
+    let (mut bench, number, claim) = waiting_behind();
+    let outputs = bench.answer(0, number, something());
+    let confirm = confirmation(&outputs, claim);
+    assert!(is_patient(&mut bench, 8 * SECOND_US), "the confirmation is on its way");
+    let outputs = bench.answer(0, confirm, Response::Done);
+    let renews = sent(&outputs).into_iter().any(|(_, _, request)| matches!(request, Request::Renew { .. }));
+    assert!(renews, "it has waited for long");
+
+    let (mut bench, _, claim) = waiting_behind();
+    let outputs = bench.step(Input::Abandon { call: CallId(1) });
+    assert_eq!(leaves(&outputs), [(0, claim, false)]);
+    assert!(is_patient(&mut bench, 8 * SECOND_US), "the leave is on its way");
+}
+
+/// How long it takes until the only node is given up, with calls that nobody waits for longer than so.
+fn left_after(body: impl Fn() -> Call, timeout_us: u64) -> u64 {
+    let mut bench = Bench::new(1);
+    bench.submit(1, body(), timeout_us);
+    bench.open_at(0, NEW);
+    let start_us = bench.now_us;
+    for call in 2.. {
+        bench.submit(call, body(), timeout_us);
+        let until_us = bench.now_us + timeout_us;
+        while bench.session.next_wake().is_some_and(|at_us| at_us <= until_us) {
+            if bench.sleep().iter().any(|output| matches!(output, Output::Disconnect { endpoint: 0 })) {
+                return bench.now_us - start_us;
+            }
+            assert!(bench.now_us < start_us + 300 * SECOND_US, "it is never given up");
+        }
+        bench.now_us = until_us;
+    }
+    unreachable!("calls do not run out");
+}
+
+/// Goal: the only node is given up, too, where it reads nothing, however short the deadlines of the calls are: another connection may have
+/// another reader. It gets the time of what is on its way.
+#[test]
+fn the_only_node_is_given_up_where_it_reads_nothing() {
+    let small_us = left_after(|| enqueue(1), SECOND_US);
+    assert!((30 * SECOND_US..40 * SECOND_US).contains(&small_us), "{small_us}");
+    let large_us = left_after(large, SECOND_US);
+    assert!((55 * SECOND_US..80 * SECOND_US).contains(&large_us), "{large_us}");
 }

@@ -66,6 +66,11 @@ impl OwnDisk {
         self.report.room >= Room::Short
     }
 
+    /// There is none because of a setting, and not of the disk.
+    pub fn is_bounded(&self) -> bool {
+        self.is_short() && self.report.bounded
+    }
+
     /// Others should lead rather than this node.
     pub fn is_slow(&self) -> bool {
         self.slow

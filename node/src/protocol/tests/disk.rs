@@ -66,6 +66,25 @@ fn a_node_without_room_refuses_tasks_and_does_everything_else() {
     });
 }
 
+/// Goal: an operator sees whether to make room on a disk, or to raise its setting.
+#[test]
+fn the_status_says_whether_a_disk_or_its_setting_is_why_tasks_are_refused() {
+    let mut cluster = Cluster::new(3);
+    for (room, bounded, shown) in [
+        (Room::Short, false, vec!["disk_short"]),
+        (Room::Short, true, vec!["disk_bounded", "disk_short"]),
+        (Room::Ample, true, vec![]),
+    ] {
+        cluster.queue.push_back((1, Event::Disk(DiskReport { room, bounded, sync_us: 0 })));
+        cluster.drain();
+        let status = cluster.nodes[1].status(Default::default(), 0).expect("it has a cluster");
+        let names = status.counters.iter().map(|(name, _)| name.as_str());
+        let mut names: Vec<&str> = names.filter(|name| ["disk_short", "disk_bounded"].contains(name)).collect();
+        names.sort_unstable();
+        assert_eq!(names, shown, "{room:?}, {bounded}");
+    }
+}
+
 #[test]
 fn a_node_whose_last_room_is_gone_hands_over_and_stops() {
     let mut cluster = Cluster::new(3);

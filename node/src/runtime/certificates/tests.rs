@@ -3,12 +3,13 @@
 
 use super::{
     AUTHORITY_DAYS, DAY_S, DAYS, Made, Present, Role, Validity, authority_key, authority_params, create,
-    create_authority, prolong_authority, set_validity, valid_until,
+    create_authority, lock, prolong_authority, set_validity, valid_until,
 };
 use crate::runtime::clock::unix_seconds;
 use crate::runtime::tls::load;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 fn make(directory: &Path, days: u32, present: Present) -> Made {
     create(directory, Role::Client, "c", &[], days, present).unwrap()
@@ -142,4 +143,19 @@ fn a_pair_that_was_begun_is_made_anew_and_a_key_that_lost_its_certificate_stays(
     fs::remove_file(&authority.certificate).unwrap();
     let refusal = create_authority(place, DAYS).unwrap_err().to_string();
     assert!(refusal.contains("ca.key exists already and is not overwritten; its ca.crt is missing"), "{refusal}");
+}
+
+/// Goal: a process that hangs does not hold up others for ever, and whoever waits in vain learns for what.
+#[test]
+fn the_lock_of_a_directory_is_not_waited_for_without_a_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let open = || fs::File::open(place).unwrap();
+    let holder = open();
+    holder.lock().unwrap();
+    let refusal = lock(&open(), place, Duration::ZERO).unwrap_err().to_string();
+    assert!(refusal.contains("held the lock of this directory") && refusal.contains("try again"), "{refusal}");
+    assert!(refusal.contains(&place.display().to_string()), "{refusal}");
+    drop(holder);
+    lock(&open(), place, Duration::ZERO).unwrap();
 }

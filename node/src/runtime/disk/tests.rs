@@ -96,19 +96,27 @@ fn a_path_that_is_no_directory_is_refused() {
     }
 }
 
-/// Goal: a mistyped directory is not made one of a node.
+/// Goal: a mistyped directory is not made one of a node, and what an operator keeps beside the log, or has the program log there, does
+/// not stand against a first start.
 #[test]
-fn a_directory_of_other_files_is_refused_and_an_own_one_is_not() {
+fn a_directory_of_another_program_is_refused_and_an_own_one_is_not() {
     let directory = directory();
     let place = directory.path();
+    let write = |name: &str, text: &str| fs::write(place.join(name), text).expect("written");
     refuse_foreign(&place.join("none")).expect("it is not there");
     fs::create_dir(place.join("lost+found")).expect("created");
-    fs::write(place.join(LOCK), "").expect("written");
+    write(LOCK, "");
     refuse_foreign(place).expect("it has no file of others");
-    fs::write(place.join("ca.crt"), "").expect("written");
+    for name in ["ca.crt", "node-a.key", "norn.toml", "node.log", "archive.jsonl"] {
+        write(name, "text");
+    }
+    // As a shell makes the file to which it has a program write.
+    write("out", "");
+    refuse_foreign(place).expect("these are the operator's");
+    write("PG_VERSION", "17");
     let error = refuse_foreign(place).expect_err("foreign");
-    assert!(error.to_string().contains("has files (such as \"ca.crt\")"), "{error}");
-    fs::write(place.join("0000000000000001.log"), "").expect("written");
+    assert!(error.to_string().contains("has files of another program (such as \"PG_VERSION\")"), "{error}");
+    write("0000000000000001.log", "");
     refuse_foreign(place).expect("it has a log");
 }
 

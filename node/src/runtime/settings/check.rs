@@ -76,8 +76,8 @@ fn is_directive(piece: &str) -> bool {
     }
 }
 
-/// Variables that begin as those of settings do and are none: mistyped, most likely.
-pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+/// Variables that begin as those of settings do and are none: mistyped, most likely. Empty ones are as not set.
+pub fn unknown_variables(variables: impl Iterator<Item = (String, String)>) -> Vec<String> {
     /// Of commands, and of tests.
     const OTHERS: [&str; 9] = [
         "NORN_CLIENT",
@@ -94,7 +94,8 @@ pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
         let setting = name.strip_prefix("NORN_").map(str::to_lowercase);
         setting.is_some_and(|setting| super::find(&setting).is_none()) && !OTHERS.contains(&name.as_str())
     };
-    let mut unknown: Vec<String> = names.filter(is_unknown).collect();
+    let set = variables.filter(|(_, value)| !value.is_empty()).map(|(name, _)| name);
+    let mut unknown: Vec<String> = set.filter(is_unknown).collect();
     unknown.sort();
     unknown
 }
@@ -102,6 +103,8 @@ pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
 
     fn checked(name: &str, value: &str) -> Result<(), String> {
         let flag = std::iter::once((name.to_owned(), value.to_owned()));
@@ -159,8 +162,32 @@ mod tests {
 
     #[test]
     fn a_mistyped_variable_is_known_as_such() {
-        let names =
-            ["HOME", "NORN_ZONE", "NORN_CLIENT", "NORN_SEEDS", "NORN_BOGUS", "NORN_HEARTBEAT"].map(str::to_owned);
-        assert_eq!(unknown_variables(names.into_iter()), ["NORN_BOGUS", "NORN_HEARTBEAT"]);
+        let names = ["HOME", "NORN_ZONE", "NORN_CLIENT", "NORN_SEEDS", "NORN_BOGUS", "NORN_HEARTBEAT"];
+        let set = names.map(|name| (name.to_owned(), "x".to_owned()));
+        let empty = std::iter::once(("NORN_EMPTY".to_owned(), String::new()));
+        assert_eq!(unknown_variables(set.into_iter().chain(empty)), ["NORN_BOGUS", "NORN_HEARTBEAT"]);
+    }
+
+    /// Goal: nodes that tests and the gate start do not warn of the variables of these.
+    #[test]
+    fn the_variables_of_tests_and_of_the_gate_are_known() {
+        fn read(place: &Path, text: &mut String) {
+            for entry in std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()) {
+                match entry.is_dir() {
+                    true => read(&entry, text),
+                    false => text.push_str(&std::fs::read_to_string(&entry).unwrap_or_default()),
+                }
+            }
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut text = String::new();
+        [".ci", "tests"].iter().for_each(|part| read(&root.join(part), &mut text));
+        let ends = |character: char| !(character.is_ascii_uppercase() || character == '_');
+        let names = text.split("NORN_").skip(1).map(|rest| rest.split(ends).next().unwrap());
+        let names: BTreeSet<String> =
+            names.filter(|name| !name.is_empty()).map(|name| format!("NORN_{name}")).collect();
+        assert!(names.len() > 5, "{names:?}");
+        let set = names.into_iter().map(|name| (name, "x".to_owned()));
+        assert_eq!(unknown_variables(set), Vec::<String>::new());
     }
 }

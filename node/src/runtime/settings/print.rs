@@ -10,10 +10,12 @@ impl Effective {
         let mut out = String::new();
         for definition in DEFINITIONS {
             let (value, source) = &self.values[definition.name];
-            let limits = self.limits(definition).map_or_else(String::new, |[low, high]| format!(", {low} to {high}"));
+            let zero = if matches!(definition.form, Form::ZeroOr(..)) { "0, or " } else { "" };
+            let limits = self.limits(definition);
+            let limits = limits.map_or_else(String::new, |[low, high]| format!(", {zero}{low} to {high}"));
             let shown = match definition.form {
                 Form::Text => toml::Value::String(value.clone()).to_string(),
-                Form::Number(..) => value.clone(),
+                Form::Number(..) | Form::ZeroOr(..) => value.clone(),
             };
             writeln!(out, "# {} (default {:?}{limits})", definition.about, definition.default)
                 .and_then(|()| writeln!(out, "{} = {shown}  # {source}", definition.name))
@@ -29,17 +31,19 @@ impl Effective {
             let limits = self.limits(definition);
             let Definition { name, form, default, about } = *definition;
             let (value, default, source) = (as_json(form, value), as_json(form, default), source.to_string());
+            let or_zero = matches!(form, Form::ZeroOr(..));
             let object = json!({
-                "name": name, "value": value, "source": source, "default": default, "limits": limits, "about": about,
+                "name": name, "value": value, "source": source, "default": default, "limits": limits, "or_zero": or_zero,
+                "about": about,
             });
             format!("{object}\n")
         };
         DEFINITIONS.iter().map(line).collect()
     }
 
-    /// Of a number, beside the other settings; some depend on others.
+    /// Of a number, but for a 0 below them, beside the other settings; some depend on others.
     fn limits(&self, definition: &Definition) -> Option<[u64; 2]> {
-        let Form::Number(low, high) = definition.form else { return None };
+        let [low, high] = definition.form.limits()?;
         let least = match definition.name {
             "forget_after_ms" => self.number("request_timeout_ms") * 2,
             "election_timeout_ms" => self.number("heartbeat_ms") * 3,
@@ -53,7 +57,9 @@ impl Effective {
 fn as_json(form: Form, text: &str) -> Value {
     match form {
         Form::Text => json!(text),
-        Form::Number(..) => json!(text.parse::<u64>().expect("numbers were checked when they were set")),
+        Form::Number(..) | Form::ZeroOr(..) => {
+            json!(text.parse::<u64>().expect("numbers were checked when they were set"))
+        }
     }
 }
 
@@ -80,6 +86,7 @@ mod tests {
         assert!(printed.contains("(default \"200\", 10 to 60000)\nresend_ms"), "{printed}");
         assert!(printed.contains(", 4000 to 1125899906842624)\nforget_after_ms = "), "{printed}");
         assert!(printed.contains(", 120 to 60000)\nelection_timeout_ms = "), "{printed}");
+        assert!(printed.contains(", 0, or 67108864 to 1125899906842624)\nmemory_bytes_max = 0"), "{printed}");
         let again: toml::Table = printed.parse().unwrap();
         assert_eq!(again.len(), DEFINITIONS.len());
     }
@@ -98,6 +105,8 @@ mod tests {
         };
         let source = json!("environment NORN_RESEND_MS");
         assert_eq!(shown("resend_ms"), (json!(150), json!(200), source, json!([10, 60_000])));
+        let of_memory = &lines["memory_bytes_max"];
+        assert_eq!((&of_memory["or_zero"], &of_memory["limits"][0]), (&json!(true), &json!(67_108_864)));
         assert_eq!(shown("zone"), (json!("c"), json!(""), json!("flag"), json!(null)));
         assert_eq!(shown("retain"), (json!("7d"), json!("7d"), json!("default"), json!(null)));
         for (name, line) in &lines {
