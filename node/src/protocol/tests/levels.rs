@@ -249,6 +249,24 @@ fn a_slow_rate_that_is_new_is_granted_where_its_home_was_led_for_as_long() {
 }
 
 #[test]
+fn counts_tell_when_the_rate_of_a_queue_allows_a_claim() {
+    let mut cluster = worked(rate(1, 60_000));
+    let told = |cluster: &mut Cluster, index| match cluster.ask(index, Request::Queues) {
+        Response::Queues(lines) => lines[0].permit_in_ms,
+        other => panic!("{other:?}"),
+    };
+    for index in 0..3 {
+        let due_ms = told(&mut cluster, index).expect("its home was asked");
+        let due_us = cluster.now.mono_us + due_ms * 1_000;
+        assert!((60_000_000..64_000_000).contains(&due_us), "{due_us}: a minute from when it was led");
+    }
+    cluster.advance(70_000);
+    assert_eq!(told(&mut cluster, 1), Some(0));
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Rate(None))));
+    assert_eq!(told(&mut cluster, 2), None);
+}
+
+#[test]
 fn a_member_that_cannot_read_levels_goes_without_them_and_not_without_the_table() {
     let mut cluster = worked(rate(2, 1_000));
     let index = (cluster.home("mail") + 1) % 3;

@@ -77,6 +77,26 @@ impl Node {
         buckets.filter_map(|(home, (queue, bucket))| due(home, queue, bucket)).collect()
     }
 
+    /// In how many milliseconds the rates of queues allow a claim, by the homes that this node leads: of one queue, or of all.
+    pub(in crate::protocol) fn permits_due(
+        &mut self,
+        of: Option<&QueueName>,
+    ) -> BTreeMap<PartitionId, Vec<(QueueName, u64)>> {
+        let (now_us, roster) = (self.now.mono_us, self.roster.clone());
+        let mut dues = BTreeMap::new();
+        for (home, state) in &mut self.permits.homes {
+            let begins_ms = state.from_us.saturating_sub(now_us).div_ceil(1_000);
+            let buckets = state.buckets.iter_mut().filter(|(queue, _)| of.is_none_or(|of| of == *queue));
+            let due = buckets.filter_map(|(queue, bucket)| {
+                let rate = roster.policies.get(queue)?.rate?;
+                bucket.fill(rate, now_us);
+                Some((queue.clone(), bucket.wait_ms(rate).max(begins_ms)))
+            });
+            dues.insert(*home, due.collect());
+        }
+        dues
+    }
+
     /// Homes come to have a bucket for each of their queues that has a rate, and no level of any other.
     fn follow_rates(&mut self) {
         let mut stale: BTreeMap<PartitionId, Vec<(QueueName, Rate)>> = BTreeMap::new();
