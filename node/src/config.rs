@@ -263,6 +263,10 @@ pub enum Mutant {
     FullBucket,
     /// A leader begins with an empty bucket, whatever time has earned before it led.
     LevelForgotten,
+    /// The level of a bucket is written only where somebody asks for permits.
+    LevelsUnkept,
+    /// A rate that is removed and set again begins with what has come in before.
+    BurstAgain,
     /// The leader of a partition grants as many claims as the whole queue may have, and asks nobody.
     QuotaUnasked,
     /// A quota is lowered though its leader has not said that it keeps to that.

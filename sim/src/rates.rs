@@ -1,7 +1,8 @@
 //! A rate so slow that no node is up for as long as a permit takes, while nodes are restarted in turn.
 //!
 //! Property: with work and workers all the while, and another leader of the queue's home every few seconds, at least half as many tasks
-//! are granted as the rate allows, and never more.
+//! are granted as the rate allows, and never more. Where nobody asks for so long that a permit is earned four times, it is there when
+//! somebody does.
 
 use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
@@ -18,6 +19,8 @@ const RATE: Rate = Rate { claims: 1, per_ms: 20_000 };
 const LENGTH: Duration = Duration::from_secs(240);
 /// Between two restarts, of one node each: a node is up for three times that.
 const RESTARTED_EVERY: Duration = Duration::from_secs(6);
+/// Of a rate that nobody asks for meanwhile.
+const UNCLAIMED: Rate = Rate { claims: 1, per_ms: 60_000 };
 const DOWN_FOR: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(20);
 const WORKERS: usize = 3;
@@ -70,6 +73,15 @@ impl Play {
         }
     }
 
+    /// Nobody works.
+    fn rest_for(&mut self, length: Duration) {
+        let end = self.stage.now() + length;
+        self.stage.ring_at(end);
+        while self.stage.now() < end {
+            self.stage.step();
+        }
+    }
+
     fn work_for(&mut self, length: Duration) {
         let end = self.stage.now() + length;
         self.stage.ring_at(end);
@@ -80,33 +92,54 @@ impl Play {
     }
 }
 
-/// How many tasks are granted, and how many the rate allows.
-fn play(seed: u64, bug: Option<Mutant>) -> (u64, u64) {
-    let stage = Stage::new(seed, Conditions::Calm, WORKERS + 1, Keep::Tail, bug);
+/// A queue with a rate, and work. With a bug no property is in force.
+fn begin(seed: u64, conditions: Conditions, rate: Rate, bug: Option<Mutant>) -> Play {
+    let stage = Stage::new(seed, conditions, WORKERS + 1, Keep::Tail, bug);
     let mut play = Play { stage, claims: vec![None; WORKERS], granted: 0 };
     if bug.is_some() {
         play.stage.close_eyes();
     }
-    let change = Box::new(ClusterChange::Queue { queue: queue(), setting: QueueSetting::Rate(Some(RATE)) });
+    let change = Box::new(ClusterChange::Queue { queue: queue(), setting: QueueSetting::Rate(Some(rate)) });
     let call = Call::Request(Request::Change { change, dry_run: false });
     // Nodes that have not found together yet refuse it.
     while !matches!(play.ask(call.clone()), Ok(Response::Changed(_))) {
-        play.work_for(Duration::from_millis(500));
+        play.rest_for(Duration::from_millis(500));
     }
-    let drafts = (0..40).map(|number| Draft::new(queue(), format!("task {number}"))).collect();
-    play.ask(Call::Enqueue { drafts, acks: Acks::Quorum }).expect("all nodes are up");
-    let began = play.stage.now();
-    for node in (0..play.stage.nodes()).cycle() {
-        if play.stage.now() > began + LENGTH {
-            break;
+    let drafts: Vec<Draft> = (0..40).map(|number| Draft::new(queue(), format!("task {number}"))).collect();
+    while play.ask(Call::Enqueue { drafts: drafts.clone(), acks: Acks::Quorum }).is_err() {}
+    play
+}
+
+impl Play {
+    /// Nodes are restarted in turn, while time passes as it is said. How long that took.
+    fn restart_in_turn(&mut self, pass: impl Fn(&mut Play, Duration)) -> Duration {
+        let began = self.stage.now();
+        for node in (0..self.stage.nodes()).cycle() {
+            if self.stage.now() > began + LENGTH {
+                break;
+            }
+            pass(self, RESTARTED_EVERY - DOWN_FOR);
+            self.stage.kill(node);
+            pass(self, DOWN_FOR);
+            self.stage.restart(node);
         }
-        play.work_for(RESTARTED_EVERY - DOWN_FOR);
-        play.stage.kill(node);
-        play.work_for(DOWN_FOR);
-        play.stage.restart(node);
+        self.stage.now() - began
     }
-    let allowed = (play.stage.now() - began).as_millis() as u64 / RATE.per_ms;
-    (play.granted, allowed)
+}
+
+/// How many tasks are granted, and how many the rate allows.
+fn play(seed: u64, bug: Option<Mutant>) -> (u64, u64) {
+    let mut play = begin(seed, Conditions::Calm, RATE, bug);
+    let took = play.restart_in_turn(Play::work_for);
+    (play.granted, took.as_millis() as u64 / RATE.per_ms)
+}
+
+/// How many tasks are granted soon after a time in which nobody asked.
+fn play_unclaimed(seed: u64, conditions: Conditions, bug: Option<Mutant>) -> u64 {
+    let mut play = begin(seed, conditions, UNCLAIMED, bug);
+    play.restart_in_turn(Play::rest_for);
+    play.work_for(Duration::from_secs(15));
+    play.granted
 }
 
 #[test]
@@ -118,7 +151,19 @@ fn a_slow_rate_is_granted_while_nodes_restart_in_turn() {
 }
 
 #[test]
+fn a_slow_rate_is_earned_while_nodes_restart_in_turn_and_nobody_claims() {
+    for seed in 1..=6 {
+        assert_eq!(play_unclaimed(seed, Conditions::Calm, None), 1, "seed {seed}");
+    }
+    for seed in 1..=4 {
+        let granted = play_unclaimed(seed, Conditions::Rough, None);
+        assert!(granted <= 1, "seed {seed}: {granted}");
+    }
+}
+
+#[test]
 fn known_bugs_are_caught() {
+    assert_eq!(play_unclaimed(1, Conditions::Calm, Some(Mutant::LevelsUnkept)), 0);
     let (granted, allowed) = play(1, Some(Mutant::LevelForgotten));
     assert!(granted < allowed / 2, "{granted} of {allowed}");
 }

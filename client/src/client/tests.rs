@@ -212,7 +212,9 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
             Request::Complete { items, .. } => Response::Acked(items.iter().map(|item| acked_item(item.id)).collect()),
             Request::Fail { .. } | Request::Release { .. } => Response::Done,
             Request::Get { id, .. } | Request::Wait { id, .. } => Response::Task(Box::new(view(*id))),
-            Request::Queues => Response::Queues(vec![QueueCounts { queue: mail(), counts: [1; 6] }]),
+            Request::Queues => {
+                Response::Queues(vec![QueueCounts { queue: mail(), counts: [1; 6], permit_in_ms: None }])
+            }
             Request::Nodes => Response::Nodes(Vec::new()),
             Request::Ring | Request::Partitions => Response::Partitions(Vec::new()),
             Request::Cluster => Response::Cluster(Box::new(cluster())),

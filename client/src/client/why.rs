@@ -56,6 +56,8 @@ pub struct Why {
     /// Nothing, where there is no such task.
     tasks: BTreeMap<TaskId, Option<TaskView>>,
     policies: BTreeMap<QueueName, QueuePolicy>,
+    /// In how many milliseconds rates allow a claim.
+    permits: BTreeMap<QueueName, u64>,
 }
 
 impl Client {
@@ -91,6 +93,11 @@ pub(crate) async fn survey(caller: &impl Caller, first: TaskId) -> Result<Why, E
     {
         why.set_policies(view.roster.policies);
     }
+    if why.wants_permits()
+        && let Ok(Response::Queues(queues)) = request(caller, Request::Queues).await
+    {
+        why.permits = queues.into_iter().filter_map(|line| Some((line.queue, line.permit_in_ms?))).collect();
+    }
     Ok(why)
 }
 
@@ -98,7 +105,7 @@ impl Why {
     /// Nothing is known yet.
     fn of(first: TaskId) -> Why {
         let (order, open, seen) = (vec![first], VecDeque::from([first]), BTreeSet::from([first]));
-        Why { first, order, open, seen, tasks: BTreeMap::new(), policies: BTreeMap::new() }
+        Why { first, order, open, seen, tasks: BTreeMap::new(), policies: BTreeMap::new(), permits: BTreeMap::new() }
     }
 
     /// The task to be asked for next.
@@ -127,6 +134,13 @@ impl Why {
         self.tasks.values().flatten().any(|task| task.state == State::Ready)
     }
 
+    /// Whether a task could be claimed as its queue's rate allows: only the leader of the queue's home knows when.
+    fn wants_permits(&self) -> bool {
+        let ready = self.tasks.values().flatten().filter(|task| task.state == State::Ready);
+        let policies = &mut ready.filter_map(|task| self.policy(&task.spec.queue));
+        policies.any(|policy| policy.rate.is_some() && !policy.paused)
+    }
+
     fn set_policies(&mut self, policies: BTreeMap<QueueName, QueuePolicy>) {
         self.policies = policies;
     }
@@ -144,6 +158,12 @@ impl Why {
     /// What is set for a queue, where a task of it could be claimed and the leader of the root answered.
     pub fn policy(&self, queue: &QueueName) -> Option<&QueuePolicy> {
         self.policies.get(queue)
+    }
+
+    /// In how many milliseconds from when that was asked the rate of a queue allows a claim again, 0 for at once, where a task of it could
+    /// be claimed and the leader of the queue's home answered. It may be later: others may claim before.
+    pub fn permit_in_ms(&self, queue: &QueueName) -> Option<u64> {
+        self.permits.get(queue).copied()
     }
 
     /// What keeps a task where it is. The time is in milliseconds since the Unix epoch.

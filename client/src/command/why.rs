@@ -31,6 +31,8 @@ struct WhyLine {
     group: Option<json::GroupLine>,
     /// Numbers of the first members that have not ended.
     missing: Vec<u32>,
+    /// Of a task that could be claimed: when the queue's rate allows a claim again.
+    permit_ms: Option<u64>,
 }
 
 impl WhyArguments {
@@ -67,7 +69,8 @@ fn line(why: &Why, id: TaskId, now_ms: u64) -> WhyLine {
     let group = task.and_then(|task| task.group.as_ref()).map(json::group);
     let missing = task.map(numbers).unwrap_or_default();
     let state = task.map(|task| task.state);
-    WhyLine { id: id.to_string(), state, cause, explanation, waits_for, group, missing }
+    let permit_ms = task.filter(|_| cause == Cause::Ready).and_then(|task| permit_ms(why, task, now_ms));
+    WhyLine { id: id.to_string(), state, cause, explanation, waits_for, group, missing, permit_ms }
 }
 
 fn explain(why: &Why, task: &TaskView, cause: Cause, now_ms: u64) -> String {
@@ -82,7 +85,7 @@ fn explain(why: &Why, task: &TaskView, cause: Cause, now_ms: u64) -> String {
             let queue = text::clean(task.spec.queue.as_str());
             format!("queue {queue} is paused: `queue set {queue} paused no` lets it go on")
         }
-        Cause::Ready => ready(task, why.policy(&task.spec.queue)),
+        Cause::Ready => ready(task, why.policy(&task.spec.queue), permit_ms(why, task, now_ms), now_ms),
         Cause::Circle => circle(&why.circle(task.id).unwrap_or_default()),
         Cause::WaitsFor => waits(task),
         Cause::GroupOpen => group_open(task),
@@ -91,8 +94,13 @@ fn explain(why: &Why, task: &TaskView, cause: Cause, now_ms: u64) -> String {
     }
 }
 
+/// When the rate of a task's queue allows a claim again.
+fn permit_ms(why: &Why, task: &TaskView, now_ms: u64) -> Option<u64> {
+    why.permit_in_ms(&task.spec.queue).map(|in_ms| now_ms.saturating_add(in_ms))
+}
+
 /// What may stand between a task and whoever claims, by what is set for its queue.
-fn ready(task: &TaskView, policy: Option<&QueuePolicy>) -> String {
+fn ready(task: &TaskView, policy: Option<&QueuePolicy>, permit_ms: Option<u64>, now_ms: u64) -> String {
     let policy = policy.cloned().unwrap_or_default();
     let mut limits = Vec::new();
     if let (Some(key), KeyConcurrency::Most(most)) = (&task.spec.key, policy.key_concurrency) {
@@ -103,7 +111,9 @@ fn ready(task: &TaskView, policy: Option<&QueuePolicy>) -> String {
         limits.push(format!("while fewer than {most} of the queue are held"));
     }
     if policy.rate.is_some() {
-        limits.push("no faster than the queue's rate".to_owned());
+        let next = permit_ms.filter(|at_ms| *at_ms > now_ms);
+        let next = next.map_or_else(String::new, |at_ms| format!(": the next {}", text::relative(now_ms, at_ms)));
+        limits.push(format!("no faster than the queue's rate{next}"));
     }
     let limits: Vec<String> = limits.into_iter().map(|limit| format!(", {limit}")).collect();
     format!("whoever claims from queue {} gets it{}", task.spec.queue, limits.concat())
@@ -188,9 +198,11 @@ fn held(task: &TaskView, now_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::tables::view as cluster_view;
     use super::super::tests::*;
     use super::*;
     use crate::wire::group::GroupView;
+    use crate::wire::membership::Rate;
     use crate::wire::{Error, ErrorCode, Response};
 
     fn waiting(number: u32, on: &[u32]) -> Result<Response, Error> {
@@ -257,7 +269,10 @@ mod tests {
         let outcome =
             run(&format!("why {} --json", id(1)), [join(Some(3), 1, &[2, 3], &[]), unknown(), unknown()]).await;
         let first = outcome.printed.lines().next().unwrap();
-        assert!(first.ends_with("\"group\":{\"total\":3,\"ended\":1,\"failed\":1},\"missing\":[2,3]}"), "{first}");
+        assert!(
+            first.ends_with("\"group\":{\"total\":3,\"ended\":1,\"failed\":1},\"missing\":[2,3],\"permit_ms\":null}"),
+            "{first}"
+        );
     }
 
     #[tokio::test]
@@ -285,7 +300,7 @@ mod tests {
         let outcome = run(&format!("why {} --json", id(1)), [task(1, State::Done)]).await;
         let expected = format!(
             "{{\"id\":\"{}\",\"state\":\"done\",\"cause\":\"ended\",\"explanation\":\"it has ended\",\"waits_for\":[],\
-             \"group\":null,\"missing\":[]}}\n",
+             \"group\":null,\"missing\":[],\"permit_ms\":null}}\n",
             id(1)
         );
         assert_eq!(outcome.printed, expected);
@@ -296,5 +311,22 @@ mod tests {
         let unavailable = Err(Error::unavailable("no leader"));
         let lines = why(vec![task(1, State::Ready), unavailable]).await;
         assert_eq!(lines, ["ready: whoever claims from queue mail gets it"]);
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_rate_says_until_when() {
+        let rate = Some(Rate { claims: 1, per_ms: 3_600_000 });
+        let answers = |permit_in_ms| {
+            let cluster = cluster_view(QueuePolicy { rate, ..QueuePolicy::default() });
+            let mut counts = queue_counts();
+            counts[0].permit_in_ms = permit_in_ms;
+            vec![task(1, State::Ready), Ok(Response::Cluster(Box::new(cluster))), Ok(Response::Queues(counts))]
+        };
+        let limited = "ready: whoever claims from queue mail gets it, no faster than the queue's rate";
+        assert_eq!(why(answers(Some(2_520_000))).await, [format!("{limited}: the next in 42m")]);
+        assert_eq!(why(answers(Some(0))).await, [limited]);
+        assert_eq!(why(answers(None)).await, [limited], "nobody leads the queue's home");
+        let printed = run(&format!("why {} --json", id(1)), answers(Some(1_000))).await.printed;
+        assert!(printed.contains("\"permit_ms\":1"), "{printed}");
     }
 }

@@ -312,6 +312,10 @@ pub struct QueueCounts {
     pub queue: QueueName,
     /// Tasks by state.
     pub counts: [u64; 6],
+    /// In so many milliseconds the queue's rate allows a claim again, as far as the leader of its home knows; 0: now. Absent where
+    /// there is no rate, or that leader was not heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permit_in_ms: Option<u64>,
 }
 
 /// What `hello` answers.

@@ -171,6 +171,9 @@ impl PeerMessage {
             PeerMessage::State { table, .. } | PeerMessage::Snapshot { table, .. } => table.feature(),
             PeerMessage::Install { table, .. } => table.as_ref().and_then(|table| table.feature()),
             PeerMessage::Route { told, .. } | PeerMessage::Outside { told, .. } => told.feature(),
+            PeerMessage::CountAnswer { partitions, .. } => {
+                partitions.iter().any(|counts| !counts.permits.is_empty()).then_some(Feature::Levels)
+            }
             PeerMessage::Written { told, .. } => told.as_ref().and_then(|told| told.feature()),
             _ => None,
         }

@@ -511,6 +511,7 @@ impl Node {
                 Key::Steward => self.steer(),
                 Key::Schedules => self.see_to_schedules(),
                 Key::Permits => self.see_to_permits(),
+                Key::Levels => self.keep_levels(),
                 Key::Quotas => self.see_to_quotas(),
                 Key::Ages => self.see_to_ages(),
             }

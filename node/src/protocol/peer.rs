@@ -193,6 +193,9 @@ pub struct PartitionCounts {
     pub leads: bool,
     /// Counts by queue.
     pub queues: Vec<(QueueName, StateCounts)>,
+    /// In how many milliseconds the rates of queues at home here allow a claim, as their leader knows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permits: Vec<(QueueName, u64)>,
 }
 
 /// Digests of what changed in one partition of the sender.

@@ -62,6 +62,8 @@ pub enum Key {
     Schedules,
     /// Ask again for permits, or give them back.
     Permits,
+    /// Write down what is left of permits where nobody asks for them.
+    Levels,
     /// Look who wants more claims of queues that limit how many are held.
     Quotas,
     /// Write down how long the node has run, while leases run.

@@ -324,7 +324,15 @@ fn writes() -> Vec<PeerMessage> {
     };
     let known = |holes: bool| M::Known { ask: 3, partition, replica, known: Box::new(known(holes)) };
     let queues = vec![(queue(), [1, 2, 3, 4, 5, 6])];
-    let counts = PartitionCounts { partition, root: [9; 16], viewstamp: VIEWSTAMP, at, leads: true, queues };
+    let counts = PartitionCounts {
+        partition,
+        root: [9; 16],
+        viewstamp: VIEWSTAMP,
+        at,
+        leads: true,
+        queues,
+        permits: Vec::new(),
+    };
     vec![
         M::Write { ask: 1, partition, at, items: items() },
         written(false),
@@ -562,7 +570,7 @@ pub fn answers() -> Vec<Response> {
         Response::Task(Box::new(view())),
         Response::Page(Page { tasks: vec![view()], next: Some(id(1)) }),
         Response::Count(12),
-        Response::Queues(vec![QueueCounts { queue: queue(), counts: [1, 2, 3, 4, 5, 6] }]),
+        Response::Queues(vec![QueueCounts { queue: queue(), counts: [1, 2, 3, 4, 5, 6], permit_in_ms: None }]),
         Response::Claimed { tasks: vec![granted()], unavailable: 1, left: 0 },
         Response::Renewed(vec![Ok(30_000), Err(error.clone())]),
         Response::Done,

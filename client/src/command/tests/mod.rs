@@ -7,7 +7,7 @@ mod requests;
 mod results;
 mod several;
 mod short;
-mod tables;
+pub(super) mod tables;
 mod unwritten;
 mod watch;
 
@@ -313,7 +313,7 @@ pub(crate) fn status() -> Status {
 
 pub(crate) fn queue_counts() -> Vec<QueueCounts> {
     vec![
-        QueueCounts { queue: queue("mail"), counts: [1, 2, 3, 4, 5, 6] },
-        QueueCounts { queue: queue("team/maps"), counts: [0; 6] },
+        QueueCounts { queue: queue("mail"), counts: [1, 2, 3, 4, 5, 6], permit_in_ms: None },
+        QueueCounts { queue: queue("team/maps"), counts: [0; 6], permit_in_ms: None },
     ]
 }

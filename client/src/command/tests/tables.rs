@@ -320,7 +320,7 @@ async fn a_watched_status_fits_a_screen_of_80_columns_and_24_lines() {
     assert!(shown.contains("claims granted") && shown.contains("more, which `status`"), "{shown}");
 }
 
-fn view(policy: QueuePolicy) -> ClusterView {
+pub(crate) fn view(policy: QueuePolicy) -> ClusterView {
     ClusterView {
         cluster: ClusterId(9),
         name: "dev".into(),

@@ -2,10 +2,10 @@
 //! the count of all.
 
 use super::Ask;
-use crate::protocol::Node;
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{PartitionCounts, PeerMessage, StateCounts};
+use crate::protocol::{Feature, Node};
 use norn_client::wire::error::Error;
 use norn_client::wire::response::QueueCounts;
 use norn_client::wire::{NodeId, PartitionId, QueueName, Response, State};
@@ -102,6 +102,8 @@ impl Node {
 
     pub(in crate::protocol) fn on_count_ask(&mut self, from: NodeId, ask: u64, queue: Option<QueueName>) {
         let mut partitions = Vec::new();
+        let is_told = self.speaks(from, Feature::Levels);
+        let mut permits = if is_told { self.permits_due(queue.as_ref()) } else { BTreeMap::new() };
         for (id, replica) in &self.partitions {
             if !self.speaks_for(*id) || self.lacks_work(*id) {
                 continue;
@@ -119,6 +121,7 @@ impl Node {
                 at: replica.cohort().version,
                 leads: replica.register.established(),
                 queues,
+                permits: permits.remove(id).unwrap_or_default(),
             });
         }
         self.outbox.send(from, PeerMessage::CountAnswer { ask, partitions });
@@ -144,9 +147,11 @@ impl Node {
         let Some(Ask::Count(count)) = self.asks.get(ask) else { return };
         let empty = BTreeMap::new();
         let mut sum: BTreeMap<QueueName, StateCounts> = BTreeMap::new();
-        let mut unheard = 0;
+        let (mut permits, mut unheard) = (BTreeMap::new(), 0);
         for partition in (0..genesis.partitions as u16).map(PartitionId) {
             let answers = count.answers.get(&partition).unwrap_or(&empty);
+            let leader = answers.values().filter(|counts| counts.leads).max_by_key(|counts| counts.viewstamp);
+            permits.extend(leader.into_iter().flat_map(|counts| counts.permits.iter().cloned()));
             let Some(counts) = agreed(answers, &self.cohort_of(partition), settle) else {
                 unheard += 1;
                 continue;
@@ -167,17 +172,27 @@ impl Node {
         let response = if unheard > 0 && !partial {
             Response::Error(Error::unavailable(format!("{unheard} partitions could not be read from a majority")))
         } else {
-            self.count_answer(sum, unheard, count.shape)
+            self.count_answer(sum, &permits, unheard, count.shape)
         };
         self.outbox.reply(count.client, count.number, response);
     }
 
-    fn count_answer(&self, sum: BTreeMap<QueueName, StateCounts>, unheard: u32, shape: Shape) -> Response {
+    fn count_answer(
+        &self,
+        sum: BTreeMap<QueueName, StateCounts>,
+        permits: &BTreeMap<QueueName, u64>,
+        unheard: u32,
+        shape: Shape,
+    ) -> Response {
         match shape {
             Shape::Count(Some(state)) => Response::Count(sum.values().map(|counts| counts[state as usize]).sum()),
             Shape::Count(None) => Response::Count(sum.values().flatten().sum()),
             Shape::Queues => {
-                Response::Queues(sum.into_iter().map(|(queue, counts)| QueueCounts { queue, counts }).collect())
+                let line = |(queue, counts)| {
+                    let permit_in_ms = permits.get(&queue).copied();
+                    QueueCounts { queue, counts, permit_in_ms }
+                };
+                Response::Queues(sum.into_iter().map(line).collect())
             }
             Shape::Status => {
                 let mut total = StateCounts::default();

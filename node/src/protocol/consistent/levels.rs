@@ -1,6 +1,6 @@
 //! Levels of the buckets of rates (`permits.rs`), as the table of a queue's home has them, and since when a replica knows each.
 //!
-//! The leader of the home writes a level with each giving of permits, and from time to time while claims wait for the next permit.
+//! The leader of the home writes a level with each giving of permits, and from time to time until its bucket is full.
 //! Each replica notes when it applied that, by its own monotonic clock: from then on the bucket has filled at the rate, as far as
 //! the replica can tell. A process that starts counts from its start. So a leader that begins with the level and what has dripped
 //! since has never more than its predecessor would have by then.

@@ -20,8 +20,9 @@
 //!   lack a giving of which a granter was told. A new leader begins with that level and what has dripped since it applied the operation,
 //!   by its own monotonic clock (`levels.rs`): never more than its predecessor would have by then, as it applied the operation later
 //!   than that appended it. A process that has started since counts from its start. So that this is not much less, the level is written
-//!   again while claims wait for the next permit, when an eighth of a permit or five seconds have come in. What is lost is what came in
-//!   since, where the new leader has started since, and permits that were out, or returned, when the leader fell.
+//!   again while claims wait for the next permit, when an eighth of a permit or five seconds have come in, and more seldom where
+//!   nobody asks (`keep.rs`). What is lost is what came in since, where the new leader has started since, and permits that were out, or
+//!   returned, when the leader fell.
 //! - **Where a member is known to run a program that cannot read that**, the operation changes nothing and no level is kept: then a new
 //!   leader begins with an empty bucket.
 //!
@@ -30,8 +31,11 @@
 //! least. A home without a leader, or with one of a program that knows nothing of this, grants nothing.
 
 mod bucket;
+mod keep;
 
 use self::bucket::{Bucket, Given};
+#[cfg(test)]
+pub(in crate::protocol) use self::keep::WRITES_MAX;
 use super::Waiting;
 use super::table::Op;
 use crate::config::mutant;
@@ -60,7 +64,11 @@ const HOMELESS_MS: u64 = 100;
 struct Home {
     /// Nothing is given before.
     from_us: u64,
+    /// A bucket of which no level is known holds what has come in since.
+    blank_us: u64,
     buckets: BTreeMap<QueueName, Bucket>,
+    /// It is to be looked at what is set for queues.
+    is_stale: bool,
 }
 
 /// Permits that this node was given.
@@ -113,6 +121,8 @@ pub struct Permits {
     homes: BTreeMap<PartitionId, Home>,
     granters: BTreeMap<QueueName, Granter>,
     backs: Backs,
+    /// When it was looked last which levels are to be written.
+    kept_us: u64,
 }
 
 /// Permits that wait for a commit.
@@ -225,9 +235,8 @@ impl Node {
         let now_us = self.now.mono_us;
         let until_us = now_us + self.config.stretched_us(PERMIT_MS);
         let rate = self.rate_of(&queue);
-        let Some(state) = self.permits.homes.get_mut(&home) else { return };
+        let Some(state) = self.permits.homes.get(&home) else { return };
         let Some(rate) = rate else {
-            state.buckets.remove(&queue);
             return self.outbox.send(from, PeerMessage::Permits { ask, queue, count: 0, wait_ms: PERMIT_MS });
         };
         let from_us = state.from_us;
@@ -236,16 +245,17 @@ impl Node {
         let count = bucket.count(rate).min(wanted).min(PERMITS_MAX);
         if count == 0 || now_us < from_us {
             let wait_ms = from_us.saturating_sub(now_us).div_ceil(1_000).max(bucket.wait_ms(rate));
+            let wait_ms = wait_ms.clamp(1, PERMIT_MS);
             let is_worth = bucket.is_worth_writing(now_us);
             self.outbox.send(from, PeerMessage::Permits { ask, queue: queue.clone(), count: 0, wait_ms });
             if is_worth {
-                self.write_level(home, queue, None);
+                self.write_level(home, queue, rate, None);
             }
             return;
         }
         bucket.take(rate, Given { to: from, ask, count, back: 0, until_us });
         let giving = Giving { to: from, ask, queue: queue.clone(), count };
-        self.write_level(home, queue, Some(giving));
+        self.write_level(home, queue, rate, Some(giving));
     }
 
     /// The bucket of a queue at a home that this node leads; at first as it was last written down.
@@ -254,23 +264,24 @@ impl Node {
         let level = self.partitions[&home].register.level(queue).filter(|_| !mutant!(self.config, LevelForgotten));
         let full = mutant!(self.config, FullBucket);
         let state = self.permits.homes.get_mut(&home).expect("it leads");
-        let from_us = state.from_us;
+        let blank_us = state.blank_us;
         state.buckets.entry(queue.clone()).or_insert_with(|| match level {
             _ if full => Bucket::default(),
             Some((level, since_us)) => Bucket::resumed(rate, level, since_us, over_us),
-            None => Bucket::empty(from_us),
+            None => Bucket::empty(blank_us),
         })
     }
 
     /// Writes down what a bucket holds, and with it that permits are given, if any are.
-    fn write_level(&mut self, home: PartitionId, queue: QueueName, giving: Option<Giving>) {
+    fn write_level(&mut self, home: PartitionId, queue: QueueName, rate: Rate, giving: Option<Giving>) {
         let is_read = self.is_level_read(home);
         let now_us = self.now.mono_us;
         let is_kept = self.partitions[&home].register.table.levels.contains_key(&queue);
         let buckets = self.permits.homes.get_mut(&home).map(|state| &mut state.buckets);
         let bucket = buckets.and_then(|buckets| buckets.get_mut(&queue)).expect("it was just filled");
-        (bucket.written, bucket.written_us) = (bucket.parts, now_us);
-        let level = is_read.then(|| bucket.level());
+        bucket.note_written(rate, is_read, now_us);
+        let (level, keep_us) = (is_read.then(|| bucket.level()), bucket.keep_us(rate));
+        keep_us.into_iter().for_each(|keep_us| self.keep_levels_at(keep_us));
         let op = match (level, &giving) {
             (None, None) if !is_kept => return,
             (None, Some(_)) if !is_kept => Op::Clear { upto: super::Viewstamp::default() },
@@ -286,17 +297,6 @@ impl Node {
         let is_old = |node: NodeId| cohort.knows(node);
         let old = self.outbox.older_than(Feature::Levels.since()).any(is_old);
         !old && cohort.members_quorum(reads) && cohort.next_quorum(reads)
-    }
-
-    /// At a home: of queues without a rate no level is kept.
-    pub(super) fn forget_levels(&mut self, home: PartitionId) {
-        let kept = self.partitions[&home].register.table.levels.keys();
-        let over: Vec<QueueName> = kept.filter(|queue| self.rate_of(queue).is_none()).cloned().collect();
-        for queue in over {
-            if self.may_append(home) {
-                self.append(home, Op::Level { queue, level: None }, None);
-            }
-        }
     }
 
     /// The home led after it was asked: the permits count.
@@ -373,8 +373,10 @@ impl Node {
     /// A leader begins to keep buckets.
     pub(super) fn begin_home(&mut self, partition: PartitionId) {
         let wait_us = if mutant!(self.config, FullBucket) { 0 } else { self.config.stretched_us(PERMIT_MS) };
-        let home = Home { from_us: self.now.mono_us + wait_us, buckets: BTreeMap::new() };
+        let from_us = self.now.mono_us + wait_us;
+        let home = Home { from_us, blank_us: from_us, buckets: BTreeMap::new(), is_stale: true };
         self.permits.homes.insert(partition, home);
+        self.keep_levels_at(from_us);
     }
 
     /// A leader steps down.

@@ -484,7 +484,6 @@ impl Node {
         let now_us = self.now.mono_us;
         self.quotas.idle_us.retain(|_, until_us| *until_us > now_us);
         for home in homes {
-            self.forget_levels(home);
             let kept: BTreeSet<QueueName> = self.partitions[&home].register.table.quotas.keys().cloned().collect();
             let waited: BTreeSet<QueueName> =
                 self.quotas.wishes.keys().filter(|queue| self.home_of(queue) == home).cloned().collect();

@@ -60,6 +60,7 @@ impl Node {
         self.take_roster(roster.clone());
         self.drop_owed_to_strangers();
         self.quotas_soon();
+        self.rates_changed();
         for queue in &reordered {
             self.follow_policy_everywhere(queue);
             self.publish_again(queue);

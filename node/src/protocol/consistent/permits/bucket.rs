@@ -1,6 +1,5 @@
 //! What a queue's home has of its permits: a bucket into which they drip.
 
-use super::PERMIT_MS;
 use crate::protocol::consistent::levels::{Level, WHOLE};
 use crate::protocol::consistent::spent::SPENT_MS;
 use norn_client::wire::NodeId;
@@ -11,10 +10,13 @@ use std::collections::VecDeque;
 const PAST_MS: u64 = SPENT_MS;
 /// ...so many givings of each queue at the most, the latest ones. Where more are given in that time, the next permit is near.
 const PAST_MAX: usize = 256;
-/// A level is written again once so much of a permit has come in, if that is not too soon, or after so long.
+/// While claims wait a level is written again once so much of a permit has come in, if that is not too soon, or after so long.
 const WORTH_PART: u128 = 8;
 const WORTH_MS: u64 = 1_000;
 const WORTH_ANYWAY_MS: u64 = 5_000;
+/// Where nobody asks it is written as seldom as that, or as so small a part of a permit takes, if that is longer: levels are rounded.
+const KEEP_MS: u64 = 60_000;
+const KEEP_PART: u128 = 1_000;
 
 /// Permits that were given, by the home's clock.
 #[derive(Debug)]
@@ -59,8 +61,10 @@ pub struct Bucket {
     /// What is over, and may come back late.
     past: VecDeque<Past>,
     /// What was last written down, and when.
-    pub written: u128,
-    pub written_us: u64,
+    written: u128,
+    written_us: u64,
+    /// If nobody asks before, it is written again then, unless it is as good as full by what was written.
+    keep_us: u64,
 }
 
 /// Parts of one permit.
@@ -71,6 +75,15 @@ fn cost(rate: Rate) -> u128 {
 /// What a bucket holds at most: a permit, and what drips in two seconds.
 fn full(rate: Rate) -> u128 {
     cost(rate) + u128::from(rate.claims) * 2_000_000
+}
+
+/// Between two times that the level of a bucket is written though nobody asks.
+fn keep_every_us(rate: Rate) -> u64 {
+    let takes_us = |part: u128| {
+        let us = cost(rate) / part / u128::from(rate.claims.max(1));
+        u64::try_from(us).unwrap_or(u64::MAX)
+    };
+    takes_us(WORTH_PART).min(takes_us(KEEP_PART).max(KEEP_MS * 1_000)).max(WORTH_ANYWAY_MS * 1_000)
 }
 
 fn millionths_of(parts: u128, cost: u128) -> u64 {
@@ -92,12 +105,15 @@ impl Bucket {
         // None of it comes back here.
         let given = Given { to: NodeId(0), ask: 0, count: out, back: u64::MAX, until_us: since_us + over_us };
         let (given, past) = (VecDeque::from([given]), VecDeque::new());
-        Bucket { parts, cost: cost(rate), at_us: since_us, given, out, past, written: parts, written_us: since_us }
+        // The leader that begins with it writes soon what has come in since: the next one may have started later.
+        let keep_us = since_us.saturating_add(WORTH_ANYWAY_MS * 1_000);
+        let (written, written_us) = (parts, since_us);
+        Bucket { parts, cost: cost(rate), at_us: since_us, given, out, past, written, written_us, keep_us }
     }
 
     /// A bucket into which nothing has dripped before that.
     pub fn empty(since_us: u64) -> Bucket {
-        Bucket { at_us: since_us, written_us: since_us, ..Bucket::default() }
+        Bucket { at_us: since_us, written_us: since_us, keep_us: since_us, ..Bucket::default() }
     }
 
     /// What it holds, to be written down.
@@ -159,6 +175,24 @@ impl Bucket {
         more > 0 && (old(WORTH_ANYWAY_MS) || old(WORTH_MS) && more * WORTH_PART >= self.cost)
     }
 
+    /// Its level is written down, or cannot be.
+    pub fn note_written(&mut self, rate: Rate, is_kept: bool, now_us: u64) {
+        (self.written, self.written_us) = (if is_kept { self.parts } else { 0 }, now_us);
+        self.keep_us = now_us.saturating_add(keep_every_us(rate));
+    }
+
+    /// When its level is to be written though nobody asks. Never, where what that would save comes in within seconds.
+    pub fn keep_us(&self, rate: Rate) -> Option<u64> {
+        let lacks = full(rate).saturating_sub(self.written);
+        let is_worth = lacks > u128::from(rate.claims) * u128::from(WORTH_ANYWAY_MS) * 1_000;
+        is_worth.then_some(self.keep_us)
+    }
+
+    /// What is set for the queue may have changed: what comes in faster is written sooner.
+    pub fn hasten(&mut self, rate: Rate, now_us: u64) {
+        self.keep_us = self.keep_us.min(now_us.saturating_add(keep_every_us(rate)));
+    }
+
     /// Permits come back, once: so many in all of those that were given by a question.
     pub fn put_back(&mut self, rate: Rate, (from, ask): (NodeId, u64), in_all: u64) {
         let room = self.room(rate);
@@ -175,16 +209,17 @@ impl Bucket {
         }
     }
 
-    /// Until the next permit.
+    /// Until the next permit; 0 where there is one.
     pub fn wait_ms(&self, rate: Rate) -> u64 {
         let lacks = cost(rate).saturating_sub(self.parts);
         let wait_us = lacks.div_ceil(u128::from(rate.claims.max(1)));
-        u64::try_from(wait_us.div_ceil(1_000)).unwrap_or(u64::MAX).clamp(1, PERMIT_MS)
+        u64::try_from(wait_us.div_ceil(1_000)).unwrap_or(u64::MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::PERMIT_MS;
     use super::*;
     use crate::config::Config;
     use crate::protocol::random::Random;

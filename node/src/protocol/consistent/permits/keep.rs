@@ -1,0 +1,154 @@
+//! Levels of buckets are written down also where nobody asks for permits: what time has earned is not lost with a leader.
+//!
+//! A second after it begins to lead, when no permits of others are out any more, the home's leader makes the bucket of each of its
+//! queues with a rate. It writes the level of those of which none is known, as the next leader would begin with nothing, and of those
+//! into which five seconds' worth has come. From then on it writes again for each eighth of a permit, once a minute if that is
+//! sooner, until the bucket is full (`Bucket::keep_us`). A minute in which less than a thousandth of a permit comes in is not worth
+//! it. So a leader lacks of what came in before it led about a minute's worth at the most, and that only if its process has started
+//! since that was written.
+//!
+//! - **A rate of which a bucket fills within seconds** needs none of that.
+//! - **How much is written:** in each second [`WRITES_MAX`] levels at the most, those that are due first.
+//! - **A bucket of which no level is known** holds what has come in since this leader began to count, `Home::blank_us`, even if the
+//!   rate was set after that: it gave nothing of it, and its predecessors nothing any more. Where a rate is removed, its bucket goes,
+//!   and its level. Nobody knows then what it gave, so the leader begins to count anew, for all queues at that home: else a rate
+//!   that is set again gives its burst again.
+
+use super::PERMIT_MS;
+use super::bucket::Bucket;
+use crate::config::mutant;
+use crate::protocol::Node;
+use crate::protocol::consistent::table::Op;
+use crate::protocol::timers::Key;
+use norn_client::wire::membership::Rate;
+use norn_client::wire::{PartitionId, QueueName};
+use std::collections::BTreeMap;
+
+/// Between two looks at what is to be written.
+const LOOK_MS: u64 = 1_000;
+/// Until a home's leader looks at what is set for queues now.
+const SET_MS: u64 = 100;
+/// Levels that are written at once.
+pub(in crate::protocol) const WRITES_MAX: usize = 200;
+
+impl Node {
+    /// Something else may be set for queues: homes look what that means.
+    pub(in crate::protocol) fn rates_changed(&mut self) {
+        self.permits.homes.values_mut().for_each(|home| home.is_stale = true);
+        self.keep_levels_at(self.after_ms(SET_MS));
+    }
+
+    pub(super) fn keep_levels_at(&mut self, at_us: u64) {
+        let at_us = at_us.max(self.permits.kept_us.saturating_add(LOOK_MS * 1_000));
+        self.timers.set_earliest(Key::Levels, at_us);
+    }
+
+    /// Writes the levels that are due.
+    pub(in crate::protocol) fn keep_levels(&mut self) {
+        let now_us = self.now.mono_us;
+        self.permits.kept_us = now_us;
+        self.follow_rates();
+        if mutant!(self.config, LevelsUnkept) {
+            return;
+        }
+        let mut dues = self.levels_due();
+        dues.sort_unstable();
+        let now = dues.partition_point(|(due_us, ..)| *due_us <= now_us).min(WRITES_MAX);
+        let later = dues.split_off(now);
+        for (_, home, queue) in dues {
+            match self.rate_of(&queue).filter(|_| self.may_append(home)) {
+                Some(rate) => {
+                    self.bucket(home, &queue, rate).fill(rate, now_us);
+                    self.write_level(home, queue, rate, None);
+                }
+                None => self.keep_levels_at(now_us),
+            }
+        }
+        later.first().into_iter().for_each(|(due_us, ..)| self.keep_levels_at(*due_us));
+    }
+
+    /// When which levels are to be written.
+    fn levels_due(&self) -> Vec<(u64, PartitionId, QueueName)> {
+        let due = |home: PartitionId, queue: &QueueName, bucket: &Bucket| {
+            Some((bucket.keep_us(self.rate_of(queue)?)?, home, queue.clone()))
+        };
+        let homes = self.permits.homes.iter();
+        let buckets = homes.flat_map(|(home, state)| state.buckets.iter().map(move |entry| (*home, entry)));
+        buckets.filter_map(|(home, (queue, bucket))| due(home, queue, bucket)).collect()
+    }
+
+    /// In how many milliseconds the rates of queues allow a claim, by the homes that this node leads: of one queue, or of all.
+    pub(in crate::protocol) fn permits_due(
+        &mut self,
+        of: Option<&QueueName>,
+    ) -> BTreeMap<PartitionId, Vec<(QueueName, u64)>> {
+        let (now_us, roster) = (self.now.mono_us, self.roster.clone());
+        let mut dues = BTreeMap::new();
+        for (home, state) in &mut self.permits.homes {
+            let begins_ms = state.from_us.saturating_sub(now_us).div_ceil(1_000);
+            let buckets = state.buckets.iter_mut().filter(|(queue, _)| of.is_none_or(|of| of == *queue));
+            let due = buckets.filter_map(|(queue, bucket)| {
+                let rate = roster.policies.get(queue)?.rate?;
+                bucket.fill(rate, now_us);
+                Some((queue.clone(), bucket.wait_ms(rate).max(begins_ms)))
+            });
+            dues.insert(*home, due.collect());
+        }
+        dues
+    }
+
+    /// Homes come to have a bucket for each of their queues that has a rate, and no level of any other.
+    fn follow_rates(&mut self) {
+        let mut stale: BTreeMap<PartitionId, Vec<(QueueName, Rate)>> = BTreeMap::new();
+        for (home, state) in self.permits.homes.iter().filter(|(_, state)| state.is_stale) {
+            if self.now.mono_us >= state.from_us && self.may_append(*home) {
+                stale.insert(*home, Vec::new());
+            } else {
+                self.timers.set_earliest(Key::Levels, state.from_us.max(self.now.mono_after_ms(LOOK_MS)));
+            }
+        }
+        if stale.is_empty() {
+            return;
+        }
+        for (queue, policy) in &self.roster.policies {
+            if let Some((rate, home)) = policy.rate.zip(stale.get_mut(&self.home_of(queue))) {
+                home.push((queue.clone(), rate));
+            }
+        }
+        for (home, queues) in stale {
+            self.forget_levels(home);
+            for (queue, rate) in queues {
+                let now_us = self.now.mono_us;
+                let bucket = self.bucket(home, &queue, rate);
+                bucket.fill(rate, now_us);
+                bucket.hasten(rate, now_us);
+            }
+        }
+    }
+
+    /// Of queues without a rate no level is kept.
+    fn forget_levels(&mut self, home: PartitionId) {
+        let kept = self.partitions[&home].register.table.levels.keys();
+        let over: Vec<QueueName> = kept.filter(|queue| self.rate_of(queue).is_none()).cloned().collect();
+        let mut is_done = true;
+        for queue in over {
+            match self.may_append(home) {
+                true => self.append(home, Op::Level { queue, level: None }, None),
+                false => is_done = false,
+            }
+        }
+        // Permits that were given may be used for as long.
+        let blank_us = self.now.mono_us + self.config.stretched_us(PERMIT_MS);
+        let (roster, forgets) = (self.roster.clone(), !mutant!(self.config, BurstAgain));
+        let state = self.permits.homes.get_mut(&home).expect("it leads");
+        let before = state.buckets.len();
+        state.buckets.retain(|queue, _| roster.policies.get(queue).is_some_and(|policy| policy.rate.is_some()));
+        if state.buckets.len() < before && forgets {
+            state.blank_us = blank_us;
+        }
+        state.is_stale = !is_done;
+        if !is_done {
+            self.keep_levels_at(self.now.mono_us);
+        }
+    }
+}
