@@ -235,7 +235,7 @@ impl Output {
 
     /// An error for people, with what to do. It is said also where results cannot be written any more.
     pub fn error(&mut self, error: &Error) -> Result<(), Failure> {
-        let flushed = self.results.flush();
+        let flushed = self.hand_on();
         self.say(error)?;
         Ok(flushed?)
     }
@@ -252,7 +252,7 @@ impl Output {
 
     /// What went wrong, in our own words.
     pub fn complain(&mut self, text: &str) -> Result<(), Failure> {
-        let flushed = self.results.flush();
+        let flushed = self.hand_on();
         self.say_text(text)?;
         Ok(flushed?)
     }
@@ -299,7 +299,7 @@ impl Output {
 
     /// A remark beside the results, whoever reads them, or nobody.
     pub fn note(&mut self, text: &str) -> Result<(), Failure> {
-        let flushed = self.results.flush();
+        let flushed = self.hand_on();
         writeln!(self.notes, "{}", without_formats(text))?;
         Ok(flushed?)
     }
@@ -337,9 +337,15 @@ impl Output {
 
     /// Hands everything on to its readers.
     pub fn flush(&mut self) -> Result<(), Failure> {
+        self.hand_on()?;
+        Ok(self.notes.flush()?)
+    }
+
+    /// Hands the results on to their reader.
+    fn hand_on(&mut self) -> io::Result<()> {
         self.results.flush()?;
         self.unread.clear();
-        Ok(self.notes.flush()?)
+        Ok(())
     }
 
     /// Colours a text, where colours are shown.

@@ -109,7 +109,8 @@ impl<T: Transport> Runner<T> {
             Err(failure) => {
                 let told = failure.error().filter(|error| error.code != ErrorCode::NotFound);
                 told.and_then(|error| error.id).into_iter().for_each(|id| self.recent().see(id));
-                let exit = failure.exit();
+                // What was left open before is left open still.
+                let exit = failure.exit().max(self.met);
                 exit.max(self.written(|output| output.failure(&failure)))
             }
         };

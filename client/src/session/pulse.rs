@@ -172,7 +172,9 @@ impl Session {
                 continue;
             }
             // Whoever is woken so late was away itself, and what has come meanwhile may not have been looked at.
-            let asked = pulse.asked.filter(|asked| self.now_us < asked.until_us + SILENCE_US);
+            let left_us =
+                |asked: Asked| if is_only { asked.until_us.min(pulse.hopeless_us(asked)) } else { asked.until_us };
+            let asked = pulse.asked.filter(|asked| self.now_us < left_us(*asked) + SILENCE_US);
             if is_only && asked.is_some_and(|asked| self.now_us < pulse.hopeless_us(asked)) {
                 // Where there is no other node, it is better to wait for this one. Its connection loses nothing.
                 pulse.wait_on(self.now_us);

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -205,6 +206,7 @@ const OPERATORS: [&str; 7] = [".toml", ".crt", ".key", ".pem", ".log", ".err", "
 /// has directories of its own.
 pub fn refuse_foreign(directory: &Path) -> Result<(), FileDiskError> {
     let mut foreign = None;
+    let outputs = outputs();
     // A directory that is not there, or cannot be read, fails when the log is opened.
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
@@ -215,8 +217,9 @@ pub fn refuse_foreign(directory: &Path) -> Result<(), FileDiskError> {
         if name == RESERVE || is_of_log(&entry.path(), &name) {
             return Ok(());
         }
-        let is_empty = entry.metadata().is_ok_and(|of_file| of_file.len() == 0);
-        if !is_empty && !OPERATORS.iter().any(|end| name.ends_with(end)) {
+        let is_free = |of_file: fs::Metadata| of_file.len() == 0 || outputs.contains(&(of_file.dev(), of_file.ino()));
+        let is_free = entry.metadata().is_ok_and(is_free);
+        if !is_free && !OPERATORS.iter().any(|end| name.ends_with(end)) {
             foreign = Some(name);
         }
     }
@@ -224,6 +227,13 @@ pub fn refuse_foreign(directory: &Path) -> Result<(), FileDiskError> {
         Some(file) => Err(FileDiskError::Foreign { directory: directory.into(), file }),
         None => Ok(()),
     }
+}
+
+/// Files into which this process writes what it logs, whatever their names are.
+fn outputs() -> Vec<(u64, u64)> {
+    let [out, error] = [std::io::stdout().as_fd().try_clone_to_owned(), std::io::stderr().as_fd().try_clone_to_owned()];
+    let of_files = [out, error].into_iter().flatten().filter_map(|file| File::from(file).metadata().ok());
+    of_files.map(|of_file| (of_file.dev(), of_file.ino())).collect()
 }
 
 /// Whether a file is part of a node's log. Files of other programs may have names that end alike.

@@ -9,7 +9,9 @@ use super::rescue::Rescue;
 use super::table::{Cell, CellState, Misfit, Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, rules};
 use crate::config::{Config, mutant};
-use crate::limits::{ENDINGS_BYTES_MAX, OPS_KEPT_BYTES_MAX, OPS_KEPT_MAX, OPS_UNCOMMITTED_MAX, within};
+use crate::limits::{
+    ENDINGS_BYTES_MAX, OPS_KEPT_BYTES_MAX, OPS_KEPT_MAX, OPS_LATE_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
+};
 use crate::protocol::root::Root;
 use crate::protocol::time::Now;
 use clocks::Clock;
@@ -58,6 +60,8 @@ pub struct Progress {
     pub stranger: bool,
     /// When something was last sent that it should acknowledge.
     pub sent_us: u64,
+    /// When it was last sent the table, as operations that it lacks are not kept.
+    pub table_us: Option<u64>,
 }
 
 /// State of a leader.
@@ -111,6 +115,20 @@ impl Leading {
     /// Lets go of the oldest operation that is kept.
     fn let_go(&mut self) {
         self.ops_bytes -= self.ops.pop_front().map_or(0, |op| op.size_bytes());
+    }
+
+    /// Lets go of the oldest ones as long as that is right for their number, and the bytes of all that are kept.
+    fn let_go_while(&mut self, length: u64, is_right: impl Fn(u64, usize) -> bool) {
+        while !self.ops.is_empty() && is_right(length + 1 - self.ops.len() as u64, self.ops_bytes) {
+            self.let_go();
+        }
+        assert!(!self.ops.is_empty() || self.ops_bytes == 0, "no operation carries nothing");
+    }
+
+    /// Up to which operation all of these nodes have them.
+    fn held_by(&self, counts: impl Fn(NodeId) -> bool) -> u64 {
+        let all = self.progress.iter().filter(|(node, _)| counts(**node));
+        all.map(|(_, progress)| progress.matched.unwrap_or(0)).min().unwrap_or(0)
     }
 
     /// Takes out what need not wait any more where operations up to `commit` are committed.
@@ -602,20 +620,24 @@ impl Register {
         }
     }
 
-    /// Lets go of operations that all followers have, and where the others carry much, of those that are committed: a follower that
-    /// is further behind gets the table.
-    pub fn trim_kept(&mut self) {
+    /// Lets go of operations that all followers have. Whether the others carry much.
+    pub fn trim_kept(&mut self) -> bool {
+        let (commit, length) = (self.commit, self.viewstamp.length);
+        let Role::Leader(leading) = &mut self.role else { return false };
+        let upto = leading.held_by(|_| true).min(commit);
+        leading.let_go_while(length, |number, _| number <= upto);
+        leading.ops_bytes > OPS_KEPT_BYTES_MAX
+    }
+
+    /// Where operations carry much, lets go of committed ones that only followers lack which are not heard from; and of more, where
+    /// they carry very much. A follower that is further behind gets the table.
+    pub fn trim_large(&mut self, is_alive: impl Fn(NodeId) -> bool) {
         let (commit, length) = (self.commit, self.viewstamp.length);
         let Role::Leader(leading) = &mut self.role else { return };
-        let held_by_all = leading.progress.values().map(|progress| progress.matched.unwrap_or(0)).min().unwrap_or(0);
-        while !leading.ops.is_empty() {
-            let number = length + 1 - leading.ops.len() as u64;
-            if number > commit || number > held_by_all && leading.ops_bytes <= OPS_KEPT_BYTES_MAX {
-                return;
-            }
-            leading.let_go();
-        }
-        assert_eq!(leading.ops_bytes, 0, "no operation carries nothing");
+        let upto = leading.held_by(is_alive).min(commit);
+        leading.let_go_while(length, |number, bytes| {
+            number <= upto && bytes > OPS_KEPT_BYTES_MAX || number <= commit && bytes > OPS_LATE_BYTES_MAX
+        });
     }
 
     /// Kept operations from number `first` on, at most `most` and not many bytes; `None` if that is longer ago than is kept.

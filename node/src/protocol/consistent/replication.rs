@@ -12,6 +12,7 @@ use crate::protocol::task::Task;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, TaskId, Token, Versions};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Node {
@@ -72,7 +73,7 @@ impl Node {
 
     /// Sends operations that a follower was not sent yet; the table where they are no longer kept.
     fn send_ops(&mut self, partition: PartitionId, node: NodeId) {
-        let now_us = self.now.mono_us;
+        let (now_us, resend_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
         let version = self.version_of(node);
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (length, digest) = (register.viewstamp.length, register.table.digest());
@@ -88,7 +89,16 @@ impl Node {
         // What these make of a table every version knows, or will, though not all know the operations.
         let reads = |op: &Op| op.feature().is_none_or(|feature| feature.since() <= version);
         let known = |ops: &Vec<Arc<Op>>| version >= Versions::SPOKEN.newest || ops.iter().all(|op| reads(op));
-        let Some(ops) = register.kept_from(first, OPS_PER_MESSAGE_MAX).filter(known) else {
+        let kept = register.kept_from(first, OPS_PER_MESSAGE_MAX);
+        if kept.is_none() {
+            // A table that was just sent is perhaps on its way, and large.
+            if progress.table_us.is_some_and(|table_us| now_us < table_us + resend_us) {
+                return;
+            }
+            let leading = register.leading_mut().expect("it leads");
+            leading.progress.get_mut(&node).expect("just seen").table_us = Some(now_us);
+        }
+        let Some(ops) = kept.filter(known) else {
             self.send_table(partition, node);
             return;
         };
@@ -520,7 +530,13 @@ impl Node {
         }
         self.commit_to(partition, length, heeded);
         let replica = self.partitions.get_mut(&partition).expect("it leads, or did");
-        replica.register.trim_kept();
+        if replica.register.trim_kept() {
+            let nodes = self.cohort_of(partition).nodes();
+            let alive: BTreeSet<NodeId> =
+                nodes.into_iter().filter(|node| *node == self.me || self.is_alive(*node)).collect();
+            let replica = self.partitions.get_mut(&partition).expect("just seen");
+            replica.register.trim_large(|node| alive.contains(&node));
+        }
     }
 
     pub(super) fn establish(&mut self, partition: PartitionId) {

@@ -20,7 +20,7 @@ use super::broker::confirm_ms;
 use super::table::{Cell, CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
-use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
+use crate::limits::{CLAIM_TASKS_MAX, DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
 use crate::protocol::task::{Settled, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
@@ -264,8 +264,9 @@ impl Node {
         let replica = &self.partitions[&partition];
         let held: Vec<TaskId> = replica.register.held_under(&session, end.after).take(DEPENDENTS_MAX).collect();
         let size_bytes = |id: &TaskId| replica.store.task(id).map_or(0, |task| task.size_bytes());
-        // A grant is confirmed within this time, or given back: from when it is made until its client has said that it has it.
-        let bytes = held.iter().map(size_bytes).sum::<usize>() as u64;
+        // A grant is confirmed within this time, or given back: from when it is made until its client has said that it has it. The answer
+        // may bring tasks of other partitions, too, which are perhaps as large.
+        let bytes = held.iter().map(size_bytes).max().unwrap_or(0) as u64 * u64::from(CLAIM_TASKS_MAX);
         let confirmed_ms = self.config.request_timeout_ms + confirm_ms(bytes);
         let more = held.len() == DEPENDENTS_MAX;
         end.after = held.last().copied();

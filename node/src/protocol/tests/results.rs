@@ -360,3 +360,21 @@ fn a_leader_keeps_no_results_for_followers() {
         });
     }
 }
+
+/// Goal: endings that a table brought to its leader leave it though nothing else ends. Method: leaders change as soon as a claim is dropped.
+#[test]
+fn a_leader_lets_go_of_endings_that_it_inherited() {
+    let mut cluster = Cluster::with_config(3, &with_memory(0));
+    let id = cluster.enqueue(0, b"x", 0);
+    let token = cluster.claim(0, 10_000).remove(0).token;
+    let result = Some(vec![1; 10_000].into());
+    let items = vec![Completion { id, token, sequence: None, result, at_ms: 5, children: Vec::new() }];
+    assert!(matches!(cluster.ask(0, Request::Complete { items, acks: Acks::All }), Response::Acked(_)));
+    let out_bytes = |cluster: &Cluster, index| cluster.replica_of(index, &id).register.table.out_bytes();
+    cluster.run_until(|cluster| (0..3).all(|index| out_bytes(cluster, index) > 0));
+    let leader = cluster.leader(&id);
+    cluster.down.insert(leader);
+    let others: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
+    cluster.run_until(|cluster| others.iter().all(|index| out_bytes(cluster, *index) == 0));
+    assert!(others.contains(&cluster.leader(&id)));
+}

@@ -1,7 +1,7 @@
 //! Sessions of workers (C4-C11).
 
 use super::*;
-use crate::limits::DEPENDENTS_MAX;
+use crate::limits::{DEPENDENTS_MAX, PAYLOAD_BYTES_MAX};
 use norn_client::wire::error::ErrorCode;
 use norn_client::wire::membership::{Mode, QueueSetting};
 use norn_client::wire::response::ClaimOutcome;
@@ -151,7 +151,7 @@ fn a_session_that_ends_while_leaders_change_ends_its_claims() {
     let leader = cluster.leader(&task);
     cluster.restart(leader);
     cluster.connect_all();
-    cluster.advance(14_000);
+    cluster.advance(8_000);
     assert!(cluster.is_claimable(task));
 }
 
@@ -165,7 +165,7 @@ fn who_lost_its_session_cannot_complete_where_completions_are_sealed() {
     let session = cluster.open_session(2_000);
     let held = cluster.claim_under(1, session.id, 1).remove(0);
     assert!(held.token.needs_seal());
-    cluster.advance(14_000);
+    cluster.advance(8_000);
     assert!(cluster.is_claimable(task));
     let Response::Acked(results) = cluster.complete(0, task, held.token) else { panic!("no answer") };
     assert_eq!(results[0].as_ref().map_err(|error| error.code), Err(ErrorCode::Superseded));
@@ -190,7 +190,7 @@ fn a_claim_that_is_being_renewed_when_its_session_ends_was_an_attempt() {
     let is_lost =
         |_: usize, message: &PeerMessage| matches!(message, PeerMessage::Ack { partition: of, .. } if *of == partition);
     cluster.advance_losing(1_500, is_lost);
-    cluster.advance(8_000);
+    cluster.advance(2_000);
     let voided = |(_, it): &(usize, Observation)| matches!(it, Observation::Voided { .. });
     assert!(!cluster.observed.iter().any(voided), "its worker was told of it");
     assert_eq!(cluster.claim(2, 5_000).remove(0).attempt, 2);
@@ -329,4 +329,23 @@ fn a_claim_that_was_just_made_keeps_back_none_that_is_older() {
     assert!(!cluster.replica_of(leader, &first).is_ready(&first), "its client may not have heard of this one");
     cluster.advance(10_000);
     assert!(cluster.is_claimable(first));
+}
+
+/// Goal: a claim that its client did not hear of is no attempt though its session ended, however long the answer may have been on its way.
+/// Method: the answer brings large tasks of several partitions.
+#[test]
+fn a_large_answer_that_nobody_confirmed_is_no_attempt() {
+    let mut cluster = connected();
+    let large = vec![7; PAYLOAD_BYTES_MAX - 1_000];
+    let ids: Vec<TaskId> = (0..4).map(|number| cluster.enqueue(0, &large, number << 22)).collect();
+    let partitions: BTreeSet<PartitionId> = ids.iter().map(|id| cluster.nodes[0].partition_of(id)).collect();
+    assert!(partitions.len() > 1, "one leader does not see all of it");
+    let session = cluster.open_session(1_000);
+    let claim = Claim { session: Some(session.id), confirms: true, ..claim_of(ClaimId(7), LONG_MS, 4) };
+    let response = cluster.ask(1, Request::Claim(claim));
+    assert!(matches!(&response, Response::Claimed { tasks, .. } if tasks.len() == 4));
+    cluster.advance(15_000);
+    for _ in ids {
+        assert_eq!(cluster.claim(2, 5_000).remove(0).attempt, 1);
+    }
 }
