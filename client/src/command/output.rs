@@ -143,9 +143,9 @@ impl Output {
         self.progress
     }
 
-    /// Whether results are coloured.
+    /// Whether results are coloured. What programs read is not, also on a terminal.
     pub fn color(&self) -> bool {
-        self.color
+        self.color && !self.json
     }
 
     /// Whether notes and errors are coloured.
@@ -191,7 +191,10 @@ impl Output {
         };
         if !self.json {
             self.rows_written = 0;
-            return self.error(&error);
+            return match failure {
+                Failure::Told(_) => self.complain_of(&error),
+                _ => self.error(&error),
+            };
         }
         match self.rows_written {
             0 => self.object(&json::error(&error)),
@@ -209,13 +212,17 @@ impl Output {
 
     /// An error for people, with what to do.
     pub fn error(&mut self, error: &crate::wire::Error) -> Result<(), Failure> {
-        // One reason a line, where there are several.
-        let lines: Vec<String> = error.message.lines().map(super::text::clean).collect();
-        self.complain(&lines.join("\n       "))?;
+        self.complain_of(error)?;
         if let Some(advice) = advice(error, self.adds) {
             writeln!(self.notes, "  {}", paint(self.notes_color, Style::Faint, &advice))?;
         }
         Ok(())
+    }
+
+    /// The same without advice. One reason a line, where there are several.
+    fn complain_of(&mut self, error: &crate::wire::Error) -> Result<(), Failure> {
+        let lines: Vec<String> = error.message.lines().map(super::text::clean).collect();
+        self.complain(&lines.join("\n       "))
     }
 
     /// What went wrong, in our own words.
@@ -252,9 +259,14 @@ impl Output {
         Ok(writeln!(self.results, "{}", without_formats(text))?)
     }
 
-    /// Leaves the line on which a terminal shows ^C.
+    /// Leaves the line on which a terminal shows ^C. What programs read goes on as it is.
     pub(super) fn leave_line(&mut self) -> Result<(), Failure> {
         if self.color() { self.line("") } else { Ok(()) }
+    }
+
+    /// The same before an error, on the terminal where errors are.
+    pub(super) fn leave_line_of_notes(&mut self) -> Result<(), Failure> {
+        if self.progress || self.notes_color { self.note("") } else { Ok(()) }
     }
 
     /// A remark beside the results, whoever reads them.
@@ -288,7 +300,7 @@ impl Output {
 
     /// Wipes the screen, where there is one.
     pub fn clear(&mut self) -> Result<(), Failure> {
-        if self.color {
+        if self.color() {
             self.results.write_all(b"\x1b[H\x1b[2J")?;
         }
         Ok(())
