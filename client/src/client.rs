@@ -34,7 +34,7 @@ mod options;
 mod reading;
 pub(crate) mod redriving;
 mod schedules;
-mod sessions;
+pub(crate) mod sessions;
 #[cfg(test)]
 mod tests;
 mod transactions;

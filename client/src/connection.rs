@@ -190,6 +190,8 @@ struct Driver {
     /// The zero of the session's clock.
     started: Instant,
     addresses: Vec<Address>,
+    /// Of the client, for people to read at the nodes.
+    name: String,
     endpoint: quinn::Endpoint,
     outgoing: Arc<Outgoing>,
     /// Warns of certificates; it ends with this.
@@ -228,6 +230,7 @@ impl Driver {
         let reminded = Arc::clone(&outgoing);
         reminders.spawn(async move { reminded.remind().await });
         let driver = Driver {
+            name: config.name.clone(),
             session: Session::new(config, addresses.len(), seed),
             started: Instant::now(),
             links: addresses.iter().map(|_| None).collect(),
@@ -433,6 +436,7 @@ impl Driver {
             endpoint,
             generation: self.generation_last,
             address: self.addresses[endpoint].clone(),
+            name: self.name.clone(),
             quic: self.endpoint.clone(),
             outgoing: Arc::clone(&self.outgoing),
             outbox: Arc::clone(&outbox),

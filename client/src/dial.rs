@@ -112,7 +112,7 @@ pub async fn addresses(name: &str) -> io::Result<Vec<SocketAddr>> {
     lookup(name.to_owned()).await.map(distinct)
 }
 
-async fn lookup(name: String) -> io::Result<Vec<SocketAddr>> {
+pub(crate) async fn lookup(name: String) -> io::Result<Vec<SocketAddr>> {
     let (host, port) = name.rsplit_once(':').unwrap_or_default();
     let port: u16 =
         port.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is not HOST:PORT")))?;
@@ -154,7 +154,7 @@ where
 }
 
 /// The same with another resolver.
-async fn dial_with<T, L, F>(
+pub(crate) async fn dial_with<T, L, F>(
     lookup: impl Fn(String) -> L,
     names: &[String],
     within: Option<Duration>,

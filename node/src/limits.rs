@@ -40,20 +40,14 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const ZONE_BYTES_MAX: usize = 255;
 /// Bytes of a member's address: a host name of 253, a colon, a port.
 pub const ADDRESS_BYTES_MAX: usize = 259;
-/// Largest weight of a member.
-pub const WEIGHT_MAX: u32 = 1_000_000;
 /// Shortest silence after which a member may be declared gone by itself.
 pub const HEAL_AFTER_MS_MIN: u64 = 60_000;
 /// Longest such silence.
 pub const HEAL_AFTER_MS_MAX: u64 = 7 * 86_400_000;
 /// A member that was silent for longer does not count as visible when another is to be declared gone.
 pub const VISIBLE_MS: u64 = 10_000;
-/// Most partitions that move at once.
-pub const MOVES_MAX: u32 = 1_024;
-/// Fewest and most partitions.
+/// Fewest partitions.
 pub const PARTITIONS_MIN: u32 = 1;
-/// Most partitions.
-pub const PARTITIONS_MAX: u32 = 4_096;
 /// Queues for which something is set: every node is told of all.
 pub const POLICIES_MAX: usize = 1_000;
 /// Tasks to which a queue may be limited.

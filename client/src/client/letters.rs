@@ -114,7 +114,8 @@ impl Client {
 }
 
 impl Letters {
-    /// Sends the next one back; nothing after the last, and after as many as the options say.
+    /// Sends the next one back; nothing after the last, and after as many as the options say. Nothing also where the queue of the
+    /// letters is paused, or its rate or its limit of claims is used up.
     ///
     /// A task in the queue that is no letter is given back, and an error of code [`ErrorCode::Invalid`](crate::wire::ErrorCode::Invalid)
     /// names it once the letters that were claimed with it are sent. Where some partitions could not be asked for letters, the error

@@ -1,15 +1,19 @@
 //! Sessions of workers: one heartbeat for all claims.
 
-use super::{ClaimOptions, Claimed, Client, CompleteOptions};
-use crate::session::{Draft, SESSIONS_QUEUE};
+use super::calling::{Caller, read};
+use super::{ClaimOptions, Claimed, Client, CompleteOptions, why};
+use crate::session::{Call, Draft, SESSIONS_QUEUE, TransactionDraft};
 use crate::wire::error::Error;
 use crate::wire::ids::{QueueName, TaskId, Token};
 use crate::wire::limits;
 use crate::wire::request::Request;
+use crate::wire::response::{State, TaskView};
 use std::time::{Duration, Instant};
 
 /// How long a session may take to be had, once it is enqueued.
 const OPEN: Duration = Duration::from_secs(5);
+/// How long it takes at most to find out why there was none, and to take back what was enqueued.
+const TIDY: Duration = Duration::from_secs(1);
 
 /// A session: claims that name it are held as long as it is renewed, and are claimable by others as soon as it has ended.
 #[derive(Debug, Clone)]
@@ -22,7 +26,7 @@ pub struct WorkerSession {
 }
 
 impl Client {
-    /// Opens a session that lasts so long without a renewal.
+    /// Opens a session that lasts so long without a renewal. Where none can be had, as in a queue that is paused, the error says why.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -42,9 +46,12 @@ impl Client {
     pub async fn open_session(&self, ttl: Duration, worker: &str) -> Result<WorkerSession, Error> {
         // A session that cannot be claimed would be there for nobody.
         Request::Claim(claim_options(ttl, worker).claim(OPEN)).check()?;
-        self.enqueue(Draft::session(worker)).await?;
-        let session = self.take_session(ttl, worker, OPEN).await?;
-        session.ok_or_else(|| Error::unavailable("no session could be had; ask again"))
+        let enqueued = self.enqueue(Draft::session(worker)).await?;
+        // Where it may have been granted unseen, it stays: whoever opens the next one takes it.
+        match self.take_session(ttl, worker, OPEN).await? {
+            Some(session) => Ok(session),
+            None => Err(none_to_be_had(self, enqueued.id, TIDY).await),
+        }
     }
 
     /// Takes a session that is there and that nobody holds; none where it is certain that there is none.
@@ -64,6 +71,24 @@ impl Client {
         let ttl = Duration::from_millis(granted.lease_ms.min(limits::LEASE_MS_MAX));
         Ok(Some(WorkerSession { client: self.clone(), id: granted.id, token: granted.token, ttl, expires }))
     }
+}
+
+/// Why no session was had though one was enqueued, which is taken out again, as far as that succeeds in so long.
+pub(crate) async fn none_to_be_had(caller: &impl Caller, enqueued: TaskId, within: Duration) -> Error {
+    let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
+    let work = async { tokio::join!(why::hindrance(caller, &queue), withdraw(caller, enqueued)).0 };
+    let why = tokio::time::timeout(within, work).await.ok().flatten();
+    let why = why.map_or_else(|| "none was granted in time; ask again".to_owned(), |hindrance| hindrance.text);
+    Error::unavailable(format!("no session could be had: {why}"))
+}
+
+/// Takes a session out that was enqueued and that nobody has: a later opening would take it for its own. One that somebody has taken
+/// meanwhile stays.
+pub(crate) async fn withdraw(caller: &impl Caller, enqueued: TaskId) {
+    let Ok(TaskView { state: State::Ready, version: Some(version), .. }) = read(caller, enqueued).await else { return };
+    let draft = Box::new(TransactionDraft::new().delete((enqueued, version)));
+    // It is the best that can be done here: what stays is taken by the next opening.
+    let _ = caller.make(Call::Transact { draft }).await;
 }
 
 fn claim_options(ttl: Duration, worker: &str) -> ClaimOptions {

@@ -210,6 +210,39 @@ impl Why {
     }
 }
 
+/// What is set for a queue that may keep what is ready in it from being claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hindrance {
+    /// For programs: `paused`, or else `limited`.
+    pub cause: &'static str,
+    /// For people.
+    pub text: String,
+}
+
+impl Hindrance {
+    /// By what is set for a queue.
+    pub fn of(queue: &QueueName, policy: &QueuePolicy) -> Option<Hindrance> {
+        if policy.paused {
+            let text = format!("queue {queue} is paused: `queue set {queue} paused no` lets it go on");
+            return Some(Hindrance { cause: "paused", text });
+        }
+        let held = policy.concurrency.map(|most| format!("while fewer than {most} of it are held"));
+        let limits: Vec<String> =
+            held.into_iter().chain(policy.rate.map(|_| "no faster than its rate".into())).collect();
+        let text =
+            || format!("queue {queue} is claimed from {}: `queue show {queue}` says more", limits.join(", and "));
+        (!limits.is_empty()).then(|| Hindrance { cause: "limited", text: text() })
+    }
+}
+
+/// The same, as the leader of the root knows it; nothing where it does not answer.
+pub(crate) async fn hindrance(caller: &impl Caller, queue: &QueueName) -> Option<Hindrance> {
+    match request(caller, Request::Cluster).await {
+        Ok(Response::Cluster(view)) => Hindrance::of(queue, view.roster.policies.get(queue)?),
+        _ => None,
+    }
+}
+
 /// Whether the number of members of its group is not known yet.
 pub(crate) fn is_open(task: &TaskView) -> bool {
     task.group.is_some_and(|group| group.total.is_none())

@@ -4,15 +4,16 @@ use super::Draft;
 use super::error::Failure;
 use super::parse;
 use crate::wire::group::{Join, MemberOf};
-use crate::wire::limits::CHILDREN_BYTES_MAX;
+use crate::wire::limits::{CHILDREN_BYTES_MAX, GROUP_MEMBERS_MAX};
 use crate::wire::{QueueName, Spec, TaskId};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::marker::PhantomData;
 
 /// Room for what a file says besides its tasks' data, and for the encoding of that.
 pub(super) const FILE_BYTES_MAX: usize = 4 * CHILDREN_BYTES_MAX;
@@ -42,11 +43,102 @@ impl<'de> Visitor<'de> for FileVisitor {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<File, A::Error> {
         let mut children = Vec::new();
         let wrong = |place: usize, error| A::Error::custom(format!("task {place}: {error}"));
-        while let Some(child) = list.next_element().map_err(|error| wrong(children.len() + 1, error))? {
+        while let Some(Object(child)) = list.next_element().map_err(|error| wrong(children.len() + 1, error))? {
             children.push(child);
         }
         Ok(File(children))
     }
+}
+
+/// Of which fields an object is, for whoever has written something else.
+pub(super) trait Shape {
+    const SHAPE: &'static str;
+}
+
+/// An object. A list of values in the order of its fields is none: what they mean cannot be read in it.
+pub(super) struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de> + Shape> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + Shape> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(T::SHAPE)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+        deserializer.deserialize_any(Fields(PhantomData)).map(Object)
+    }
+}
+
+/// A whole number within bounds that a refusal names, or nothing for `null`.
+struct Whole {
+    low: i64,
+    high: i64,
+}
+
+impl Visitor<'_> for Whole {
+    type Value = Option<i64>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "a whole number from {} to {}", self.low, self.high)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        match (self.low..=self.high).contains(&number) {
+            true => Ok(Some(number)),
+            false => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+        }
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Self::Value, E> {
+        match i64::try_from(number) {
+            Ok(number) => self.visit_i64(number),
+            Err(_) => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
+        }
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+}
+
+fn whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(
+    deserializer: D,
+    low: i64,
+    high: i64,
+) -> Result<Option<T>, D::Error> {
+    let number = deserializer.deserialize_any(Whole { low, high })?;
+    let fit = |number| T::try_from(number).map_err(|_| D::Error::custom("a number out of its bounds"));
+    number.map(fit).transpose()
+}
+
+pub(super) fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
+    whole(deserializer, i32::MIN.into(), i32::MAX.into())
+}
+
+/// How often a task is tried; without a bound if it is left out.
+pub(super) fn attempts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    whole(deserializer, 1, u32::MAX.into())
+}
+
+/// The same of a task that is changed: 0 lifts the bound that it has.
+pub(super) fn attempts_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    whole(deserializer, 0, u32::MAX.into())
+}
+
+fn member<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    whole(deserializer, 1, GROUP_MEMBERS_MAX.into())
+}
+
+fn total<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let total = whole(deserializer, 0, GROUP_MEMBERS_MAX.into())?;
+    total.ok_or_else(|| D::Error::invalid_type(Unexpected::Unit, &Whole { low: 0, high: GROUP_MEMBERS_MAX.into() }))
 }
 
 /// A name has one value: a name that is given twice is a slip, of which one value would be lost.
@@ -75,32 +167,42 @@ pub(super) fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTre
 
 /// The fields are those of `enqueue`, and are named as `get --json` names them.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a task as an object with `queue`")]
+#[serde(deny_unknown_fields)]
 pub(super) struct Child {
     queue: String,
     #[serde(default)]
     data: String,
     data_encoding: Option<String>,
-    #[serde(default)]
-    priority: i32,
+    #[serde(default, deserialize_with = "priority")]
+    priority: Option<i32>,
     delay: Option<String>,
     at: Option<String>,
-    #[serde(default, alias = "attempts_max")]
-    max_attempts: u32,
+    #[serde(default, alias = "attempts_max", deserialize_with = "attempts")]
+    max_attempts: Option<u32>,
     #[serde(default, deserialize_with = "headers")]
     headers: BTreeMap<String, String>,
     id: Option<String>,
     #[serde(default)]
     after: Vec<String>,
     key: Option<String>,
-    join: Option<JoinFields>,
+    join: Option<Object<JoinFields>>,
+    #[serde(default, deserialize_with = "member")]
     number: Option<u32>,
+}
+
+impl Shape for Child {
+    const SHAPE: &'static str = "a task as an object with `queue`";
+}
+
+impl Shape for JoinFields {
+    const SHAPE: &'static str = "an object with `total`";
 }
 
 /// It comes behind those of the tasks that have a number.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JoinFields {
+    #[serde(deserialize_with = "total")]
     total: u32,
     #[serde(default)]
     fail_fast: bool,
@@ -155,10 +257,10 @@ pub(super) fn draft(child: Child) -> Result<Draft, String> {
     let spec = Spec {
         queue: QueueName::new(&child.queue).map_err(|error| error.to_string())?,
         payload,
-        priority: child.priority,
+        priority: child.priority.unwrap_or(0),
         not_before_ms: child.at.as_deref().map(parse::instant_ms).transpose()?.unwrap_or(0),
         headers: child.headers.into_iter().collect(),
-        attempts_max: child.max_attempts,
+        attempts_max: child.max_attempts.unwrap_or(0),
         after: child
             .after
             .iter()
@@ -175,7 +277,7 @@ pub(super) fn draft(child: Child) -> Result<Draft, String> {
     let delay_ms = child.delay.as_deref().map(parse::duration_ms).transpose()?.unwrap_or(0);
     let draft = Draft { id, spec, delay_ms, near: None };
     Ok(match (child.join, child.number) {
-        (Some(join), _) => draft.join(Some(join.total), join.fail_fast),
+        (Some(Object(join)), _) => draft.join(Some(join.total), join.fail_fast),
         // Of which group they are is settled with the id of the join.
         (None, Some(number)) => draft.member_of(TaskId::MIN, number),
         (None, None) => draft,
@@ -218,7 +320,7 @@ mod tests {
         for (text, what) in [
             (r#"[{"queue": "b"}, {"queue": "a", "number": 1}]"#.to_owned(), "task 2 of --then: it has a number"),
             (format!(r#"[{join}, {{"queue": "a", "number": 3}}]"#), "none of 1 to 2"),
-            (format!(r#"[{join}, {{"queue": "a", "number": 0}}]"#), "none of 1 to 2"),
+            (format!(r#"[{join}, {{"queue": "a", "number": 0}}]"#), "a whole number from 1 to 10000"),
             (format!(r#"[{join}, {{"queue": "a", "number": 1}}, {{"queue": "a", "number": 1}}]"#), "task 3 of --then"),
             (r#"{"queue": "a", "number": 1, "join": {"total": 1}}"#.to_owned(), "not both"),
             (r#"{"queue": "a", "join": {"fail_fast": true}}"#.to_owned(), "total"),
@@ -234,6 +336,13 @@ mod tests {
             ("7", "a task or a list of tasks"),
             ("{\"queue\": \"a\", \"data\": \"%\", \"data_encoding\": \"base64\"}", "base64"),
             ("nonsense", "JSON"),
+            ("[[\"a\", \"b\"]]", "task 1: invalid type: sequence, expected a task as an object with `queue`"),
+            ("{\"queue\": \"a\", \"max_attempts\": 0}", "expected a whole number from 1 to 4294967295"),
+            ("{\"queue\": \"a\", \"priority\": \"high\"}", "expected a whole number from -2147483648 to 2147483647"),
+            ("{\"queue\": \"a\", \"priority\": 1.5}", "expected a whole number from -2147483648 to 2147483647"),
+            ("{\"queue\": \"a\", \"number\": 10001}", "expected a whole number from 1 to 10000"),
+            ("{\"queue\": \"a\", \"join\": {\"total\": -1}}", "expected a whole number from 0 to 10000"),
+            ("{\"queue\": \"a\", \"join\": [1]}", "expected an object with `total`"),
         ] {
             let Err(Failure::Call(error)) = read(text.as_bytes()) else { panic!("{text}") };
             assert!(error.message.contains(what), "{text}: {}", error.message);

@@ -5,15 +5,15 @@ use super::error::{Exit, Failure};
 use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
-use super::several::{Change, SeveralArguments};
+use super::several::{self, Change, SeveralArguments};
 use super::{Call, Finish, Runner, Transport, children, group, json, text};
 use crate::client::cancelling::seen_ended;
 use crate::client::choosing::held_by;
 use crate::wire::limits::{
-    CLAIM_TASKS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, WAIT_MS_MAX,
+    CLAIM_TASKS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, UPDATES_MAX, WAIT_MS_MAX,
 };
 use crate::wire::transaction::{Depend, Expected};
-use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, State, TaskId, TaskView, Token};
+use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, TaskView, Token};
 use clap::Args;
 use serde_bytes::ByteBuf;
 use std::path::PathBuf;
@@ -29,13 +29,13 @@ pub struct ClaimArguments {
     #[arg(value_name = "QUEUE", value_delimiter = ',', required = true)]
     pub queues: Vec<String>,
     /// How long the tasks are held without a renewal; if left out, as long as is set for their queue, or 30s
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub lease: Option<u64>,
     /// How long to wait for a task when there is none
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, default_value = "0s")]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true, default_value = "0s")]
     pub wait: u64,
     /// Most tasks to take
-    #[arg(long, value_name = "N", value_parser = parse::whole(1, CLAIM_TASKS_MAX, 10), default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, CLAIM_TASKS_MAX, 10), allow_negative_numbers = true, default_value_t = 1)]
     pub max: u32,
     /// Who works, for people to read
     #[arg(long, value_name = "NAME", default_value = "norn")]
@@ -155,7 +155,7 @@ pub struct RenewArguments {
     #[arg(value_name = "TOKEN")]
     pub token: String,
     /// Another length of the lease; the claim's own if left out
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub lease: Option<u64>,
 }
 
@@ -192,7 +192,7 @@ pub struct UpdateArguments {
     #[arg(value_name = "TOKEN")]
     pub token: String,
     /// Number of the entry: each claim counts from 0, and an entry is not shown while one of a lower number is missing
-    #[arg(value_name = "SEQ", value_parser = parse::whole(0, u32::MAX, 0))]
+    #[arg(value_name = "SEQ", value_parser = parse::whole(0, UPDATES_MAX - 1, 0), allow_negative_numbers = true)]
     pub sequence: u32,
     /// What the entry says
     #[command(flatten)]
@@ -227,10 +227,10 @@ pub struct CompleteArguments {
     #[arg(value_name = "TOKEN")]
     pub token: String,
     /// `-` reads the result from standard input
-    #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true, conflicts_with_all = ["result", "file"])]
+    #[arg(value_name = "-", value_parser = parse::dash, conflicts_with_all = ["result", "file"])]
     pub stdin: Option<String>,
     /// How many updates this claim has written; readers are told while some of them are missing
-    #[arg(long = "seq", value_name = "N", value_parser = parse::whole(0, u32::MAX, 3))]
+    #[arg(long = "seq", value_name = "N", value_parser = parse::whole(0, UPDATES_MAX, 3), allow_negative_numbers = true)]
     pub sequence: Option<u32>,
     /// The result as text; `-` reads it from standard input, @FILE in the REPL from a file
     #[arg(long, value_name = "DATA", allow_hyphen_values = true, conflicts_with = "file")]
@@ -286,7 +286,7 @@ pub struct FailArguments {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub reason: String,
     /// Not claimable again for this long; if left out, as long as is set for its queue, or 0s
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, conflicts_with = "invalid")]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true, conflicts_with = "invalid")]
     pub retry_in: Option<u64>,
     /// Never again: the task becomes dead
     #[arg(long)]
@@ -336,7 +336,7 @@ impl ReleaseArguments {
         let (Some(id), Some(token)) = (&self.id, &self.token) else {
             let request = |task: &TaskView| Some(Request::Release { id: task.id, token: held_by(task)? });
             let left = "had ended or changed hands meanwhile";
-            let change = Change { states: &[State::Claimed], done: "released", left, brings: None };
+            let change = Change { states: several::HELD, done: "released", left, brings: None };
             return self.several.each(runner, change, request).await;
         };
         let token = parse::token(token)?;

@@ -15,10 +15,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const ROOT_CHARACTERS: usize = 12;
-const LABEL_CHARACTERS: usize = 12;
-/// Lines of a status beside its counters: five, of which one may be long, a blank one, titles, how many more there are, and the
-/// cursor's.
-const STATUS_LINES: usize = 10;
 
 /// Lists the nodes of the cluster.
 pub(super) async fn nodes<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
@@ -226,7 +222,7 @@ fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) ->
 pub struct StatusArguments {
     /// Shows it again and again until Ctrl-C, every second or as often as given
     #[arg(long, value_name = "DUR", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
-        value_parser = parse::duration_ms)]
+        value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub watch: Option<u64>,
 }
 
@@ -326,47 +322,67 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, shown: Shown, interval: Dur
     }
 }
 
-/// With a number of lines, no more counters are shown than fit.
-fn print_status(output: &mut Output, status: &Status, lines: Option<u16>) -> Result<(), Failure> {
+/// Of a screen of so many lines no more is shown than fits.
+fn print_status(output: &mut Output, status: &Status, screen: Option<u16>) -> Result<(), Failure> {
     if output.json() {
         return output.object(&json::status(status));
     }
-    let share = |output: &Output, (total, well): (u32, u32), what: &str| {
-        let text = format!("{well} of {total} {what}");
-        output.paint(if well == total { Style::Good } else { Style::Bad }, &text)
-    };
-    let name = output.paint(Style::Bold, &text::clean(&status.name));
-    output.line(&format!("cluster     {name} {}", status.cluster))?;
-    output.line(&format!("answered by {}, start {}", status.node, status.boot))?;
-    output.line(&format!("nodes       {}", share(output, status.nodes, "alive")))?;
-    output.line(&format!("partitions  {}", share(output, status.partitions, "with a leader")))?;
-    let counts: Vec<String> =
-        State::ALL.into_iter().zip(status.counts).map(|(state, count)| format!("{count} {state}")).collect();
-    let room = output.size().map_or(usize::MAX, |(columns, _)| usize::from(columns).saturating_sub(LABEL_CHARACTERS));
-    for (place, line) in text::wrapped(&counts.join(", "), room).iter().enumerate() {
-        let label = if place == 0 { "tasks" } else { "" };
-        output.line(&format!("{label:LABEL_CHARACTERS$}{line}"))?;
-    }
-    if status.uncounted > 0 {
-        let uncounted = text::number(u64::from(status.uncounted), "partition");
-        let warning = format!("without those of {uncounted}, of which no majority can be read");
-        output.line(&format!("{:LABEL_CHARACTERS$}{}", "", output.paint(Style::Bad, &warning)))?;
-    }
-    if status.counters.is_empty() {
+    // The cursor has a line as well.
+    let room = screen.map_or(usize::MAX, |lines| usize::from(lines).saturating_sub(1));
+    let mut lines = head(output, status);
+    lines.truncate(room);
+    lines.iter().try_for_each(|line| output.line(line))?;
+    let room = room.saturating_sub(lines.len() + 1);
+    if status.counters.is_empty() || room == 0 {
         return Ok(());
     }
     output.line("")?;
-    let shown_max = lines.map_or(usize::MAX, |lines| usize::from(lines).saturating_sub(STATUS_LINES));
-    let mut table = output.new_table(&["COUNTER", "#VALUE", "MEANING"]);
-    if lines.is_some() {
-        table = table.one_line();
+    let shown = counters_shown(output, status.counters.len(), room);
+    if shown > 0 {
+        let mut table = output.new_table(&["COUNTER", "#VALUE", "MEANING"]);
+        if screen.is_some() {
+            table = table.one_line();
+        }
+        for (name, value) in status.counters.iter().take(shown) {
+            table.add_row([Cell::new(text::clean(name)), Cell::new(value), Cell::new(counters::meaning(name))]);
+        }
+        output.table(&mut table)?;
     }
-    for (name, value) in status.counters.iter().take(shown_max) {
-        table.add_row([Cell::new(text::clean(name)), Cell::new(value), Cell::new(counters::meaning(name))]);
+    more_counters(output, status.counters.len() - shown).iter().take(room).try_for_each(|line| output.line(line))
+}
+
+/// How many of these counters are shown in this many lines, below titles and above how many more there are.
+fn counters_shown(output: &Output, count: usize, room: usize) -> usize {
+    let room = room.saturating_sub(1);
+    if count <= room { count } else { room.saturating_sub(more_counters(output, count).len()) }
+}
+
+fn more_counters(output: &Output, more: usize) -> Vec<String> {
+    if more == 0 {
+        return Vec::new();
     }
-    output.table(&mut table)?;
-    match status.counters.len().saturating_sub(shown_max) {
-        0 => Ok(()),
-        more => output.line(&format!("and {more} more, which `status` without --watch shows")),
+    let columns = output.size().map_or(usize::MAX, |(columns, _)| columns.into());
+    text::wrapped(&format!("and {more} more, which `status` without --watch shows"), columns)
+}
+
+/// What a status says beside its counters.
+fn head(output: &Output, status: &Status) -> Vec<String> {
+    let share = |label: &str, (total, well): (u32, u32), what: &str| {
+        let style = if well == total { Style::Good } else { Style::Bad };
+        overview::labelled(output, label, Some(style), &format!("{well} of {total} {what}"))
+    };
+    let mut lines = overview::cluster(output, &status.name, status.cluster);
+    let answered = format!("{}, start {}", status.node, status.boot);
+    lines.extend(overview::labelled(output, "answered by", None, &answered));
+    lines.extend(share("nodes", status.nodes, "alive"));
+    lines.extend(share("partitions", status.partitions, "with a leader"));
+    let counts: Vec<String> =
+        State::ALL.into_iter().zip(status.counts).map(|(state, count)| format!("{count} {state}")).collect();
+    lines.extend(overview::labelled(output, "tasks", None, &counts.join(", ")));
+    if status.uncounted > 0 {
+        let uncounted = text::number(u64::from(status.uncounted), "partition");
+        let warning = format!("without those of {uncounted}, of which no majority can be read");
+        lines.extend(overview::labelled(output, "", Some(Style::Bad), &warning));
     }
+    lines
 }

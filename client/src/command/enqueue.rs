@@ -35,13 +35,13 @@ pub struct EnqueueArguments {
     #[arg(long, value_name = "N", value_parser = parse::whole(i32::MIN, i32::MAX, 5), default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
     /// Not claimable for this long, for example 10s
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, conflicts_with = "at")]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true, conflicts_with = "at")]
     pub delay: Option<u64>,
     /// Not claimable before this time (RFC 3339)
     #[arg(long, value_name = "TIME", value_parser = parse::instant_ms)]
     pub at: Option<u64>,
     /// After this many attempts that did not complete, the task is dead
-    #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5), allow_negative_numbers = true)]
     pub max_attempts: Option<u32>,
     /// The id of an earlier enqueue that is repeated
     #[arg(long, value_name = "ID")]

@@ -56,6 +56,8 @@ impl From<Exit> for std::process::ExitCode {
 pub enum Failure {
     /// A node or the session says so, or the input breaks a rule of the domain.
     Call(Error),
+    /// The same, and its message says what to do.
+    Told(Error),
     /// The command line is not well formed.
     Usage(String),
     /// The result could not be written. With a broken pipe the reader has had enough.
@@ -77,7 +79,7 @@ impl Failure {
     /// The error as a program reads it; none if there is nobody left to read.
     pub fn error(&self) -> Option<Error> {
         match self {
-            Failure::Call(error) => Some(error.clone()),
+            Failure::Call(error) | Failure::Told(error) => Some(error.clone()),
             Failure::Usage(message) => Some(Error::invalid(message.clone())),
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
             Failure::Output(error) => Some(Error::invalid(format!("cannot write the result: {error}"))),
@@ -87,7 +89,7 @@ impl Failure {
     /// What it ends in.
     pub fn exit(&self) -> Exit {
         match self {
-            Failure::Call(error) => Exit::of(error.code),
+            Failure::Call(error) | Failure::Told(error) => Exit::of(error.code),
             Failure::Usage(_) => Exit::Usage,
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Failure::Output(_) => Exit::Refused,

@@ -19,10 +19,10 @@ pub struct GroupArguments {
     #[arg(long, value_name = "ID")]
     pub group_id: Option<String>,
     /// Number of the member, from 1. The same again is the same task
-    #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3), allow_negative_numbers = true)]
     pub number: Option<u32>,
     /// How many members the group has; once this is known and all of them have ended, its join can be claimed
-    #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3), allow_negative_numbers = true)]
     pub total: Option<u32>,
     /// Cancels the other members when one fails, once the total is known
     #[arg(long)]

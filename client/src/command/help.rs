@@ -122,9 +122,18 @@ fn instead(error: &clap::Error) -> Option<String> {
     }
     let plain = error.render().to_string();
     let usage = plain.lines().find_map(|line| line.strip_prefix("Usage: "))?;
-    let verb = usage.split(' ').find(|word| OF_MANY.contains(word))?;
-    let misses_id = plain.lines().any(|line| line.trim_start().starts_with("<ID>"));
-    misses_id.then(|| format!("or name a queue for many tasks at once: {verb} --queue QUEUE"))
+    let misses = |argument: &str| plain.lines().any(|line| line.trim_start().starts_with(argument));
+    let is_of = |verb: &&str| usage.split(' ').any(|word| word == *verb);
+    if is_of(&"watch") && misses("<QUEUE>") {
+        return Some("or name a group by the id of its join: watch --group ID".to_owned());
+    }
+    let verb = OF_MANY.into_iter().find(is_of)?;
+    if misses("--queue") {
+        return Some(format!(
+            "of many tasks at once, the queue is named: {verb} --queue QUEUE; a single one is named by its id alone"
+        ));
+    }
+    misses("<ID>").then(|| format!("or name a queue for many tasks at once: {verb} --queue QUEUE"))
 }
 
 /// The message without the usage after it, on one line.

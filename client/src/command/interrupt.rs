@@ -68,7 +68,7 @@ impl Interrupt {
         self.unless_taken_of(ctrl_c, work).await
     }
 
-    async fn unless_taken_of<R, I: Future<Output = io::Result<()>>>(
+    pub(super) async fn unless_taken_of<R, I: Future<Output = io::Result<()>>>(
         &self,
         interrupts: impl Fn() -> I,
         work: impl Future<Output = R>,

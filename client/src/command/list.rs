@@ -33,7 +33,7 @@ pub struct ListArguments {
     #[arg(long, value_name = "STATE", value_parser = parse::state(), hide_possible_values = true)]
     pub state: Option<State>,
     /// At most this many; for people 100 if left out, with --json all of them
-    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000), allow_negative_numbers = true)]
     pub limit: Option<u64>,
     /// The newest first instead of the oldest
     #[arg(long)]
@@ -42,10 +42,10 @@ pub struct ListArguments {
     #[arg(long, value_name = "ID")]
     pub after: Option<String>,
     /// Only those enqueued longer ago than this
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub older: Option<u64>,
     /// Only those enqueued within this time
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub newer: Option<u64>,
     /// Only those with this key. At most 100000 tasks are looked at for this, --header, --reason and --failed-with; then --after goes on
     #[arg(long, value_name = "KEY")]

@@ -27,7 +27,7 @@ pub struct MembersArguments {
     #[arg(value_name = "ID")]
     pub id: String,
     /// At most this many; for people 100 if left out, with --json all of them
-    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000), allow_negative_numbers = true)]
     pub limit: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ impl MembersArguments {
         let limit = self.limit.unwrap_or(if runner.output.json() { u64::MAX } else { LIMIT_DEFAULT });
         let shown = u32::try_from(limit).map_or(total, |limit| limit.min(total));
         let numbers: Vec<u32> = (1..=shown).collect();
-        let mut table = runner.output.new_table(&["#NUMBER", "ID", "STATE", "RESULT"]).one_line();
+        let mut table = runner.output.new_table(&["#NUMBER", "ID", "STATE", "RESULT"]).spare(&["RESULT"]).one_line();
         for numbers in numbers.chunks(READS_MAX) {
             let ended = view.ended >= total;
             let reads = numbers.iter().map(|number| read(runner, MemberOf { group, number: *number }, ended)).collect();

@@ -39,7 +39,7 @@ mod redrive;
 mod runner;
 mod schedule;
 mod session;
-mod several;
+pub(crate) mod several;
 mod shown;
 mod table;
 mod tasks;
@@ -116,6 +116,11 @@ pub trait Transport {
         async move { (answer.await, None) }
     }
 
+    /// How long whoever gave the command is willing to wait for it in all, where that was said.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+
     /// Asks the node at an address itself, which need not belong to the cluster. Without this, no nodes can be added.
     fn ask(&self, address: &str, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
         let verb = request.verb();
@@ -149,6 +154,10 @@ impl<T: Transport> Transport for &T {
         timeout: Option<Duration>,
     ) -> impl Future<Output = (Result<Response, Error>, Option<Instant>)> + Send {
         T::call_for_lease(self, call, timeout)
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        T::patience(self)
     }
 
     fn ask(&self, address: &str, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {

@@ -149,9 +149,9 @@ impl Output {
         self.progress
     }
 
-    /// Whether results are coloured.
+    /// Whether results are coloured. What programs read is not, also on a terminal.
     pub fn color(&self) -> bool {
-        self.color
+        self.color && !self.json
     }
 
     /// Whether notes and errors are coloured.
@@ -197,7 +197,10 @@ impl Output {
         };
         if !self.json {
             self.rows_written = 0;
-            return self.error(&error);
+            return match failure {
+                Failure::Told(_) => self.complain_of(&error),
+                _ => self.error(&error),
+            };
         }
         match self.rows_written {
             0 => {
@@ -241,13 +244,24 @@ impl Output {
     }
 
     fn say(&mut self, error: &Error) -> io::Result<()> {
-        // One reason a line, where there are several.
-        let lines: Vec<String> = error.message.lines().map(super::text::clean).collect();
-        self.say_text(&lines.join("\n       "))?;
+        self.say_lines(error)?;
         if let Some(advice) = advice(error, self.adds) {
             writeln!(self.notes, "  {}", paint(self.notes_color, Style::Faint, &advice))?;
         }
         Ok(())
+    }
+
+    /// The same without advice.
+    fn complain_of(&mut self, error: &Error) -> Result<(), Failure> {
+        let flushed = self.hand_on();
+        self.say_lines(error)?;
+        Ok(flushed?)
+    }
+
+    /// One reason a line, where there are several.
+    fn say_lines(&mut self, error: &Error) -> io::Result<()> {
+        let lines: Vec<String> = error.message.lines().map(super::text::clean).collect();
+        self.say_text(&lines.join("\n       "))
     }
 
     /// What went wrong, in our own words.
@@ -292,9 +306,14 @@ impl Output {
         Ok(writeln!(self.results, "{}", without_formats(text))?)
     }
 
-    /// Leaves the line on which a terminal shows ^C.
+    /// Leaves the line on which a terminal shows ^C. What programs read goes on as it is.
     pub(super) fn leave_line(&mut self) -> Result<(), Failure> {
         if self.color() { self.line("") } else { Ok(()) }
+    }
+
+    /// The same before an error, on the terminal where errors are.
+    pub(super) fn leave_line_of_notes(&mut self) -> Result<(), Failure> {
+        if self.progress || self.notes_color { self.note("") } else { Ok(()) }
     }
 
     /// A remark beside the results, whoever reads them, or nobody.
@@ -329,7 +348,7 @@ impl Output {
 
     /// Wipes the screen, where there is one.
     pub fn clear(&mut self) -> Result<(), Failure> {
-        if self.color {
+        if self.color() {
             self.results.write_all(b"\x1b[H\x1b[2J")?;
         }
         Ok(())

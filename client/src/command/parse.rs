@@ -5,6 +5,7 @@
 
 use super::error::Failure;
 use crate::wire::address::parse_address;
+use crate::wire::limits::PARTITIONS_MAX;
 use crate::wire::{Acks, QueueName, State, Token};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -17,8 +18,11 @@ use time::format_description::well_known::Rfc3339;
 
 /// A length of time: `250ms`, `10s`, `5m`, `1h`, `1h30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; a duration is, for example, 250ms, 10s, 5m or 1h30m"))
+    let example = "a duration is, for example, 250ms, 10s, 5m or 1h30m";
+    if text.starts_with('-') {
+        return Err(format!("no duration is below 0; {example}"));
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; {example}"))
 }
 
 /// A whole number within these bounds; the example stands in the refusal of another.
@@ -33,10 +37,27 @@ where
     }
 }
 
+/// The number of a partition. How many there are is for the cluster to say.
+pub fn partition(text: &str) -> Result<u16, String> {
+    let wanted = || format!("wanted is the number of a partition, 0 to {}, for example 3", PARTITIONS_MAX - 1);
+    text.parse()
+        .ok()
+        .filter(|number| u32::from(*number) < PARTITIONS_MAX)
+        .ok_or_else(|| wanted() + "; `partitions` lists them")
+}
+
+/// The place of a result that is read from standard input.
+pub fn dash(text: &str) -> Result<String, String> {
+    match text {
+        "-" => Ok(text.to_owned()),
+        _ => Err("a result goes with its flag, --result DATA; only `-`, for standard input, stands alone".to_owned()),
+    }
+}
+
 /// A duration in whole milliseconds. What is shorter than one counts as one, so that it is not lost.
 pub fn duration_ms(text: &str) -> Result<u64, String> {
     let ms = duration(text)?.as_nanos().div_ceil(1_000_000);
-    u64::try_from(ms).map_err(|_| format!("the duration is too long; the longest is {}ms", u64::MAX))
+    u64::try_from(ms).map_err(|_| "the duration is too long; even a delay is at most 3650d".to_owned())
 }
 
 /// An instant in RFC 3339, in milliseconds since the Unix epoch.

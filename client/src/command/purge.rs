@@ -5,9 +5,9 @@ use super::error::{Exit, Failure};
 use super::parse::DurabilityArguments;
 use super::redrive::show_acked;
 use super::runner::unexpected;
-use super::several::{Change, SeveralArguments};
+use super::several::{Change, OVER, SeveralArguments};
 use super::{Runner, Transport};
-use crate::wire::{Request, Response, State, TaskView};
+use crate::wire::{Request, Response, TaskView};
 use clap::Args;
 
 /// Forgets tasks that have ended, with payload, result and log, before their retention is over
@@ -32,8 +32,8 @@ impl PurgeArguments {
         let acks = self.durability.acks;
         if self.id.is_empty() {
             let request = |task: &TaskView| Some(Request::Purge { id: task.id, acks, state: Some(task.state) });
-            let states = &[State::Done, State::Dead, State::Cancelled];
-            let change = Change { states, done: "purged", left: "gone or ended otherwise meanwhile", brings: None };
+            let change =
+                Change { states: OVER, done: "purged", left: "gone or ended otherwise meanwhile", brings: None };
             return self.several.each(runner, change, request).await;
         }
         each(runner, &self.id, async |runner: &mut Runner<T>, id: &str| {

@@ -9,9 +9,10 @@ use super::{Runner, Transport, json, tasks, text};
 use crate::client::calling::has_ended;
 use crate::client::letters::Sending;
 use crate::client::redriving::{Dead, redrive};
+use crate::client::why::{Hindrance, hindrance};
 use crate::client::{LetterOptions, RedriveOptions, SentBack};
 use crate::wire::limits::LIST_PAGE_MAX;
-use crate::wire::{Acked, Error, ErrorCode, QueueName, TaskId, headers};
+use crate::wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId, headers};
 use clap::Args;
 use serde::Serialize;
 
@@ -34,7 +35,7 @@ pub struct RedriveArguments {
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["ids", "letters"])]
     pub reason: Option<String>,
     /// At most this many
-    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 100), conflicts_with = "ids")]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 100), allow_negative_numbers = true, conflicts_with = "ids")]
     pub limit: Option<u64>,
     /// To this queue
     #[arg(long, value_name = "QUEUE")]
@@ -49,7 +50,12 @@ impl RedriveArguments {
         let to = parse::queue_if_any(self.to.as_ref())?;
         let limit = self.limit.unwrap_or(u64::MAX);
         if let Some(letters) = parse::queue_if_any(self.letters.as_ref())? {
-            let redriven = self.letters(runner, letters, to, limit).await?;
+            let redriven = self.letters(runner, letters.clone(), to, limit).await?;
+            if redriven < limit
+                && let Some(held) = Held::look(runner, &letters).await
+            {
+                return held.end(runner, redriven);
+            }
             return end(runner, redriven, "letter", "that is ready");
         }
         if let Some(queue) = parse::queue_if_any(self.queue.as_ref())? {
@@ -167,6 +173,40 @@ async fn show_copy<T: Transport>(
         return Ok(());
     }
     runner.output.line(&format!("{id} was redriven before: there is {is}"))
+}
+
+/// Letters that are ready and are not granted, as their queue is paused or limits its claims.
+#[derive(Serialize)]
+struct Held {
+    redriven: u64,
+    ready: u64,
+    cause: &'static str,
+    explanation: String,
+}
+
+impl Held {
+    /// Only where something is set for the queue there is more to ask.
+    async fn look<T: Transport>(runner: &Runner<T>, letters: &QueueName) -> Option<Held> {
+        let Hindrance { cause, text: explanation } = hindrance(runner, letters).await?;
+        let count = Request::Count { queue: Some(letters.clone()), state: Some(State::Ready) };
+        match runner.request(count).await {
+            Ok(Response::Count(ready @ 1..)) => Some(Held { redriven: 0, ready, cause, explanation }),
+            _ => None,
+        }
+    }
+
+    /// As of a claim, it is an end of its own that nothing was granted.
+    fn end<T: Transport>(self, runner: &mut Runner<T>, redriven: u64) -> Result<Exit, Failure> {
+        let (letters, explanation) = (text::number(self.ready, "letter"), text::clean(&self.explanation));
+        if runner.output.json() {
+            runner.output.row(&Held { redriven, ..self })?;
+        } else {
+            let done = if redriven == 0 { "nothing".to_owned() } else { text::number(redriven, "letter") };
+            runner.output.line(&format!("{done} redriven, and not yet {letters} that are ready: {explanation}"))?;
+        }
+        runner.output.end_rows()?;
+        Ok(if redriven == 0 { Exit::NothingToClaim } else { Exit::Done })
+    }
 }
 
 /// `without` says which of them do not count.

@@ -197,10 +197,19 @@ impl<T: Transport> Runner<T> {
 
     /// Makes a request whose answer holds leases, and tells from when they count, by the wall clock.
     pub(super) async fn request_lease(&self, request: Request) -> Result<(Response, u64), Failure> {
+        self.request_lease_within(request, None).await
+    }
+
+    /// The same where the call has so much time, beside what it waits on purpose.
+    pub(super) async fn request_lease_within(
+        &self,
+        request: Request,
+        timeout: Option<Duration>,
+    ) -> Result<(Response, u64), Failure> {
         let (asked, asked_ms) = (Instant::now(), (self.clock)());
         let call = Call::Request(request);
         let effect = self.asks(&call);
-        let (result, from) = self.transport.call_for_lease(call, None).await;
+        let (result, from) = self.transport.call_for_lease(call, timeout).await;
         let later_ms = from.map_or(0, |from| from.saturating_duration_since(asked).as_millis() as u64);
         Ok((self.settled(effect, result)?, asked_ms.saturating_add(later_ms)))
     }

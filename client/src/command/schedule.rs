@@ -68,7 +68,7 @@ pub struct ScheduleSetArguments {
     #[arg(long, value_name = "N", value_parser = parse::whole(i32::MIN, i32::MAX, 5), default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
     /// After this many attempts that did not complete, a task is dead
-    #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5), allow_negative_numbers = true)]
     pub max_attempts: Option<u32>,
 }
 

@@ -4,15 +4,21 @@ use super::parse;
 use super::runner::{only, unexpected};
 use super::text;
 use super::{Call, Exit, Failure, Runner, Transport, examples};
+use crate::client::sessions::{none_to_be_had, withdraw};
 use crate::session::{Draft, SESSIONS_QUEUE};
 use crate::wire::error::ErrorCode;
 use crate::wire::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
-use crate::wire::{Acks, Claim, ClaimId, Completion, Error, QueueName, Request, Response, TaskId, Token};
+use crate::wire::{Acks, Claim, ClaimId, Completion, Error, Granted, QueueName, Request, Response, TaskId, Token};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use std::time::{Duration, Instant};
 
 /// How long a session may take to be opened, once it is enqueued.
 const OPEN_MS: u64 = 5_000;
+/// How long it takes at most to find out why there is none, and to take back what was enqueued.
+const TIDY: Duration = Duration::from_secs(1);
+/// So much time it has in any case.
+const TIDY_MIN: Duration = Duration::from_millis(200);
 
 /// Sessions of workers: claims that are kept by one heartbeat, and end with it.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
@@ -34,7 +40,7 @@ pub enum SessionVerb {
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SessionOpenArguments {
     /// How long it lasts without a renewal
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, default_value = "10s")]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true, default_value = "10s")]
     pub ttl: u64,
     /// Who works, for people to read: host and process, for example
     #[arg(long, value_name = "NAME", default_value = "norn")]
@@ -71,39 +77,47 @@ impl SessionVerb {
 }
 
 impl SessionOpenArguments {
+    fn claim(&self) -> Claim {
+        Claim {
+            claim: ClaimId(0),
+            repeated: false,
+            queues: vec![QueueName::new(SESSIONS_QUEUE).expect("a good name")],
+            lease_ms: self.ttl,
+            wait_ms: OPEN_MS.min(self.ttl / 4),
+            max: 1,
+            worker: self.worker.clone(),
+            lease_open: false,
+            session: None,
+            depends: Vec::new(),
+            confirms: false,
+        }
+    }
+
     async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         if !(LEASE_MS_MIN..=LEASE_MS_MAX).contains(&self.ttl) {
             let [low, high, ttl] = [LEASE_MS_MIN, LEASE_MS_MAX, self.ttl].map(text::duration);
             return Err(Failure::invalid(format!("a session lasts {low} to {high} without a renewal, not {ttl}")));
         }
-        let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
-        let claim = Claim {
-            claim: ClaimId(0),
-            repeated: false,
-            queues: vec![queue],
-            lease_ms: self.ttl,
-            wait_ms: OPEN_MS.min(self.ttl / 4),
-            max: 1,
-            worker: self.worker,
-            lease_open: false,
-            session: None,
-            depends: Vec::new(),
-            confirms: false,
-        };
+        let claim = self.claim();
         // A session that cannot be claimed would be there for nobody.
         Request::Claim(claim.clone()).check()?;
+        let (started, patience) = (Instant::now(), runner.transport.patience());
         let draft = Draft::session(&claim.worker);
         let Response::Acked(results) = runner.call(Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum }).await?
         else {
             return Err(unexpected("session open"));
         };
-        only("session open", results)?;
-        let (Response::Claimed { tasks, .. }, from_ms) = runner.request_lease(Request::Claim(claim)).await? else {
-            return Err(unexpected("session open"));
+        let enqueued = only("session open", results)?;
+        let left = || patience.map(|patience| patience.saturating_sub(started.elapsed()));
+        let (granted, from_ms) = match take(runner, claim, left()).await {
+            Ok(taken) => taken,
+            Err(failure) => {
+                let _ = tokio::time::timeout(tidy(left()), withdraw(&*runner, enqueued.id)).await;
+                return Err(failure);
+            }
         };
-        let Some(task) = tasks.first() else {
-            let message = format!("no session could be had; is the queue {SESSIONS_QUEUE} paused?");
-            return Err(Error::unavailable(message).into());
+        let Some(task) = granted else {
+            return Err(Failure::Told(none_to_be_had(&*runner, enqueued.id, tidy(left())).await));
         };
         runner.recent().see(task.id);
         let expires_ms = from_ms.saturating_add(task.lease_ms);
@@ -116,6 +130,30 @@ impl SessionOpenArguments {
             runner.output.line(&format!("  lasts   {} without a renewal", text::duration(line.ttl_ms)))?;
         }
         Ok(Exit::Done)
+    }
+}
+
+/// How long it may take to find out why there is no session, and to take back what was enqueued.
+fn tidy(left: Option<Duration>) -> Duration {
+    left.map_or(TIDY, |left| left.clamp(TIDY_MIN, TIDY))
+}
+
+/// Claims a session, and tells from when its lease counts. Of the time that is left, some stays for what comes after it.
+async fn take<T: Transport>(
+    runner: &Runner<T>,
+    claim: Claim,
+    left: Option<Duration>,
+) -> Result<(Option<Granted>, u64), Failure> {
+    let wait = Duration::from_millis(claim.wait_ms);
+    let wait = left.map_or(wait, |left| wait.min(left / 2));
+    let claim = Claim { wait_ms: wait.as_millis() as u64, ..claim };
+    let timeout = left.map(|left| (left - wait).max(TIDY_MIN));
+    match runner.request_lease_within(Request::Claim(claim), timeout).await? {
+        (Response::Claimed { tasks, unavailable: 1.., .. }, _) if tasks.is_empty() => {
+            Err(Error::unavailable("not all partitions could be asked for a session; ask again").into())
+        }
+        (Response::Claimed { tasks, .. }, from_ms) => Ok((tasks.into_iter().next(), from_ms)),
+        _ => Err(unexpected("session open")),
     }
 }
 

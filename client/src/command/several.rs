@@ -40,21 +40,34 @@ pub struct SeveralArguments {
     #[arg(long, value_name = "TEXT", requires = "queue", conflicts_with = "id", allow_hyphen_values = true)]
     pub failed_with: Option<String>,
     /// Of the queue, only those enqueued longer ago than this
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, requires = "queue", conflicts_with = "id")]
+    #[arg(
+        long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true,
+        requires = "queue", conflicts_with = "id"
+    )]
     pub older: Option<u64>,
     /// Of the queue, only those enqueued within this time
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, requires = "queue", conflicts_with = "id")]
+    #[arg(
+        long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true,
+        requires = "queue", conflicts_with = "id"
+    )]
     pub newer: Option<u64>,
     /// Says how many tasks these are, and changes none
     #[arg(long, requires = "queue", conflicts_with_all = ["id", "confirm"])]
     pub dry_run: bool,
     /// Changes them if they are this many, as --dry-run says
     #[arg(
-        long, value_name = "N", value_parser = parse::whole(0, LOOKED_MAX as usize, 100),
+        long, value_name = "N", value_parser = parse::whole(0, LOOKED_MAX as usize, 100), allow_negative_numbers = true,
         requires = "queue", conflicts_with = "id"
     )]
     pub confirm: Option<usize>,
 }
+
+/// Tasks that can be cancelled.
+pub(crate) const OPEN: &[State] = &[State::Waiting, State::Ready, State::Claimed];
+/// Tasks that can be released.
+pub(crate) const HELD: &[State] = &[State::Claimed];
+/// Tasks that can be purged.
+pub(crate) const OVER: &[State] = &[State::Done, State::Dead, State::Cancelled];
 
 /// What came of it.
 #[derive(Serialize)]

@@ -107,7 +107,7 @@ impl Grid {
         }
         self.layout = Some(layout);
         self.rows.clear();
-        table.lines().map(|line| line.trim_end().to_owned()).collect()
+        table.lines().map(|line| without_blanks(&line)).collect()
     }
 
     /// Titles of the columns for which what was printed had no room.
@@ -143,8 +143,11 @@ impl Grid {
         if layout.width() <= room {
             return layout;
         }
-        let least = (0..self.titles.len()).map(|index| least(table, index).min(layout.widths[index])).collect();
-        let mut narrowest = Layout { widths: least, hidden: Vec::new() };
+        let least = |word_max: u16| {
+            let of_column = |index: usize| least(table, index, word_max).min(layout.widths[index]);
+            (0..self.titles.len()).map(of_column).collect()
+        };
+        let mut narrowest = Layout { widths: least(WORD_CHARACTERS), hidden: Vec::new() };
         let place = |title: &str| self.titles.iter().position(|other| other == title);
         let wish = self.wish.and_then(|(title, width)| Some((place(title)?, width)));
         let wish = wish.map(|(index, width)| (index, width.min(layout.widths[index])));
@@ -154,6 +157,13 @@ impl Grid {
                 break;
             }
             narrowest.hidden.extend(place(title));
+        }
+        // Where nothing more can be spared, shorter words are broken as well.
+        for word_max in (1..WORD_CHARACTERS).rev() {
+            if narrowest.width() <= room {
+                break;
+            }
+            narrowest.widths = least(word_max);
         }
         layout.hidden.clone_from(&narrowest.hidden);
         while layout.width() > room {
@@ -177,17 +187,34 @@ impl Layout {
     }
 }
 
-/// The least width of a column: that of its longest word that must not be broken.
-fn least(table: &Table, index: usize) -> u16 {
-    let of = |cell: &Cell| cell.content().split_whitespace().map(unbroken).max().unwrap_or(1);
+/// A line without the blanks at its end, which would go on in the next line of a full screen. They may be inside of its last style.
+fn without_blanks(line: &str) -> String {
+    let mut text = line.trim_end();
+    let mut styles = Vec::new();
+    while let Some((before, style)) = text.rsplit_once('\x1b').filter(|(_, style)| is_style(style)) {
+        styles.push(style);
+        text = before.trim_end();
+    }
+    styles.iter().rev().fold(text.to_owned(), |line, style| line + "\x1b" + style)
+}
+
+/// Whether this is all of an escape sequence for colour or weight, behind its first byte.
+fn is_style(text: &str) -> bool {
+    let numbers = text.strip_prefix('[').and_then(|text| text.strip_suffix('m'));
+    numbers.is_some_and(|numbers| numbers.bytes().all(|byte| byte.is_ascii_digit() || byte == b';'))
+}
+
+/// The least width of a column: that of its longest word that must not be broken, where longer words than this may be.
+fn least(table: &Table, index: usize, word_max: u16) -> u16 {
+    let of = |cell: &Cell| cell.content().split_whitespace().map(|word| unbroken(word, word_max)).max().unwrap_or(1);
     table.column_cells_with_header_iter(index).flatten().map(of).max().unwrap_or(1)
 }
 
-fn unbroken(word: &str) -> u16 {
+fn unbroken(word: &str, word_max: u16) -> u16 {
     let characters = u16::try_from(word.chars().count()).unwrap_or(u16::MAX);
     let is_id = usize::from(characters) == ID_CHARACTERS && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
-    if is_id || is_number { characters } else { characters.min(WORD_CHARACTERS) }
+    if is_id || is_number { characters } else { characters.min(word_max) }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::error::{Exit, Failure};
 use super::output::Output;
 use super::parse::{self, DurabilityArguments};
 use super::runner::unexpected;
-use super::several::{Change, SeveralArguments};
+use super::several::{self, Change, SeveralArguments};
 use super::{Runner, Transport, group, json, text};
 use crate::client::calling::has_ended;
 use crate::client::cancelling::{Cancellation, cancel};
@@ -27,7 +27,7 @@ pub struct GetArguments {
     #[arg(value_name = "ID", required = true)]
     pub ids: Vec<String>,
     /// Only once the latest claim's log has this many entries
-    #[arg(long, value_name = "N", value_parser = parse::whole(0, u32::MAX, 3))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(0, u32::MAX, 3), allow_negative_numbers = true)]
     pub min_seq: Option<u32>,
 }
 
@@ -115,7 +115,7 @@ pub struct WaitArguments {
     #[arg(value_name = "ID")]
     pub id: String,
     /// Shows the task as it is after this long; without it, waits until the task has ended
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub timeout: Option<u64>,
 }
 
@@ -170,9 +170,8 @@ impl CancelArguments {
         let Some(id) = &self.id else {
             let request =
                 |task: &TaskView| Some(Request::Cancel { id: task.id, reason: self.reason.clone(), at_ms: 0, acks });
-            let states = &[State::Waiting, State::Ready, State::Claimed];
             let left = "had ended or changed hands meanwhile";
-            let change = Change { states, done: "cancelled", left, brings: Some(State::Cancelled) };
+            let change = Change { states: several::OPEN, done: "cancelled", left, brings: Some(State::Cancelled) };
             return self.several.each(runner, change, request).await;
         };
         let id = runner.resolve_target(id).await?;

@@ -1,6 +1,6 @@
 //! `transact`: several tasks at once, as JSON tells them.
 
-use super::children::{self, Child, decode};
+use super::children::{self, Child, Object, Shape, decode};
 use super::error::{Exit, Failure};
 use super::parse::{self, DataArguments};
 use super::runner::unexpected;
@@ -26,23 +26,23 @@ pub struct TransactArguments {
 
 /// The fields are named as in taskstore, and those of tasks as `enqueue` and `get --json` name them.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with lists `adds`, `changes`, `deletes` or `depends`")]
+#[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    adds: Vec<Child>,
+    adds: Vec<Object<Child>>,
     #[serde(default)]
-    changes: Vec<ChangeFields>,
+    changes: Vec<Object<ChangeFields>>,
     #[serde(default)]
-    deletes: Vec<DeleteFields>,
+    deletes: Vec<Object<DeleteFields>>,
     #[serde(default)]
-    depends: Vec<DependFields>,
+    depends: Vec<Object<DependFields>>,
     near: Option<String>,
     id: Option<String>,
 }
 
 /// A task, and how it is to be found.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with `id`, and `version` or `token`")]
+#[serde(deny_unknown_fields)]
 struct DependFields {
     id: String,
     version: Option<String>,
@@ -50,7 +50,7 @@ struct DependFields {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with `id`, and `version` or `token`")]
+#[serde(deny_unknown_fields)]
 struct DeleteFields {
     id: String,
     version: Option<String>,
@@ -60,7 +60,7 @@ struct DeleteFields {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with `id`, and what is to be changed")]
+#[serde(deny_unknown_fields)]
 struct ChangeFields {
     id: String,
     version: Option<String>,
@@ -69,13 +69,30 @@ struct ChangeFields {
     data_encoding: Option<String>,
     #[serde(default, deserialize_with = "headers")]
     headers: Option<BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "children::priority")]
     priority: Option<i32>,
     delay: Option<String>,
     at: Option<String>,
-    #[serde(alias = "attempts_max")]
+    #[serde(default, alias = "attempts_max", deserialize_with = "children::attempts_or_none")]
     max_attempts: Option<u32>,
     #[serde(default)]
     release: bool,
+}
+
+impl Shape for File {
+    const SHAPE: &'static str = "an object with lists `adds`, `changes`, `deletes` or `depends`";
+}
+
+impl Shape for DependFields {
+    const SHAPE: &'static str = "an object with `id`, and `version` or `token`";
+}
+
+impl Shape for DeleteFields {
+    const SHAPE: &'static str = "an object with `id`, and `version` or `token`";
+}
+
+impl Shape for ChangeFields {
+    const SHAPE: &'static str = "an object with `id`, and what is to be changed";
 }
 
 fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
@@ -129,10 +146,14 @@ impl DeleteFields {
 /// The transaction that a file tells.
 fn read(bytes: &[u8]) -> Result<TransactionDraft, Failure> {
     let wrong = |error: serde_json::Error| Failure::invalid(format!("this is no transaction in JSON: {error}"));
-    let file: File = serde_json::from_slice(bytes).map_err(wrong)?;
-    fn each<F, T>(what: &str, fields: Vec<F>, read: impl Fn(F) -> Result<T, String>) -> Result<Vec<T>, Failure> {
+    let Object(file): Object<File> = serde_json::from_slice(bytes).map_err(wrong)?;
+    fn each<F, T>(
+        what: &str,
+        fields: Vec<Object<F>>,
+        read: impl Fn(F) -> Result<T, String>,
+    ) -> Result<Vec<T>, Failure> {
         let wrong = |place: usize, error: String| Failure::invalid(format!("{what}, number {}: {error}", place + 1));
-        let read = |(place, fields)| read(fields).map_err(|error| wrong(place, error));
+        let read = |(place, Object(fields))| read(fields).map_err(|error| wrong(place, error));
         fields.into_iter().enumerate().map(read).collect()
     }
     let depend = |fields: DependFields| {
@@ -366,6 +387,10 @@ mod tests {
         for (text, wanted) in [
             ("[]", "an object with lists `adds`, `changes`, `deletes` or `depends`"),
             ("3", "an object with lists"),
+            ("[[], [], [], []]", "invalid type: sequence, expected an object with lists"),
+            (r#"{"changes": [["x", 1]]}"#, "an object with `id`, and what is to be changed"),
+            (r#"{"adds": [{"queue": "a", "max_attempts": 0}]}"#, "a whole number from 1 to 4294967295"),
+            (r#"{"changes": [{"id": "x", "priority": "high"}]}"#, "a whole number from -2147483648 to 2147483647"),
             (r#"{"deletes": [[]]}"#, "an object with `id`, and `version` or `token`"),
             (r#"{"adds": [[]]}"#, "a task as an object with `queue`"),
         ] {

@@ -29,10 +29,10 @@ pub struct WatchArguments {
     #[arg(long, value_name = "ID")]
     pub group: Option<String>,
     /// Ends after this many events
-    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000), allow_negative_numbers = true)]
     pub limit: Option<u64>,
     /// Ends after this long
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub timeout: Option<u64>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::error::{Exit, Failure};
 use super::{Runner, Transport, group, json, text};
-use crate::client::why::{Cause, WHY_TASKS_MAX, Why, is_open, survey};
+use crate::client::why::{Cause, Hindrance, WHY_TASKS_MAX, Why, is_open, survey};
 use crate::wire::group::MemberOf;
 use crate::wire::limits::GROUP_MEMBERS_MAX;
 use crate::wire::membership::{KeyConcurrency, QueuePolicy};
@@ -82,8 +82,8 @@ fn explain(why: &Why, task: &TaskView, cause: Cause, now_ms: u64) -> String {
         }
         Cause::Claimed => held(task, now_ms),
         Cause::Paused => {
-            let queue = text::clean(task.spec.queue.as_str());
-            format!("queue {queue} is paused: `queue set {queue} paused no` lets it go on")
+            let paused = QueuePolicy { paused: true, ..QueuePolicy::default() };
+            Hindrance::of(&task.spec.queue, &paused).map_or_else(String::new, |paused| paused.text)
         }
         Cause::Ready => ready(task, why.policy(&task.spec.queue), permit_ms(why, task, now_ms), now_ms),
         Cause::Circle => circle(&why.circle(task.id).unwrap_or_default()),

@@ -1,14 +1,19 @@
 //! One connection: name resolution, handshake, frames out and in.
 
-use crate::dial::{Reach, Reason, dial};
+use crate::dial::{Reach, Reason, dial_with, lookup};
 use crate::tls::Outgoing;
 use crate::wire::Versions;
 use crate::wire::address::Address;
 use crate::wire::codec::{self, FrameError, HEADER_BYTES, Kind};
+use crate::wire::error::{Error, ErrorCode};
 use crate::wire::limits::FRAME_BYTES_MAX;
+use crate::wire::request::Request;
 use crate::wire::response::Response;
 use quinn::{Connection, RecvStream, SendStream};
+use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
 
@@ -87,11 +92,48 @@ pub(super) enum Happening {
     Disconnected(Reason),
 }
 
+/// A connection with its one stream.
+pub(super) struct Open {
+    pub connection: Connection,
+    version: u8,
+    send: SendStream,
+    receive: RecvStream,
+}
+
+impl Open {
+    async fn new(connection: Connection, outgoing: &Outgoing) -> Result<Open, Reason> {
+        let version = Versions::of_connection(&connection)
+            .ok_or_else(|| Reason::answered("the handshake settled no protocol version"))?;
+        let (send, receive) = connection.open_bi().await.map_err(|error| outgoing.explain(&error))?;
+        Ok(Open { connection, version, send, receive })
+    }
+
+    /// Why the node does not serve this client, if it does not: another address of its name may be that of one that does.
+    async fn refusal(&mut self, name: String) -> Result<Option<Error>, Reason> {
+        let (mut bytes, hello) = (Vec::new(), Request::Hello { name, bare: true });
+        codec::encode_named(&mut bytes, self.version, Kind::Request, 0, &hello);
+        self.send.write_all(&bytes).await.map_err(Reason::answered)?;
+        let mut buffer = Vec::new();
+        loop {
+            let chunk = self.receive.read_chunk(CHUNK_BYTES_MAX, true).await.map_err(Reason::answered)?;
+            let chunk = chunk.ok_or_else(|| Reason::answered("the node has closed the stream"))?;
+            buffer.extend_from_slice(&chunk.bytes);
+            match answers(&mut buffer, self.version).map_err(Reason::answered)?.pop() {
+                Some((_, Response::Error(error))) => return Ok(Some(error).filter(|it| it.code == ErrorCode::NotReady)),
+                Some(_) => return Ok(None),
+                None => {}
+            }
+        }
+    }
+}
+
 /// Everything a connection's task needs.
 pub(super) struct Task {
     pub endpoint: usize,
     pub generation: u64,
     pub address: Address,
+    /// Of the client, for people to read at the node.
+    pub name: String,
     pub quic: quinn::Endpoint,
     pub outgoing: Arc<Outgoing>,
     pub outbox: Arc<Outbox>,
@@ -114,10 +156,7 @@ impl Task {
     }
 
     async fn serve(&self) -> Result<std::convert::Infallible, Reason> {
-        let connection = self.connect().await?;
-        let version = Versions::of_connection(&connection)
-            .ok_or_else(|| Reason::answered("the handshake settled no protocol version"))?;
-        let (send, receive) = connection.open_bi().await.map_err(|error| self.outgoing.explain(&error))?;
+        let Open { connection, version, send, receive } = self.connect(lookup).await?;
         self.report(Happening::Connected(version)).await;
         let ended = tokio::select! {
             reason = self.write(send) => reason,
@@ -127,19 +166,42 @@ impl Task {
         Err(connection.close_reason().map_or_else(|| Reason::passing(ended), |reason| self.outgoing.explain(&reason)))
     }
 
-    /// Tries the addresses of the name; the first that answers is taken. The session bounds the time.
-    async fn connect(&self) -> Result<Connection, Reason> {
+    /// Tries the addresses of the name; the first whose node serves is taken. Where none does, the first whose node answers: it says
+    /// why, and may serve later. The session bounds the time.
+    pub async fn connect<L>(&self, lookup: impl Fn(String) -> L) -> Result<Open, Reason>
+    where
+        L: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+    {
         let config = self.outgoing.config().await;
+        let (addresses, spare) = (AtomicUsize::new(0), Arc::new(Mutex::new(None)));
         let attempt = |address: SocketAddr| {
             let connecting = self.quic.connect_with(config.clone(), address, &self.address.host);
-            let outgoing = Arc::clone(&self.outgoing);
-            async move { connecting.map_err(Reason::passing)?.await.map_err(|error| outgoing.explain(&error)) }
+            let (outgoing, spare) = (Arc::clone(&self.outgoing), Arc::clone(&spare));
+            // With one address there is nothing to choose from.
+            let name = (addresses.load(Ordering::Relaxed) > 1).then(|| self.name.clone());
+            async move {
+                let connection =
+                    connecting.map_err(Reason::passing)?.await.map_err(|error| outgoing.explain(&error))?;
+                let mut open = Open::new(connection, &outgoing).await?;
+                let Some(name) = name else { return Ok(open) };
+                let Some(error) = open.refusal(name).await? else { return Ok(open) };
+                let reason = Reason { lasting: error.is_of_no_member(), ..Reason::answered(&error) };
+                spare.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(open);
+                Err(reason)
+            }
         };
-        let reach = |address| Reach::from(&self.quic, address);
-        let connected = dial(&[self.address.to_string()], None, reach, attempt).await;
-        connected
-            .map(|(_, connection)| connection)
-            .map_err(|unreached| Reason { lasting: unreached.is_refused(), ..Reason::from(unreached) })
+        let reach = |address| {
+            let reach = Reach::from(&self.quic, address);
+            addresses.fetch_add(usize::from(reach != Reach::Never), Ordering::Relaxed);
+            reach
+        };
+        let connected = dial_with(lookup, &[self.address.to_string()], None, reach, attempt).await;
+        let unreached = match connected {
+            Ok((_, open)) => return Ok(open),
+            Err(unreached) => unreached,
+        };
+        let spare = spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        spare.ok_or_else(|| Reason { lasting: unreached.is_refused(), ..Reason::from(unreached) })
     }
 
     async fn write(&self, mut stream: SendStream) -> String {

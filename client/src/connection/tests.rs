@@ -177,6 +177,47 @@ async fn a_node_that_refuses_hides_no_other_that_is_down() {
     }
 }
 
+/// Goal: of a name with several addresses, one whose node serves is found behind those whose nodes have no cluster, are about to
+/// start, or are away. Method: a resolver that gives them in this order.
+#[tokio::test]
+async fn of_a_name_the_address_is_taken_whose_node_serves() {
+    fn unfounded() -> Response {
+        Response::Error(Error::new(ErrorCode::NotReady, "this node waits").because(Cause::Unfounded))
+    }
+    fn starting() -> Response {
+        Response::Error(Error::new(ErrorCode::NotReady, "this node is starting"))
+    }
+    let certificates = Certificates::new();
+    let start = |hello| Node::start_with(Manners { hello, ..Manners::default() }, &certificates, |_| count(7));
+    let (spare, other, late) = (start(unfounded), start(unfounded), start(starting));
+    let member = Node::start(&certificates, |_| count(7));
+    let away = nowhere(&certificates);
+    for (addresses, expected) in [
+        (vec![spare.address(), member.address()], member.address()),
+        (vec![late.address(), away.clone(), spare.address(), member.address()], member.address()),
+        (vec![spare.address(), away.clone()], spare.address()),
+        (vec![other.address(), spare.address()], other.address()),
+        (vec![spare.address()], spare.address()),
+    ] {
+        let (endpoint, _, driver) = driver(&certificates, &spare);
+        let task = super::link::Task {
+            endpoint: 0,
+            generation: 1,
+            address: parse_address("localhost:7400").unwrap(),
+            name: "test".to_owned(),
+            quic: endpoint,
+            outgoing: Arc::clone(&driver.outgoing),
+            outbox: Arc::default(),
+            events: driver.events_out.clone(),
+        };
+        let found: Vec<std::net::SocketAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let open = task.connect(|_| std::future::ready(Ok(found.clone()))).await.unwrap();
+        let mut taken = open.connection.remote_address();
+        taken.set_ip(taken.ip().to_canonical());
+        assert_eq!(taken.to_string(), expected, "{addresses:?}");
+    }
+}
+
 /// Goal: a node that has too many connections for a moment is waited for, also where the other one refuses for good.
 #[tokio::test]
 async fn a_node_that_is_busy_is_waited_for_beside_one_that_refuses_for_good() {

@@ -3,8 +3,8 @@
 use super::CommandLine;
 use super::ahead::{Ahead, Asked, Terminal};
 use crate::command::input::{Input, Purpose, Reading, Source};
-use crate::command::{Meant, Recent, ShownIds, text, words};
-use crate::wire::TaskId;
+use crate::command::{Meant, Recent, ShownIds, several, text, words};
+use crate::wire::{State, TaskId};
 use clap::CommandFactory as _;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
@@ -271,7 +271,10 @@ impl Assistant {
             (!option.is_require_equals_set()).then_some(option)
         };
         if let Some(option) = arguments.last().and_then(|word| takes_value(word)) {
-            return slot_of(option);
+            return match (option.get_long(), states_of(command.get_name())) {
+                (Some("state"), Some(states)) => Slot::Choice(states.iter().map(State::to_string).collect()),
+                _ => slot_of(option),
+            };
         }
         if typed.word.starts_with('-') {
             return Slot::Flag;
@@ -284,9 +287,33 @@ impl Assistant {
             }
             previous = word;
         }
+        if command.get_name() == "help" {
+            return self.slot_of_help(arguments);
+        }
         let takes_many = |positional: &&clap::Arg| positional.get_num_args().is_some_and(|many| many.max_values() > 1);
         let last = || command.get_positionals().last().filter(takes_many);
-        command.get_positionals().nth(index).or_else(last).map_or(Slot::Other, slot_of)
+        let Some(positional) = command.get_positionals().nth(index).or_else(last) else { return Slot::Other };
+        let is_given = |other: &&clap::Arg| {
+            other.get_long().is_some_and(|long| arguments.iter().any(|word| word.strip_prefix("--") == Some(long)))
+        };
+        if command.get_arg_conflicts_with(positional).iter().any(is_given) {
+            return Slot::Other;
+        }
+        match arguments.last() {
+            Some(key) if key == "dead-letter" && positional.get_id() == "value" => Slot::Queue,
+            _ => slot_of(positional),
+        }
+    }
+
+    /// The verbs of a group whose name was typed.
+    fn slot_of_help(&self, arguments: &[String]) -> Slot {
+        if arguments.is_empty() {
+            return Slot::Verb;
+        }
+        let group = arguments.iter().try_fold(&self.command, |command, word| command.find_subcommand(word));
+        group.map_or(Slot::Other, |group| {
+            Slot::Choice(group.get_subcommands().map(|verb| verb.get_name().to_owned()).collect())
+        })
     }
 
     /// What may stand for the word being typed: what is shown of it, and what takes the place of the word.
@@ -343,6 +370,16 @@ impl Assistant {
         });
         let wanted: Vec<String> = wanted.collect();
         (!wanted.is_empty()).then(|| wanted.join(" "))
+    }
+}
+
+/// The states of tasks to which a verb can be done that takes many at once.
+fn states_of(verb: &str) -> Option<&'static [State]> {
+    match verb {
+        "cancel" => Some(several::OPEN),
+        "release" => Some(several::HELD),
+        "purge" => Some(several::OVER),
+        _ => None,
     }
 }
 
@@ -512,6 +549,18 @@ mod tests {
         assert_eq!(offered("schedule set nightly mail --catch-up "), ["skip", "last", "all"]);
         assert_eq!(offered("schedule set nightly mail --cr"), ["--cron"]);
         assert_eq!(offered("help st"), ["status"]);
+        assert_eq!(offered("help schedule re"), ["remove", "resume"]);
+        assert_eq!(offered("help cluster set moves-"), ["moves-each"]);
+        for line in ["purge", "cancel", "release", "redrive", "redrive --limit 5"] {
+            assert_eq!(offered(&format!("{line} --queue ma")), ["mail"], "{line}");
+            assert_eq!(offered(&format!("{line} --queue mail ")), Vec::<String>::new(), "{line}");
+        }
+        for line in ["redrive --letters ma", "redrive --queue dead --to ma", "queue set other dead-letter ma"] {
+            assert_eq!(offered(line), ["mail"], "{line}");
+        }
+        assert_eq!(offered("cancel --queue mail --state "), ["waiting", "ready", "claimed"]);
+        assert_eq!(offered("release --queue mail --state "), ["claimed"]);
+        assert_eq!(offered("purge --queue mail --state d"), ["done", "dead"]);
         assert_eq!(offered("enqueue ma"), ["mail"]);
         assert_eq!(offered("enqueue --priority 5 ma"), ["mail"]);
         assert_eq!(offered("claim mail,te"), ["mail,team/maps"]);

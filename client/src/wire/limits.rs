@@ -36,6 +36,12 @@ pub const CLAIM_TASKS_MAX: u32 = 1_000;
 pub const CLAIM_DEPENDS_MAX: usize = 16;
 /// Nodes that hold one partition.
 pub const NODES_OF_PARTITION_MAX: usize = 7;
+/// Largest weight of a member.
+pub const WEIGHT_MAX: u32 = 1_000_000;
+/// Most partitions that move at once.
+pub const MOVES_MAX: u32 = 1_024;
+/// Most partitions.
+pub const PARTITIONS_MAX: u32 = 4_096;
 /// Most queues in one claim call.
 pub const CLAIM_QUEUES_MAX: usize = 64;
 /// Payload bytes after which a claim call takes no further task.

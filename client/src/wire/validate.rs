@@ -293,13 +293,14 @@ fn check_batch_bytes(what: &str, bytes: usize, most: usize) -> Result<(), Error>
 
 fn check_lease(lease_ms: u64) -> Result<(), Error> {
     check((LEASE_MS_MIN..=LEASE_MS_MAX).contains(&lease_ms), || {
-        format!("a lease of {lease_ms} ms; {LEASE_MS_MIN} to {LEASE_MS_MAX} ms are allowed, renew it to work longer")
+        let [low, high, lease] = [LEASE_MS_MIN, LEASE_MS_MAX, lease_ms].map(span);
+        format!("a lease of {lease}; {low} to {high} are allowed, renew it to work longer")
     })
 }
 
 fn check_wait(wait_ms: u64) -> Result<(), Error> {
     check(wait_ms <= WAIT_MS_MAX, || {
-        format!("a wait of {wait_ms} ms; at most {WAIT_MS_MAX} ms are allowed, ask again to wait longer")
+        format!("a wait of {}; at most {} are allowed, ask again to wait longer", span(wait_ms), span(WAIT_MS_MAX))
     })
 }
 
@@ -311,7 +312,16 @@ fn check_cursor(cursor: &WatchCursor) -> Result<(), Error> {
 
 /// Before a task can be claimed, for the first time or again.
 pub(crate) fn check_delay(delay_ms: u64) -> Result<(), Error> {
-    check(delay_ms <= DELAY_MS_MAX, || format!("a delay of {delay_ms} ms; at most {DELAY_MS_MAX} ms are allowed"))
+    check(delay_ms <= DELAY_MS_MAX, || {
+        format!("a delay of {}; at most {}, ten years, are allowed", span(delay_ms), span(DELAY_MS_MAX))
+    })
+}
+
+/// A length of time in the largest unit of which it is a whole number.
+fn span(ms: u64) -> String {
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+    let fits = units.into_iter().find(|(_, unit)| ms >= *unit && ms % unit == 0);
+    fits.map_or_else(|| format!("{ms}ms"), |(name, unit)| format!("{}{name}", ms / unit))
 }
 
 fn check_text(what: &str, text: &str) -> Result<(), Error> {
@@ -374,6 +384,16 @@ mod tests {
         let (id, token) = (TaskId::MIN, Token::default());
         let item = Completion { id, token, sequence: None, result: None, at_ms: 0, children };
         Request::Complete { items: vec![item], acks: Acks::One }
+    }
+
+    #[test]
+    fn bounds_of_time_are_told_in_units_that_people_use() {
+        let day = 86_400_000;
+        let delay = check_delay(20 * 365 * day).unwrap_err().message;
+        assert_eq!(delay, "a delay of 7300d; at most 3650d, ten years, are allowed");
+        let wait = check_wait(WAIT_MS_MAX + 1).unwrap_err().message;
+        assert_eq!(wait, "a wait of 300001ms; at most 5m are allowed, ask again to wait longer");
+        assert_eq!([0, 250, 90_000, 7_200_000].map(span), ["0ms", "250ms", "90s", "2h"]);
     }
 
     fn update(number: u64, sequence: u32, bytes: usize) -> Request {

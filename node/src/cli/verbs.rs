@@ -104,6 +104,8 @@ struct Carrier {
     /// Made when the first single node is asked.
     caller: OnceCell<Caller>,
     ask_timeout: Duration,
+    /// As it was given.
+    timeout: Option<Duration>,
     /// A person looks on at a terminal.
     is_watched: bool,
     waits: Waits,
@@ -119,7 +121,8 @@ impl Carrier {
         let is_watched = progress::is_watched(global.json);
         let ask_timeout = global.timeout().map_or(ASK_TIMEOUT, |timeout| timeout.clamp(CALL_TIMEOUT_MIN, ASK_TIMEOUT));
         let caller = OnceCell::new();
-        Ok(Carrier { client, certificates, caller, ask_timeout, is_watched, waits: Waits::default() })
+        let timeout = global.timeout();
+        Ok(Carrier { client, certificates, caller, ask_timeout, timeout, is_watched, waits: Waits::default() })
     }
 
     /// Waits for an answer; says what is in its way if it takes long and no node is connected.
@@ -160,6 +163,10 @@ impl Transport for Carrier {
         timeout: Option<Duration>,
     ) -> (Result<Response, Error>, Option<Instant>) {
         self.shown(self.client.call_for_lease(call, timeout)).await
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.timeout
     }
 
     async fn ask(&self, address: &str, request: Request) -> Result<Response, Error> {

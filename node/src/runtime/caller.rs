@@ -94,7 +94,34 @@ impl Caller {
     /// One call on a connection of its own.
     pub async fn call(&self, address: &str, request: &Request) -> Result<Response, CallError> {
         let end = Instant::now() + self.timeout;
-        let connection = self.connect(address).await?;
+        let connection = self.dialled(&[address.to_owned()], |connection| async move { Ok(connection) }).await?;
+        self.call_on(connection, request, end).await
+    }
+
+    /// A member of a cluster at one of these addresses of a node, and who it is. A name may have addresses of nodes that have no
+    /// cluster yet.
+    pub async fn member(&self, addresses: &[String]) -> Result<(Connection, Identity), CallError> {
+        let timeout = self.timeout;
+        let identified = move |connection| async move {
+            match ask(&connection, &Request::Identify, timeout).await {
+                Ok(Response::Identity(identity)) if identity.genesis.is_some() => Ok((connection, *identity)),
+                Ok(Response::Identity(_)) => {
+                    Err(Reason { lasting: true, ..Reason::answered("the node there has no cluster yet") })
+                }
+                Ok(Response::Error(error)) => Err(Reason::answered(error)),
+                Ok(other) => Err(Reason::answered(CallError::Nonsense(format!("{other:?}")))),
+                Err(error) => Err(Reason { lasting: error.is_lasting(), ..Reason::answered(error) }),
+            }
+        };
+        self.dialled(addresses, identified).await
+    }
+
+    /// One call on a connection that is there, which ends with it.
+    pub async fn ask(&self, connection: Connection, request: &Request) -> Result<Response, CallError> {
+        self.call_on(connection, request, Instant::now() + self.timeout).await
+    }
+
+    async fn call_on(&self, connection: Connection, request: &Request, end: Instant) -> Result<Response, CallError> {
         let explain = |error: &ConnectionError| self.outgoing.explain(error);
         let answer = tokio::time::timeout_at(end, ask_with(&connection, request, self.timeout, explain)).await;
         let response = answer.map_err(|_| CallError::Timeout(self.timeout))??;
@@ -113,7 +140,17 @@ impl Caller {
         }
     }
 
-    async fn connect(&self, address: &str) -> Result<Connection, CallError> {
+    /// What is made of a connection to the first of these addresses of a node where that succeeds.
+    async fn dialled<T, F>(
+        &self,
+        addresses: &[String],
+        make: impl Fn(Connection) -> F + Clone + Send + Sync + 'static,
+    ) -> Result<T, CallError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Reason>> + Send + 'static,
+    {
+        let address = addresses.first().map_or("", String::as_str);
         let (host, _) = address.rsplit_once(':').ok_or_else(|| CallError::Connection(misnamed(address)))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let endpoint = |target: SocketAddr| if target.is_ipv6() { self.v6.as_ref() } else { Some(&self.v4) };
@@ -121,10 +158,12 @@ impl Caller {
         let config = self.outgoing.config().await;
         let attempt = |target| {
             let endpoint = endpoint(target).expect("an address without a socket is not tried");
-            connecting(endpoint, &config, target, host, Some(self.outgoing.shown()))
+            let connecting = connecting(endpoint, &config, target, host, Some(self.outgoing.shown()));
+            let make = make.clone();
+            async move { make(connecting.await?).await }
         };
-        match dial(&[address.to_owned()], Some(self.timeout), reach, attempt).await {
-            Ok((_, connection)) => Ok(connection),
+        match dial(addresses, Some(self.timeout), reach, attempt).await {
+            Ok((_, made)) => Ok(made),
             Err(unreached) if unreached.is_silence() => Err(CallError::Timeout(self.timeout)),
             Err(unreached) => Err(unreached.into()),
         }

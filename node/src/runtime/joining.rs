@@ -115,9 +115,9 @@ async fn ask(
     wanted: Option<ClusterId>,
     identity: &Identity,
 ) -> Result<Result<Box<Membership>, JoinError>, CallError> {
-    let there = caller.identify(address).await?;
+    let (connection, there) = caller.member(&[address.to_owned()]).await?;
     let Some(genesis) = there.genesis else {
-        return Err(CallError::Nonsense("the node there has no cluster yet".to_owned()));
+        return Err(CallError::Nonsense("it does not tell of its cluster".to_owned()));
     };
     if let Some(wanted) = wanted.filter(|wanted| *wanted != genesis.cluster) {
         return Ok(Err(JoinError::Other { address: address.to_owned(), found: genesis.cluster, wanted }));
@@ -125,7 +125,7 @@ async fn ask(
     let Identity { node, incarnation, name, address: own, zone, .. } = identity.clone();
     let with = Candidate { cluster: None, node, incarnation, name, address: own, zone, weight: WEIGHT };
     let change = Box::new(ClusterChange::Add { with });
-    match caller.call(address, &Request::Change { change, dry_run: false }).await? {
+    match caller.ask(connection, &Request::Change { change, dry_run: false }).await? {
         Response::Changed(changed) => match changed.membership {
             Some(membership) => Ok(Ok(membership)),
             None => Err(CallError::Nonsense("it does not tell of its cluster".to_owned())),

@@ -307,6 +307,23 @@ async fn found(cluster: &Cluster, first: &Server, second: &Server) {
     }
 }
 
+/// Goal: a node that joins finds a member behind an address of the same name whose node has no cluster yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_is_found_at_any_address_of_its_name() {
+    let cluster = Cluster::new();
+    let (spare, first, second) =
+        (cluster.start("n3", &[]).await, cluster.start("n1", &[]).await, cluster.start("n2", &[]).await);
+    let at = |server: &Server| server.address().to_string();
+    let none = cluster.caller().member(&[at(&spare)]).await.unwrap_err();
+    assert!(none.is_lasting() && none.to_string().contains("no cluster yet"), "{none}");
+    found(&cluster, &first, &second).await;
+    let (_, member) = cluster.caller().member(&[at(&spare), at(&first)]).await.unwrap();
+    assert_eq!(member.node, answers(&cluster, &first).await.node);
+    for server in [spare, first, second] {
+        server.shutdown().await;
+    }
+}
+
 /// Waits for something that must come.
 async fn until(mut condition: impl FnMut() -> bool) {
     let poll = async {

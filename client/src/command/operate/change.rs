@@ -26,7 +26,7 @@ pub struct CourseArguments {
     #[arg(long)]
     pub no_wait: bool,
     /// Waits no longer when nothing has come on for this long; the cluster goes on [default: 15m]
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub timeout: Option<u64>,
 }
 

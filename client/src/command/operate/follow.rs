@@ -91,7 +91,13 @@ impl Follower {
         let interrupt = runner.interrupt.clone();
         let ended = interrupt.before(self.go(runner)).await;
         self.meter.bar.finish_and_clear();
-        ended.unwrap_or_else(|| Err(self.interrupted()))
+        match ended {
+            Some(ended) => ended,
+            None => {
+                runner.output.leave_line_of_notes()?;
+                Err(self.interrupted())
+            }
+        }
     }
 
     async fn go<T: Transport>(&mut self, runner: &mut Runner<T>) -> Result<Survey, Failure> {

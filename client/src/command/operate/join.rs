@@ -10,6 +10,7 @@ use super::super::{Exit, Failure, Runner, Transport};
 use super::change::{CourseArguments, Told, Wish};
 use super::not_yet;
 use super::survey::Survey;
+use crate::wire::limits::WEIGHT_MAX;
 use crate::wire::membership::{Candidate, Changed, ClusterChange, Member};
 use crate::wire::response::Identity;
 use crate::wire::{ClusterId, Error, Request, Response};
@@ -61,7 +62,7 @@ pub struct ReplaceArguments {
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct NewcomerArguments {
     /// How much it holds, compared with other members [default: 1, or that of the member it replaces]
-    #[arg(long, value_name = "N", value_parser = parse::whole(0, u32::MAX, 2))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, WEIGHT_MAX, 2), allow_negative_numbers = true)]
     pub weight: Option<u32>,
     /// Failure domain [default: the one that the node was started with]
     #[arg(long, value_name = "ZONE")]

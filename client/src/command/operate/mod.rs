@@ -200,7 +200,7 @@ async fn rebalance<T: Transport>(runner: &mut Runner<T>, arguments: RebalanceArg
     Wish::new("rebalance", ClusterChange::Rebalance, told).carry_out(runner, &arguments.course).await
 }
 
-/// What was asked for is not there yet, and may come.
+/// What was asked for is not there yet, and may come, as the message says.
 fn not_yet(message: String) -> Failure {
-    Failure::Call(Error::new(ErrorCode::Unavailable, message))
+    Failure::Told(Error::new(ErrorCode::Unavailable, message))
 }

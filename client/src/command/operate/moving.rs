@@ -14,7 +14,7 @@ use clap::Args;
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct MoveArguments {
     /// Number of the partition; `partitions` lists them
-    #[arg(value_name = "PARTITION", value_parser = parse::whole(0, u16::MAX, 3))]
+    #[arg(value_name = "PARTITION", value_parser = parse::partition, allow_negative_numbers = true)]
     pub partition: u16,
     /// Names, or beginnings of the ids, of all members that shall hold it, the preferred leader first
     #[arg(value_name = "NODE", required = true, value_delimiter = ',')]

@@ -5,9 +5,9 @@ use super::super::text::{clean, number, wrapped};
 use super::super::{Failure, Runner, Transport};
 use super::survey::{Phase, Survey, comers};
 use super::{rows, set};
-use crate::wire::NodeId;
 use crate::wire::membership::{Member, MemberState, Share};
 use crate::wire::response::{PartitionView, Status};
+use crate::wire::{ClusterId, NodeId};
 use comfy_table::{Attribute, Cell, Color};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,20 +61,24 @@ pub async fn show<T: Transport>(
     if output.json() {
         return output.object(&rows::overview(status, &survey));
     }
+    // What is looked at again and again fits the screen.
+    let screen = peaks.as_ref().and_then(|_| output.size()).map(|(_, lines)| usize::from(lines));
     let mut lines = head(output, &survey);
     lines.extend(partitions(output, &survey));
     lines.extend(labelled(output, "settings", None, &set::overview(&survey.view.settings)));
+    lines.truncate(screen.map_or(usize::MAX, |all| all.saturating_sub(1)));
     lines.iter().try_for_each(|line| output.line(line))?;
-    output.line("")?;
-    // What is looked at again and again fits the screen.
-    let screen = peaks.as_ref().and_then(|_| output.size()).map(|(_, lines)| usize::from(lines));
     let room = screen.map_or(usize::MAX, |all| all.saturating_sub(lines.len() + SPARE_LINES));
+    if room == 0 {
+        return Ok(());
+    }
+    output.line("")?;
     let members_shown = members(output, &survey, peaks, room)?;
     under_way(output, &survey, (room - members_shown).min(SHOWN_MAX), screen.is_some())
 }
 
 /// Lines of a text behind its label, which goes on under itself where the screen ends.
-fn labelled(output: &Output, label: &str, style: Option<Style>, text: &str) -> Vec<String> {
+pub fn labelled(output: &Output, label: &str, style: Option<Style>, text: &str) -> Vec<String> {
     let room = output.size().map_or(usize::MAX, |(columns, _)| usize::from(columns).saturating_sub(LABEL_CHARACTERS));
     let line = |(place, line): (usize, &String)| {
         let label = if place == 0 { label } else { "" };
@@ -84,11 +88,18 @@ fn labelled(output: &Output, label: &str, style: Option<Style>, text: &str) -> V
     wrapped(text, room).iter().enumerate().map(line).collect()
 }
 
+/// Which cluster it is.
+pub fn cluster(output: &Output, name: &str, id: ClusterId) -> Vec<String> {
+    let name = clean(name);
+    let mut lines = labelled(output, "cluster", None, &format!("{name} {id}"));
+    let text = lines[0].split_off(LABEL_CHARACTERS);
+    lines[0] += &text.replacen(&name, &output.paint(Style::Bold, &name), 1);
+    lines
+}
+
 fn head(output: &Output, survey: &Survey) -> Vec<String> {
     let view = &survey.view;
-    let (name, id) = (clean(&view.name), view.cluster.to_string());
-    let mut lines = labelled(output, "cluster", None, &format!("{name} {id}"));
-    lines[0] = lines[0].replacen(&name, &output.paint(Style::Bold, &name), 1);
+    let mut lines = cluster(output, &view.name, view.cluster);
     let present: Vec<&Member> = view.roster.members.values().filter(|member| member.state.is_present()).collect();
     let dead: Vec<NodeId> = present.iter().map(|member| member.node).filter(|node| !survey.is_alive(*node)).collect();
     let nodes = format!("{} of {} alive", present.len() - dead.len(), present.len());

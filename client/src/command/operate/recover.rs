@@ -36,13 +36,13 @@ pub struct RecoverArguments {
     #[arg(long, value_name = "NODE,...", value_delimiter = ',', required = true)]
     pub lost: Vec<String>,
     /// No lease in use is longer; nothing is granted for this long [default: 1h]
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub longest_lease: Option<u64>,
     /// Shows what would go on with whom, and changes nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Waits no longer when nothing has come on for this long [default: 1m]
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub timeout: Option<u64>,
 }
 

@@ -5,6 +5,7 @@ use super::super::text::duration;
 use super::super::{Exit, Failure, Runner, Transport, examples};
 use super::change::{CourseArguments, Told, Wish};
 use super::survey::Survey;
+use crate::wire::limits::{MOVES_MAX, NODES_OF_PARTITION_MAX, WEIGHT_MAX};
 use crate::wire::membership::{ClusterChange, Settings};
 use clap::Subcommand;
 
@@ -15,7 +16,7 @@ pub enum SetVerb {
     #[command(after_help = examples::CLUSTER_SET_REPLICAS)]
     Replicas {
         /// How many
-        #[arg(value_name = "N", value_parser = parse::whole(0, u32::MAX, 3))]
+        #[arg(value_name = "N", value_parser = parse::whole(1, NODES_OF_PARTITION_MAX as u32, 3), allow_negative_numbers = true)]
         replicas: u32,
         /// How
         #[command(flatten)]
@@ -28,7 +29,7 @@ pub enum SetVerb {
         #[arg(value_name = "NODE")]
         node: String,
         /// Compared with the weights of others; above 0
-        #[arg(value_name = "N", value_parser = parse::whole(0, u32::MAX, 2))]
+        #[arg(value_name = "N", value_parser = parse::whole(1, WEIGHT_MAX, 2), allow_negative_numbers = true)]
         weight: u32,
         /// How
         #[command(flatten)]
@@ -68,14 +69,14 @@ pub enum SetVerb {
     #[command(after_help = examples::CLUSTER_SET_MOVES)]
     Moves {
         /// How many
-        #[arg(value_name = "N", value_parser = parse::whole(0, u32::MAX, 8))]
+        #[arg(value_name = "N", value_parser = parse::whole(1, MOVES_MAX, 8), allow_negative_numbers = true)]
         moves: u32,
     },
     /// Partitions that come to or leave one member at once
     #[command(after_help = examples::CLUSTER_SET_MOVES_EACH)]
     MovesEach {
         /// How many
-        #[arg(value_name = "N", value_parser = parse::whole(0, u32::MAX, 8))]
+        #[arg(value_name = "N", value_parser = parse::whole(1, MOVES_MAX, 8), allow_negative_numbers = true)]
         moves: u32,
     },
 }

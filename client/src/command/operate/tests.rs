@@ -4,6 +4,7 @@ mod widths;
 
 use super::survey::Survey;
 use super::{ClusterVerb, SetVerb};
+use crate::command::tests::interrupted::run_until_interrupted;
 use crate::command::tests::{Fake, Outcome, Written, partitions, status};
 use crate::command::{Call, Exit, Input, Output, Place, Runner};
 use crate::repl::CommandLine;
@@ -289,6 +290,17 @@ async fn a_root_without_a_leader_is_unavailable() {
         assert_eq!(outcome.exit, Exit::Unavailable, "{line}");
         assert!(outcome.noted.contains("the root has no leader"), "{line}: {}", outcome.noted);
     }
+}
+
+/// Goal: whoever stops to look on reads so on a line of its own, and is not told to look for nodes.
+#[tokio::test]
+async fn an_interrupt_ends_the_looking_on_and_says_what_goes_on() {
+    let now = busy();
+    let answers = [answer(changed(now.view.clone())), look(&now)].concat();
+    let outcome = run_until_interrupted("cluster rebalance", answers).await;
+    let noted = console::strip_ansi_codes(&outcome.noted).into_owned();
+    assert!(outcome.exit == Exit::Unavailable && noted.starts_with("\nerror: interrupted, "), "{outcome:?}");
+    assert!(noted.contains("the same command looks on") && !noted.contains("try again"), "{noted}");
 }
 
 #[tokio::test]

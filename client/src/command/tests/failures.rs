@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::headers;
+use crate::wire::membership::QueuePolicy;
 use crate::wire::response::{ClaimEnd, ClaimOutcome};
 
 async fn fails(line: &str, error: Error) -> Outcome {
@@ -147,16 +148,24 @@ async fn a_malformed_value_names_what_is_taken_with_an_example() {
     let cases = [
         ("enqueue mail hello world", "put it in quotes, for example 'hello world'".to_owned()),
         ("count mail other", "put it in quotes".to_owned()),
-        ("claim mail --max -1", "below 0 is not allowed here".to_owned()),
-        ("claim mail --lease -5s", "below 0 is not allowed here".to_owned()),
+        ("claim mail --max -1", whole(1, 1_000, 10)),
+        ("list --limit -1", whole(1, far, 1_000)),
+        ("cluster set moves -1", whole(1, 1_024, 8)),
+        ("claim mail --lease -5s", format!("no duration is below 0; {duration}")),
+        ("enqueue mail x --delay -5s", format!("no duration is below 0; {duration}")),
+        ("complete ID 7.42 sent", "--result DATA".to_owned()),
+        ("watch", "watch --group ID".to_owned()),
+        ("cancel --key a --dry-run", "cancel --queue QUEUE".to_owned()),
+        ("redrive --reason foo", "redrive --queue QUEUE".to_owned()),
+        ("redrive --limit 5", "redrive --queue QUEUE".to_owned()),
         ("enqueue mail x --priority high", whole(-2_147_483_648, 2_147_483_647, 5)),
         ("enqueue mail x --priority 2147483648", whole(-2_147_483_648, 2_147_483_647, 5)),
         ("enqueue mail x --max-attempts 0", whole(1, to, 5)),
         ("enqueue mail x --number 0", whole(1, 10_000, 3)),
         ("schedule set s mail --cron x --priority 1.5", whole(-2_147_483_648, 2_147_483_647, 5)),
         ("claim mail --max 1001", whole(1, 1_000, 10)),
-        ("update ID 7.42 one x", whole(0, to, 0)),
-        ("complete ID 7.42 --seq x", whole(0, to, 3)),
+        ("update ID 7.42 one x", whole(0, 999, 0)),
+        ("complete ID 7.42 --seq x", whole(0, 1_000, 3)),
         ("get ID --min-seq x", whole(0, to, 3)),
         ("list --limit all", whole(1, far, 1_000)),
         ("members ID --limit 1k", whole(1, far, 1_000)),
@@ -166,14 +175,14 @@ async fn a_malformed_value_names_what_is_taken_with_an_example() {
         ("claim mail --lease soon", duration.to_owned()),
         ("fail ID 7.42 --retry-in 1x", duration.to_owned()),
         ("session open --ttl 5", duration.to_owned()),
-        ("enqueue mail x --delay 20000000000y", "the longest is 18446744073709551615ms".to_owned()),
+        ("enqueue mail x --delay 20000000000y", "the duration is too long".to_owned()),
         ("enqueue mail x --at tomorrow", "for example, 2030-01-31T09:30:00Z".to_owned()),
         ("enqueue mail x --header trace", "NAME=VALUE, for example trace=7f3a".to_owned()),
-        ("cluster set weight n1 x", whole(0, to, 2)),
-        ("cluster set replicas x", whole(0, to, 3)),
-        ("cluster set moves-each x", whole(0, to, 8)),
+        ("cluster set weight n1 x", whole(1, 1_000_000, 2)),
+        ("cluster set replicas x", whole(1, 7, 3)),
+        ("cluster set moves-each x", whole(1, 1_024, 8)),
         ("cluster set heal-after 5", format!("{duration}; or `never`")),
-        ("cluster move x n1", whole(0, 65_535, 3)),
+        ("cluster move x n1", "the number of a partition, 0 to 4095".to_owned()),
         ("cluster add 7400", "for example 127.0.0.1:7400".to_owned()),
     ];
     for (line, expected) in cases {
@@ -407,6 +416,33 @@ async fn letters_that_could_not_be_asked_for_are_told_of() {
     let outcome = run("redrive --letters mail/dead", [claimed(&[], 0)]).await;
     assert_eq!(outcome.exit, Exit::Done);
     assert!(outcome.printed.contains("nothing to redrive"), "{}", outcome.printed);
+}
+
+/// Goal: letters that are ready are not said to be absent where their queue is paused or limited.
+#[tokio::test]
+async fn letters_that_their_queue_keeps_back_are_told_of() {
+    let paused = QueuePolicy { paused: true, ..QueuePolicy::default() };
+    let limited = QueuePolicy { concurrency: Some(1), ..QueuePolicy::default() };
+    let answers = |policy: &QueuePolicy, ready| {
+        let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 };
+        let cluster = Response::Cluster(Box::new(super::tables::view_of("mail/dead", policy.clone())));
+        [Ok(nothing), Ok(cluster), Ok(Response::Count(ready))]
+    };
+    for (policy, cause, words) in [
+        (&paused, "paused", "queue mail/dead is paused: `queue set mail/dead paused no`"),
+        (&limited, "limited", "queue mail/dead is claimed from while fewer than 1 of it are held"),
+    ] {
+        let outcome = run("redrive --letters mail/dead", answers(policy, 2)).await;
+        assert_eq!(outcome.exit, Exit::NothingToClaim, "{outcome:?}");
+        assert!(outcome.printed.contains("not yet 2 letters that are ready"), "{outcome:?}");
+        assert!(outcome.printed.contains(words), "{outcome:?}");
+        let outcome = run("redrive --letters mail/dead --json", answers(policy, 2)).await;
+        let row: serde_json::Value = serde_json::from_str(&outcome.printed).unwrap();
+        assert_eq!((outcome.exit, &row["cause"]), (Exit::NothingToClaim, &cause.into()));
+        assert_eq!((&row["redriven"], &row["ready"]), (&0.into(), &2.into()), "{row}");
+        let outcome = run("redrive --letters mail/dead", answers(policy, 0)).await;
+        assert!(outcome.exit == Exit::Done && outcome.printed.contains("nothing to redrive"), "{outcome:?}");
+    }
 }
 
 /// Goal: neither what is stored nor what was typed steers a terminal, hides there, or turns the order of what stands beside it.

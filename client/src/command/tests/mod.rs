@@ -3,6 +3,7 @@
 mod examples;
 mod failures;
 mod groups;
+pub(crate) mod interrupted;
 mod requests;
 mod results;
 mod several;
@@ -37,11 +38,17 @@ pub(crate) struct Fake {
     answers: Mutex<VecDeque<Result<Response, Error>>>,
     calls: Mutex<Vec<(Call, Option<Duration>)>>,
     asked: Mutex<Vec<(String, Request)>>,
+    patience: Option<Duration>,
 }
 
 impl Fake {
     pub(crate) fn new(answers: impl IntoIterator<Item = Result<Response, Error>>) -> Fake {
         Fake { answers: Mutex::new(answers.into_iter().collect()), ..Fake::default() }
+    }
+
+    /// The same for somebody who waits so long.
+    pub(crate) fn within(self, patience: Duration) -> Fake {
+        Fake { patience: Some(patience), ..self }
     }
 
     /// What was asked of single nodes.
@@ -63,6 +70,10 @@ impl Transport for Fake {
     async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
         self.calls.lock().unwrap().push((call, timeout));
         self.answer()
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.patience
     }
 
     async fn ask(&self, address: &str, request: Request) -> Result<Response, Error> {

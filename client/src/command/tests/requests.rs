@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::command::Draft;
+use crate::wire::membership::QueuePolicy;
 use crate::wire::{Acks, Claim, ClaimId, Completion};
 
 fn enqueued(outcome: &Outcome) -> (Vec<Draft>, Acks) {
@@ -147,6 +148,41 @@ async fn a_session_is_a_task_that_its_worker_holds() {
         let calls = outcome.calls.len();
         assert_eq!((outcome.exit, calls), (Exit::Refused, 0), "nothing is left behind by what cannot be claimed");
         assert!(outcome.noted.contains("a session lasts 100ms to 1h without a renewal, not "), "{}", outcome.noted);
+    }
+}
+
+/// Goal: where the queue of sessions is paused or limited, the failure names that, keeps to the time that was given, and leaves no
+/// session behind, unless somebody has it by then.
+#[tokio::test]
+async fn a_session_that_cannot_be_had_is_taken_back_and_its_failure_says_why() {
+    let paused = QueuePolicy { paused: true, ..QueuePolicy::default() };
+    let limited = QueuePolicy { concurrency: Some(1), ..QueuePolicy::default() };
+    let version = Some("00000000000000ff".parse().unwrap());
+    for (policy, state, words) in [
+        (&paused, State::Ready, "queue norn/sessions is paused"),
+        (&limited, State::Ready, "while fewer than 1 of it are held"),
+        (&paused, State::Claimed, "queue norn/sessions is paused"),
+    ] {
+        let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 };
+        let answers = [
+            Ok(Response::Acked(vec![Ok(acked(1))])),
+            Ok(nothing),
+            Ok(Response::Cluster(Box::new(super::tables::view_of("norn/sessions", policy.clone())))),
+            Ok(Response::Task(Box::new(TaskView { version, ..bare_task(1, state) }))),
+            Ok(Response::Transacted(Ok(Vec::new()))),
+        ];
+        let (notes, fake) = (Written::default(), Fake::new(answers).within(Duration::from_secs(3)));
+        let output = Output::new(Written::default(), notes.clone(), false);
+        let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
+        let command = CommandLine::try_parse_from(["session", "open", "--ttl", "1m"]).unwrap();
+        assert_eq!(runner.run(command.verb).await, Exit::Unavailable);
+        assert!(notes.text().contains(words) && !notes.text().contains("try again"), "{}", notes.text());
+        let calls = fake.calls();
+        let (Call::Request(Request::Claim(claim)), timeout) = &calls[1] else { panic!("{calls:?}") };
+        assert!(claim.wait_ms <= 1_500 && timeout.is_some_and(|it| it.as_millis() <= 3_000), "{calls:?}");
+        let taken_back =
+            calls.iter().any(|(call, _)| matches!(call, Call::Transact { draft } if draft.deletes.len() == 1));
+        assert_eq!(taken_back, state == State::Ready, "{calls:?}");
     }
 }
 

@@ -7,11 +7,11 @@ use crate::wire::response::NodeView;
 /// Runs a command on a screen of this size.
 async fn run_in((columns, lines): (u16, u16), line: &str, answers: Answers) -> String {
     let results = Written::default();
-    let output = Output::new(results.clone(), Written::default(), false).with_size(columns, lines);
+    let output = Output::new(results.clone(), Written::default(), false).with_size(columns, lines).with_color(true);
     let fake = Fake::new(answers);
     let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
     runner.run(CommandLine::try_parse_from(line.split(' ')).expect(line).verb).await;
-    results.text()
+    console::strip_ansi_codes(&results.text()).into_owned()
 }
 
 fn assert_fits(text: &str, columns: u16, from: &str) {
@@ -46,8 +46,8 @@ fn status_of(survey: &Survey) -> Answers {
 }
 
 #[tokio::test]
-async fn the_status_of_a_cluster_fits_screens_of_60_80_and_120_columns() {
-    for columns in [60, 80, 120] {
+async fn the_status_of_a_cluster_fits_screens_of_50_to_120_columns() {
+    for columns in [50, 60, 80, 120] {
         for now in [settled(4), busy(), crowded(5, 12)] {
             let shown = run_in((columns, 24), "cluster status", status_of(&now)).await;
             assert_fits(&shown, columns, "cluster ");
@@ -59,7 +59,16 @@ async fn the_status_of_a_cluster_fits_screens_of_60_80_and_120_columns() {
 
 /// Goal: nothing of a status that is shown again and again is pushed off the screen.
 #[tokio::test]
-async fn a_watched_status_of_a_cluster_fits_a_screen_of_80_columns_and_24_lines() {
+async fn a_watched_status_of_a_cluster_fits_its_screen() {
+    for (columns, lines) in [(50, 12), (60, 24), (120, 24)] {
+        for (members, moving) in [(4, 0), (9, 40), (40, 200)] {
+            let mut answers = status_of(&crowded(members, moving));
+            answers.push(Err(Error::invalid("no more")));
+            let shown = run_in((columns, lines), "cluster status --watch=1ms", answers).await;
+            assert_fits(&shown, columns, "cluster ");
+            assert!(shown.lines().count() < usize::from(lines), "{columns}x{lines}: {shown}");
+        }
+    }
     for (members, moving) in [(4, 0), (5, 12), (5, 200), (9, 40), (40, 200)] {
         let now = crowded(members, moving);
         let mut answers = status_of(&now);
@@ -77,9 +86,9 @@ async fn a_watched_status_of_a_cluster_fits_a_screen_of_80_columns_and_24_lines(
 }
 
 #[tokio::test]
-async fn plans_of_changes_fit_screens_of_60_80_and_120_columns() {
+async fn plans_of_changes_fit_screens_of_50_to_120_columns() {
     let now = crowded(5, 12);
-    for columns in [60, 80, 120] {
+    for columns in [50, 60, 80, 120] {
         for line in ["cluster drain worker-4-of-rack-4 --dry-run", "cluster rebalance --dry-run"] {
             let first = if line.contains("drain") { look(&now) } else { Vec::new() };
             let answers = [first, answer(changed(now.view.clone()))].concat();
@@ -96,7 +105,7 @@ fn node_view(number: u16) -> NodeView {
 }
 
 #[tokio::test]
-async fn what_a_recovery_would_lose_fits_screens_of_60_80_and_120_columns() {
+async fn what_a_recovery_would_lose_fits_screens_of_50_to_120_columns() {
     let remnant = |partition: u16, left: &[u16]| Remnant {
         partition: PartitionId(partition),
         cohort: nodes(&[1, 2, 3]),
@@ -107,7 +116,7 @@ async fn what_a_recovery_would_lose_fits_screens_of_60_80_and_120_columns() {
         claims: 12_345,
         obstacle: None,
     };
-    for columns in [60, 80, 120] {
+    for columns in [50, 60, 80, 120] {
         let answers = vec![
             Ok(Response::Nodes([1, 2, 3].map(node_view).to_vec())),
             Ok(Response::Partitions(vec![partition(1, &[1, 2, 3], &[], &[]), partition(2, &[1, 2, 3], &[], &[])])),
