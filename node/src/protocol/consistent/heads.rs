@@ -164,7 +164,7 @@ impl Node {
         let keys = replica.knows_keys(&self.config);
         let count = replica.store.index().queue(queue).map_or(0, |index| index.ready_count(keys));
         let head = replica.head(queue, keys, ageing_ms).map(|standing| standing.by_now(self.now.wall_ms));
-        let shown = self.shown(partition, queue, count);
+        let (shown, is_short) = self.shown(partition, queue, count);
         let after = head.filter(|_| shown > 0).map(|standing| (standing, shown));
         let replica = self.partitions.get_mut(&partition).expect("just seen");
         let before = match after {
@@ -175,6 +175,9 @@ impl Node {
         let gained = after.map_or(0, |(_, count)| count).saturating_sub(before.map_or(0, |(_, count)| count));
         if gained > 0 {
             self.tell_waiting(queue, gained);
+        } else if is_short {
+            // Who waits already says nothing more for now.
+            self.ask_for_quotas(queue);
         }
     }
 
