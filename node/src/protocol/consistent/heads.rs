@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Between summaries to those who are interested.
 const SUMMARIES_INTERVAL_MS: u64 = 200;
+/// Of a queue with a rate all that wait are told at once, but no more often than that.
+const ALL_TOLD_MS: u64 = 100;
 /// A partition whose leader was silent about it for so long may be asleep.
 const QUIET_MS: u64 = 1_000;
 /// Tasks named in a `Wake`.
@@ -24,6 +26,8 @@ struct QueueHeads {
     ready: u64,
     /// As last told to those who are interested.
     told: Option<Head>,
+    /// When all that wait were told of work at once.
+    all_told_us: Option<u64>,
 }
 
 /// Someone whose workers wait, or waited lately.
@@ -90,6 +94,16 @@ impl Heads {
     /// Ready tasks of a queue here.
     pub fn count(&self, queue: &QueueName) -> u64 {
         self.queues.get(queue).map_or(0, |heads| heads.ready)
+    }
+
+    /// Whether all that wait for a queue are to be told at once: they were not lately.
+    fn tells_all(&mut self, queue: &QueueName, now_us: u64) -> bool {
+        let Some(heads) = self.queues.get_mut(queue) else { return false };
+        let is_due = heads.all_told_us.is_none_or(|told_us| now_us >= told_us + ALL_TOLD_MS * 1_000);
+        if is_due {
+            heads.all_told_us = Some(now_us);
+        }
+        is_due
     }
 
     /// So many workers wait for tasks of a queue.
@@ -164,7 +178,7 @@ impl Node {
         let keys = replica.knows_keys(&self.config);
         let count = replica.store.index().queue(queue).map_or(0, |index| index.ready_count(keys));
         let head = replica.head(queue, keys, ageing_ms).map(|standing| standing.by_now(self.now.wall_ms));
-        let shown = self.shown(partition, queue, count);
+        let (shown, is_short) = self.shown(partition, queue, count);
         let after = head.filter(|_| shown > 0).map(|standing| (standing, shown));
         let replica = self.partitions.get_mut(&partition).expect("just seen");
         let before = match after {
@@ -175,6 +189,9 @@ impl Node {
         let gained = after.map_or(0, |(_, count)| count).saturating_sub(before.map_or(0, |(_, count)| count));
         if gained > 0 {
             self.tell_waiting(queue, gained);
+        } else if is_short {
+            // Who waits already says nothing more for now.
+            self.ask_for_quotas(queue);
         }
     }
 
@@ -217,7 +234,8 @@ impl Node {
         self.tell_waiting(queue, self.heads.count(queue));
     }
 
-    /// Tells as many waiting workers' nodes as there are new tasks, in turn.
+    /// Tells as many waiting workers' nodes as there are new tasks, in turn; all of them where permits are used up one by one, as those
+    /// whose turn it is may all be gone, and the next permit may be far.
     pub(super) fn tell_waiting(&mut self, queue: &QueueName, gained: u64) {
         let now_us = self.now.mono_us;
         let permits = self.permits(queue);
@@ -225,9 +243,12 @@ impl Node {
             self.seek(queue, 0);
         }
         let gained = gained.min(permits.unwrap_or(u64::MAX));
+        let tells_all = permits.is_some() && gained > 0 && self.heads.tells_all(queue, now_us);
         let Some(interest) = self.heads.interest.get_mut(queue) else { return };
         let mut told = BTreeSet::new();
+        let gained = if tells_all { gained.max(interest.len() as u64) } else { gained };
         for _ in 0..gained {
+            // Each once before any is told twice.
             let waits = |(_, interest): &(&NodeId, &mut Interest)| interest.credits > 0 && interest.until_us > now_us;
             let turn = self.heads.turn;
             let mut waiting: Vec<(&NodeId, &mut Interest)> = interest.iter_mut().filter(waits).collect();

@@ -52,8 +52,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// How long a permit lasts, from when it was asked for.
 const PERMIT_MS: u64 = 1_000;
-/// Who has found no use for it by then gives it back.
-const UNUSED_MS: u64 = 250;
+/// Who has found no use for it so long after it was asked for gives it back. Calls that come last need some time (`broker/silent.rs`).
+const UNUSED_MS: u64 = 900;
 /// Questions of which a granter remembers how many permits went back.
 const BACKS_MAX: usize = 1_000;
 /// Until a home is asked again that has no leader.
@@ -308,10 +308,10 @@ impl Node {
     }
 
     pub(in crate::protocol) fn on_permits(&mut self, ask: u64, queue: &QueueName, count: u64, wait_ms: u64) {
-        let (back_us, now_us) = (self.after_ms(UNUSED_MS), self.now.mono_us);
+        let now_us = self.now.mono_us;
         let Some(granter) = self.permits.granters.get_mut(queue) else { return };
         let Some((_, asked_us)) = granter.asked.take_if(|(asked, _)| *asked == ask) else { return };
-        let until_us = asked_us + PERMIT_MS * 1_000;
+        let (back_us, until_us) = (asked_us + UNUSED_MS * 1_000, asked_us + PERMIT_MS * 1_000);
         if count == 0 {
             granter.again_us = now_us + wait_ms.clamp(1, PERMIT_MS) * 1_000;
             self.timers.set_earliest(Key::Permits, granter.again_us);

@@ -82,6 +82,8 @@ struct Allowance {
     /// The latest question, and when it was asked, while it is open.
     ask: u64,
     asked_us: Option<u64>,
+    /// Which leadership of the home.
+    asked_of: Option<(Epoch, NodeId)>,
     again_us: u64,
     /// Others want some: it keeps no more than so many.
     share: Option<u32>,
@@ -157,18 +159,17 @@ impl Node {
         Some(u64::from(count).saturating_sub(self.held_of(partition, queue)))
     }
 
-    /// Ready tasks of a queue that a partition shows: as many as it may grant. It is noted where there are more.
-    pub(super) fn shown(&mut self, partition: PartitionId, queue: &QueueName, ready: u64) -> u64 {
+    /// Ready tasks of a queue that a partition shows: as many as it may grant. It is noted where there are more; whether that is news.
+    pub(super) fn shown(&mut self, partition: PartitionId, queue: &QueueName, ready: u64) -> (u64, bool) {
         let Some(room) = self.room_for_claims(partition, queue) else {
             self.unblock(partition, queue);
-            return ready;
+            return (ready, false);
         };
-        if ready > room {
-            self.quotas.blocked.entry(queue.clone()).or_default().insert(partition);
-        } else {
+        if ready <= room {
             self.unblock(partition, queue);
+            return (ready, false);
         }
-        ready.min(room)
+        (room, self.quotas.blocked.entry(queue.clone()).or_default().insert(partition))
     }
 
     fn unblock(&mut self, partition: PartitionId, queue: &QueueName) {
@@ -221,10 +222,12 @@ impl Node {
         let held = self.held_of(partition, queue);
         let ready = self.partitions[&partition].store.index().queue(queue).map_or(0, |index| index.ready_count(true));
         let wants = u32::try_from(held + ready.min(demand.max(held))).unwrap_or(u32::MAX);
-        let now_us = self.now.mono_us;
+        let (now_us, home) = (self.now.mono_us, self.leadership_of(self.home_of(queue)));
         let Some(holder) = self.quotas.holders.get_mut(&partition) else { return };
         let allowance = holder.allowances.entry(queue.clone()).or_default();
-        let is_open = allowance.asked_us.is_some_and(|asked_us| now_us < asked_us + ASK_MS * 1_000);
+        // Another leader of the home knows nothing of the question.
+        let asked_us = allowance.asked_us.filter(|_| allowance.asked_of == home);
+        let is_open = asked_us.is_some_and(|asked_us| now_us < asked_us + ASK_MS * 1_000);
         if is_open || allowance.lowered.is_some() || now_us < allowance.again_us || wants <= allowance.count {
             return;
         }
@@ -240,11 +243,12 @@ impl Node {
 
     fn send_quota_ask(&mut self, partition: PartitionId, queue: &QueueName, keeps: u32, wants: u32) {
         let home = self.home_leader(queue, Feature::Quotas);
+        let asked_of = self.leadership_of(self.home_of(queue));
         let (ask, now_us) = (self.asks.number(), self.now.mono_us);
         let Some(epoch) = self.partitions[&partition].register.leading().map(|leading| leading.epoch) else { return };
         let Some(holder) = self.quotas.holders.get_mut(&partition) else { return };
         let allowance = holder.allowances.entry(queue.clone()).or_default();
-        (allowance.ask, allowance.asked_us) = (ask, Some(now_us));
+        (allowance.ask, allowance.asked_us, allowance.asked_of) = (ask, Some(now_us), asked_of);
         match home {
             Some(home) => {
                 let message = PeerMessage::QuotaAsk { partition, epoch, ask, queue: queue.clone(), keeps, wants };
@@ -367,7 +371,8 @@ impl Node {
         (keeps, wants): (u32, u32),
     ) {
         let home = self.home_of(&queue);
-        if !self.may_append(home) || !self.speaks(node, Feature::Quotas) {
+        let leads = self.partitions.get(&home).is_some_and(|replica| replica.register.leading().is_some());
+        if !leads || !self.speaks(node, Feature::Quotas) {
             return;
         }
         let since_us = self.now.mono_us;
@@ -390,7 +395,12 @@ impl Node {
         let most = u64::from(self.concurrency_of(queue).unwrap_or(0));
         let mut waiting = Vec::new();
         for wish in self.quotas.wishes.remove(queue).unwrap_or_default() {
-            if wish.since_us < old_us || !is_read || !self.may_append(home) {
+            if wish.since_us < old_us || !is_read {
+                continue;
+            }
+            if !self.may_append(home) {
+                // Perhaps it is not established yet.
+                waiting.push(wish);
                 continue;
             }
             let quotas = self.partitions[&home].register.table.quotas.get(queue);

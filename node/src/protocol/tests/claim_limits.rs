@@ -523,10 +523,6 @@ fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
     // It stays where it is put.
     cluster.nodes.iter_mut().for_each(|node| node.config.transfer_after_ms = 3_600_000);
     let epoch = cluster.nodes[before].partitions[&partition].register.viewstamp.epoch;
-    cluster.deliver(before, leader, PeerMessage::Transfer { partition, epoch });
-    cluster.run_until(|cluster| cluster.nodes[leader].partitions[&partition].register.established());
-    assert_eq!(cluster.quotas()[&partition], 1);
-
     let queue = QueueName::new("mail").expect("a name");
     let call = |number, request| Event::Request {
         client: CLIENT,
@@ -535,11 +531,15 @@ fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
         request,
     };
     let waits = Claim { wait_ms: 30_000, ..claim_of(ClaimId(77), 60_000, 1) };
+    let transfer = PeerMessage::Transfer { partition, epoch };
+    cluster.queue.push_back((leader, Event::Peer { from: NodeId(before as u128 + 1), message: transfer }));
     cluster.queue.push_back((leader, call(1_000, Request::Claim(waits))));
     let at = (leader, partition);
     let is_answer = |message: &PeerMessage| matches!(message, PeerMessage::Quota { .. });
     let (answers, mut kept) = go_on_unheard(&mut cluster, at, 600, is_answer);
     assert_eq!(answers.len(), 1, "it has asked");
+    assert!(cluster.nodes[leader].partitions[&partition].register.established());
+    assert_eq!(cluster.quotas()[&partition], 1);
     // What is appended is not committed, so that it cannot say yet what it keeps to.
     let renew = Request::Renew { items: vec![(held.id, held.token)], lease_ms: None };
     cluster.queue.push_back((leader, call(1_001, renew)));
@@ -551,4 +551,86 @@ fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
     kept.extend(go_on_unheard(&mut cluster, at, 1_000, |_| false).1);
     assert!(kept.len() > 1 && kept.iter().all(|keeps| *keeps >= 1), "{kept:?}");
     assert_eq!(cluster.quotas()[&partition], 1);
+}
+
+impl Cluster {
+    /// A worker begins to wait for long; the call's number.
+    fn wait_for_work(&mut self, index: usize) -> u64 {
+        self.number += 1;
+        let claim = ClaimId(u128::from(self.number) << 32);
+        self.submit(index, Request::Claim(Claim { wait_ms: 60_000, ..claim_of(claim, 600_000, 1) }))
+    }
+
+    /// After how many milliseconds it is granted something, and what.
+    fn granted_after(&mut self, number: u64) -> (u64, norn_client::wire::Granted) {
+        let since_us = self.now.mono_us;
+        self.run_until(|cluster| cluster.replies.contains_key(&number));
+        match self.replies.remove(&number) {
+            Some(Response::Claimed { mut tasks, .. }) => ((self.now.mono_us - since_us) / 1_000, tasks.remove(0)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Goal: a worker that waits gets a task at once where more claims of its queue may be held, wherever it is enqueued.
+#[test]
+fn work_that_comes_is_granted_at_once_where_there_is_room() {
+    let mut cluster = queue_with(concurrency(1));
+    for round in 0..6 {
+        let waits = cluster.wait_for_work(round % 3);
+        cluster.advance(2_300 + 310 * round as u64);
+        cluster.enqueue_at(0, (round as u32 % 4) << 22);
+        let (after_ms, granted) = cluster.granted_after(waits);
+        assert!(after_ms < 300, "{round}: {after_ms}");
+        cluster.end(&granted);
+    }
+}
+
+/// When a task can be claimed again whose worker is gone, while each node restarts once; in milliseconds since it was claimed.
+fn comes_back_after(setting: Option<QueueSetting>, wait_from_ms: u64) -> u64 {
+    let mut cluster = Cluster::modern(3);
+    setting.into_iter().for_each(|setting| assert!(is_changed(&cluster.set(0, "mail", setting))));
+    let id = cluster.enqueue_at(0, 1);
+    let since_us = cluster.now.mono_us;
+    assert_eq!(cluster.claim_for(0, 2_000, 10_000)[0].id, id);
+    for index in 0..3 {
+        cluster.down.insert(index);
+        cluster.advance(300);
+        cluster.restart(index);
+        cluster.connect_all();
+        cluster.advance(1_500);
+    }
+    cluster.advance(wait_from_ms);
+    let waits = cluster.wait_for_work(0);
+    assert_eq!(cluster.granted_after(waits).1.id, id);
+    (cluster.now.mono_us - since_us) / 1_000
+}
+
+/// Goal: the place of a claim that ran out is free as soon as its task is, also where leaders have changed.
+#[test]
+fn a_place_is_free_as_soon_as_the_task_comes_back() {
+    for wait_from_ms in [0, 700, 1_400] {
+        let [without, with] = [None, Some(concurrency(1))].map(|setting| comes_back_after(setting, wait_from_ms));
+        assert!(with < without + 150, "{with}, and {without} where there is no limit");
+    }
+}
+
+/// Goal: the next leader of the home is asked as soon as there is one. Method: work comes when the home is lost and nobody knows yet.
+#[test]
+fn the_next_leader_of_the_home_is_asked_at_once() {
+    let mut cluster = queue_with(concurrency(1));
+    let (home, partition) = (cluster.home("mail"), cluster.nodes[0].home_of(&QueueName::new("mail").expect("a name")));
+    let mut tags = (0..4).map(|number| number << 22);
+    let tag = tags.find(|tag| cluster.leader(&TaskId::new(1, 1, 1, *tag)) != home).expect("others lead as well");
+    let other = cluster.leader(&TaskId::new(1, 1, 1, tag));
+    let waits = cluster.wait_for_work(other);
+    cluster.advance(3_000);
+    cluster.down.insert(home);
+    cluster.enqueue(other, b"x", tag);
+    cluster.run_until(|cluster| {
+        let leads = |index: &usize| cluster.nodes[*index].partitions[&partition].register.established();
+        (0..3).filter(|index| !cluster.down.contains(index)).any(|index| leads(&index))
+    });
+    let (after_ms, _) = cluster.granted_after(waits);
+    assert!(after_ms < 200, "{after_ms}");
 }

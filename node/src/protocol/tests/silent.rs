@@ -53,8 +53,10 @@ fn connected() -> Cluster {
 /// to wait, and one at the same node, or at another one.
 #[test]
 fn workers_that_are_silent_come_last() {
-    for place in [0, 1] {
+    let rates = [None, Some(super::claim_limits::rate(2, 1_000)), Some(super::claim_limits::rate(120, 60_000))];
+    for (place, rate) in rates.into_iter().flat_map(|rate| [0, 1, 2].map(|place| (place, rate.clone()))) {
         let mut cluster = connected();
+        rate.into_iter().for_each(|rate| drop(cluster.set(0, "mail", rate)));
         let gone: Vec<u64> = (100..106).map(|client| cluster.waits(0, client)).collect();
         (100..106).for_each(|client| cluster.pings(0, client));
         for round in 0..6 {

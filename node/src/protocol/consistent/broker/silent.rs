@@ -18,10 +18,13 @@ use std::cmp::Reverse;
 const SILENT_MS: u64 = 1_000;
 /// Work waits so long for calls of clients that have been heard, also at other nodes, which hear of it every 200 ms.
 const LAST_MS: u64 = 500;
-/// The same in a queue with a rate, whose permits go back after 250 ms if they are not used.
-const LAST_WITH_RATE_MS: u64 = 150;
-/// There a silent call that is woken again within this time is let in at once: otherwise it might find each permit gone.
+/// The same in a queue with a rate. The next permits come mostly a multiple of 50 ms later: a call that is let in just then would be
+/// as quick as those that are told of them.
+const LAST_WITH_RATE_MS: u64 = 530;
+/// There a silent call that is woken again within this time...
 const AGAIN_MS: u64 = 1_000;
+/// ...waits only so long: over a slow network it would find each permit gone otherwise. All nodes are told of permits at once.
+const LAST_AGAIN_MS: u64 = 130;
 
 /// What is heard of a client that has claimed.
 #[derive(Debug, Default)]
@@ -94,17 +97,18 @@ impl Node {
             self.pursue(number);
         }
         let has_rate = self.policy_of(queue).rate.is_some();
-        let last_us = self.now.mono_after_ms(if has_rate { LAST_WITH_RATE_MS } else { LAST_MS });
         for number in silent {
             self.wake(number);
             let call = self.broker.calls.get_mut(&number);
             let Some(call) = call.filter(|call| matches!(call.phase, Phase::Idle)) else { continue };
-            if has_rate && call.held_back_us.is_some_and(|since_us| now_us < since_us + AGAIN_MS * 1_000) {
-                self.pursue(number);
-                continue;
-            }
-            (call.phase, call.held_back_us) = (Phase::Pausing, Some(now_us));
-            let until_us = last_us.min(call.wait_until_us.max(now_us));
+            let before_us = call.held_back_us.replace(now_us);
+            let last_ms = match before_us {
+                _ if !has_rate => LAST_MS,
+                Some(before_us) if now_us < before_us + AGAIN_MS * 1_000 => LAST_AGAIN_MS,
+                Some(_) | None => LAST_WITH_RATE_MS,
+            };
+            call.phase = Phase::Pausing;
+            let until_us = (now_us + last_ms * 1_000).min(call.wait_until_us.max(now_us));
             self.timers.set(Key::Claim(number), until_us);
         }
     }
