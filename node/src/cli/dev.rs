@@ -200,9 +200,10 @@ fn has_log(directory: &Path) -> bool {
         .any(|(path, name)| is_of_log(&path, &name))
 }
 
-/// Where the nodes were that have directories here, by their logs: for a client file that is damaged. None where they do not say.
+/// Where the nodes were that have directories or logs here, by the latter: for a client file that is damaged. None where they do not say.
 fn logged_addresses(layout: &Layout) -> Option<Vec<String>> {
-    let names = (1..=NODES_MAX).map(|number| format!("n{number}")).take_while(|name| layout.data(name).is_dir());
+    let is_there = |name: &String| layout.data(name).is_dir() || layout.log(name).is_file();
+    let names = (1..=NODES_MAX).map(|number| format!("n{number}")).take_while(is_there);
     let addresses: Vec<String> = names.map(|name| logged_address(&layout.log(&name))).collect::<Option<_>>()?;
     Some(addresses).filter(|addresses| !addresses.is_empty())
 }
