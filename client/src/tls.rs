@@ -16,8 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use credentials::{CertificateFiles, Credentials};
-pub use renewal::{Look, Outgoing, REMIND_INTERVAL, Renewal, report_refused, report_renewed, report_warnings};
+pub use credentials::{CertificateFiles, Credentials, pem_words};
+pub use renewal::{
+    Look, Outgoing, REMIND_INTERVAL, Renewal, report_expired, report_refused, report_renewed, report_warnings,
+};
+pub(crate) use validity::now_s;
 pub use validity::{Date, Validity};
 
 /// A connection on which nothing arrives for this long is lost.

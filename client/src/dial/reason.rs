@@ -1,6 +1,6 @@
 //! Why a node was not reached, or a connection to it ended, and whether that passes by itself.
 
-use crate::tls::Date;
+use crate::tls::{Date, now_s};
 use quinn::ConnectionError;
 use std::fmt;
 use std::path::PathBuf;
@@ -148,6 +148,12 @@ fn refused(alert: u64, shown: Option<&Shown>) -> Option<String> {
         |shown| format!("the certificate {}", shown.certificate.display()),
     );
     Some(match alert {
+        EXPIRED if shown.is_some_and(|shown| shown.until.0 < now_s()) => {
+            let until = shown.map_or_else(String::new, |shown| format!(" on {}", shown.until));
+            format!(
+                "the node refuses {certificate}, which has expired{until}; make a new one with `norn cert`, with `--renew`"
+            )
+        }
         EXPIRED => {
             let until = shown.map_or_else(String::new, |shown| format!(" (it is valid until {})", shown.until));
             format!("the node refuses {certificate}: by the clock there it has expired or is not valid yet{until}")

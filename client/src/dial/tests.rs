@@ -227,6 +227,10 @@ fn a_reason_that_lasts_reads_the_same_each_time_and_names_the_files() {
     for words in ["refuses", "certs/client-me.crt", "expired", "2020-03-05 00:00 UTC"] {
         assert!(early.text.contains(words), "{early}");
     }
+    assert!(early.text.contains("has expired on"), "by the own clock, too: {early}");
+    let later = Shown { until: crate::tls::Date(i64::MAX), ..shown.clone() };
+    let differs = Reason::of(&closed(45, "at 1"), Some(&later));
+    assert!(differs.text.contains("by the clock there") && differs.text.contains("certs/client-me.crt"), "{differs}");
     let stranger = Reason::of(&closed(48, "unknown"), Some(&shown));
     assert!(stranger.lasting && stranger.text.contains("authority"), "{stranger}");
     // A node that is out of resources, and one that stops.

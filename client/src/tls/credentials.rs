@@ -2,9 +2,10 @@
 
 use super::validity::{Date, Validity};
 use super::{TlsError, file_error, provider};
+use crate::dial::Shown;
 use crate::wire::Versions;
 use rustls::client::Resumption;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
@@ -113,7 +114,7 @@ impl Credentials {
         let chain: Vec<_> = read.into_iter().map(|(certificate, _)| certificate).collect();
         check(&files.certificate, validity, now_s, RENEW)?;
         let bytes = contents.key.as_ref().map_err(|reason| file_error(&files.key, reason))?;
-        let key = PrivateKeyDer::from_pem_slice(bytes).map_err(|error| file_error(&files.key, error))?;
+        let key = PrivateKeyDer::from_pem_slice(bytes).map_err(|error| file_error(&files.key, pem_words(&error)))?;
         CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider()).map_err(|error| {
             let (certificate, key) = (files.certificate.display(), files.key.display());
             TlsError::Identity(format!("{certificate} and {key} cannot be used together: {error}"))
@@ -182,15 +183,36 @@ impl Credentials {
         Ok(config)
     }
 
+    /// For the words of a failure.
+    pub fn shown(&self) -> Shown {
+        let CertificateFiles { authority, certificate, .. } = self.files.clone();
+        Shown { authority, certificate, until: Date(self.validity.until_s) }
+    }
+
+    /// The own certificate, and of the authorities the one that lasts longest: an older one beside it is about to be given up.
+    fn lasting(&self) -> impl Iterator<Item = Lasting<'_>> {
+        let CertificateFiles { authority, certificate, .. } = &self.files;
+        let own = Lasting { path: certificate, validity: self.validity, of_authority: false };
+        let last = self.authorities.iter().max_by_key(|validity| validity.until_s);
+        let last = last.map(|last| Lasting { path: authority, validity: *last, of_authority: true });
+        [Some(own), last].into_iter().flatten()
+    }
+
+    /// The next second at which one of these is of no use any more.
+    pub fn next_end_s(&self, now_s: i64) -> Option<i64> {
+        let ends = self.lasting().map(|lasting| lasting.validity.until_s.saturating_add(1));
+        ends.filter(|end_s| *end_s > now_s).min()
+    }
+
+    /// What has expired since it was read: a line each, with the file, the date and what to do.
+    pub fn expired(&self, now_s: i64) -> Vec<String> {
+        self.lasting().filter_map(|lasting| lasting.expired(now_s)).collect()
+    }
+
     /// What an operator should do soon: a line each, with the file, the date and what to do.
     pub fn warnings(&self, now_s: i64) -> Vec<String> {
-        let CertificateFiles { authority, certificate, .. } = &self.files;
-        let mut warnings = Vec::new();
-        warnings.extend(warning(certificate, self.validity, now_s, RENEW));
-        // The authority that lasts longest: an older one beside it is about to be given up.
-        if let Some(last) = self.authorities.iter().max_by_key(|validity| validity.until_s) {
-            warnings.extend(warning(authority, *last, now_s, RENEW_AUTHORITY));
-        }
+        let authority = &self.files.authority;
+        let mut warnings: Vec<String> = self.lasting().filter_map(|lasting| lasting.warning(now_s)).collect();
         for expired in &self.expired {
             let (authority, until) = (authority.display(), Date(expired.until_s));
             warnings.push(format!(
@@ -201,19 +223,40 @@ impl Credentials {
     }
 }
 
-fn warning(path: &Path, validity: Validity, now_s: i64, advice: &str) -> Option<String> {
-    let left_s = validity.until_s.saturating_sub(now_s);
-    if left_s > WARN_S {
-        return None;
+/// A certificate in use whose end matters.
+struct Lasting<'a> {
+    path: &'a Path,
+    validity: Validity,
+    of_authority: bool,
+}
+
+impl Lasting<'_> {
+    fn advice(&self) -> &'static str {
+        if self.of_authority { RENEW_AUTHORITY } else { RENEW }
     }
-    let (path, until) = (path.display(), Date(validity.until_s));
-    Some(match left_s / DAY_S {
-        _ if left_s < 0 => {
-            format!("{path}: the certificate has expired on {until}, and no new connection is made with it; {advice}")
-        }
-        0 => format!("{path}: the certificate expires on {until}, within a day; {advice}"),
-        days => format!("{path}: the certificate expires on {until}, in {days} days; {advice}"),
-    })
+
+    fn expired(&self, now_s: i64) -> Option<String> {
+        let (path, until, advice) = (self.path.display(), Date(self.validity.until_s), self.advice());
+        let effect = match self.of_authority {
+            true => "it is refused by whatever starts from now on",
+            false => "no new connection is made with it",
+        };
+        (self.validity.until_s < now_s)
+            .then(|| format!("{path}: the certificate has expired on {until}, and {effect}; {advice}"))
+    }
+
+    /// Of an end that is near.
+    fn warning(&self, now_s: i64) -> Option<String> {
+        let (path, until, advice) = (self.path.display(), Date(self.validity.until_s), self.advice());
+        let left_s = self.validity.until_s.saturating_sub(now_s);
+        let left = match left_s / DAY_S {
+            _ if !(0..=WARN_S).contains(&left_s) => return None,
+            0 => "within a day".to_owned(),
+            1 => "in 1 day".to_owned(),
+            days => format!("in {days} days"),
+        };
+        Some(format!("{path}: the certificate expires on {until}, {left}; {advice}"))
+    }
 }
 
 fn check(path: &Path, validity: Validity, now_s: i64, advice: &'static str) -> Result<(), TlsError> {
@@ -227,11 +270,27 @@ fn check(path: &Path, validity: Validity, now_s: i64, advice: &'static str) -> R
     Ok(())
 }
 
+/// What is wrong with a PEM file, in words.
+pub fn pem_words(error: &pem::Error) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            let marker = text(end_marker);
+            let what = marker.trim_start_matches("-----END ").trim_end_matches("-----");
+            format!("it ends in the middle of a {what}: the line `-----END {what}-----` is missing")
+        }
+        pem::Error::IllegalSectionStart { line } => format!("a line in it is none of a PEM file: `{}`", text(line)),
+        pem::Error::Base64Decode(why) => format!("it is damaged: what stands in it is no base64 ({why})"),
+        pem::Error::NoItemsFound => "there is no key in it".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 fn certificates(path: &Path, content: &Content) -> Result<Vec<(CertificateDer<'static>, Validity)>, TlsError> {
     let bytes = content.as_ref().map_err(|reason| file_error(path, reason))?;
     let mut found = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(bytes) {
-        let certificate = certificate.map_err(|error| file_error(path, error))?.into_owned();
+        let certificate = certificate.map_err(|error| file_error(path, pem_words(&error)))?.into_owned();
         let validity = Validity::of(&certificate).map_err(|error| file_error(path, error))?;
         found.push((certificate, validity));
     }

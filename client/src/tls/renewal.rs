@@ -128,11 +128,6 @@ pub struct Outgoing {
     build: Build,
 }
 
-fn shown(own: &Credentials) -> Shown {
-    let CertificateFiles { authority, certificate, .. } = own.files().clone();
-    Shown { authority, certificate, until: validity::Date(own.validity().until_s) }
-}
-
 impl Outgoing {
     /// Reads the files for the first time. `build` adds the transport's settings. May block.
     pub fn start(files: CertificateFiles, build: Build) -> Result<Outgoing, TlsError> {
@@ -141,7 +136,7 @@ impl Outgoing {
 
     /// The same with files that have been read.
     pub fn with(renewal: Renewal, build: Build) -> Result<Outgoing, TlsError> {
-        let used = Arc::new(Mutex::new((build(renewal.current())?, shown(renewal.current()))));
+        let used = Arc::new(Mutex::new((build(renewal.current())?, renewal.current().shown())));
         Ok(Outgoing { renewal: Arc::new(tokio::sync::Mutex::new(renewal)), used, build })
     }
 
@@ -153,7 +148,7 @@ impl Outgoing {
             let look = tokio::task::spawn_blocking(move || match renewal.look(validity::now_s(), build) {
                 Look::Same => {}
                 Look::Renewed(renewed) => {
-                    *used.lock().unwrap_or_else(PoisonError::into_inner) = (renewed, shown(renewal.current()));
+                    *used.lock().unwrap_or_else(PoisonError::into_inner) = (renewed, renewal.current().shown());
                     report_renewed(renewal.current());
                 }
                 Look::Refused(reason) => report_refused(&reason),
@@ -185,8 +180,16 @@ impl Outgoing {
     }
 }
 
-/// Says in the log what expires soon.
+/// Says in the log what has expired.
+pub fn report_expired(credentials: &Credentials, now_s: i64) {
+    for expired in credentials.expired(now_s) {
+        tracing::error!("{expired}");
+    }
+}
+
+/// Says in the log what expires soon, or has expired.
 pub fn report_warnings(credentials: &Credentials, now_s: i64) {
+    report_expired(credentials, now_s);
     for warning in credentials.warnings(now_s) {
         tracing::warn!("{warning}");
     }

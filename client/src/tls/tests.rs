@@ -148,7 +148,7 @@ fn warnings_begin_thirty_days_before_the_end() {
     let credentials = Place::new(&authority.pem, &authority.sign(YEAR)).load(START_S).unwrap();
     let warnings = |before_s: i64| credentials.warnings(YEAR.until_s - before_s);
     assert_eq!(warnings(30 * DAY_S + 1), Vec::<String>::new());
-    for (before_s, words) in [(30 * DAY_S, "in 30 days"), (DAY_S - 1, "within a day"), (-1, "has expired on")] {
+    for (before_s, words) in [(30 * DAY_S, "in 30 days"), (2 * DAY_S - 1, "in 1 day;"), (DAY_S - 1, "within a day")] {
         let said = warnings(before_s);
         assert_eq!(said.len(), 1, "{said:?}");
         for words in [words, "own.crt", "2031-01-01 00:00 UTC", "norn cert"] {
@@ -156,7 +156,30 @@ fn warnings_begin_thirty_days_before_the_end() {
         }
     }
     let said = credentials.warnings(START_S + 3_649 * DAY_S);
-    assert!(said.len() == 2 && said[1].contains("ca.crt") && said[1].contains("norn cert ca"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("ca.crt") && said[0].contains("norn cert ca"), "{said:?}");
+}
+
+/// What has expired is no warning any more, and is looked at when it happens.
+#[test]
+fn the_end_of_a_certificate_in_use_is_known_with_file_and_date() {
+    let authority = Authority::new(Validity { until_s: START_S + 3_650 * DAY_S, ..YEAR });
+    let credentials = Place::new(&authority.pem, &authority.sign(YEAR)).load(START_S).unwrap();
+    assert_eq!(credentials.next_end_s(START_S), Some(YEAR.until_s + 1));
+    assert_eq!(credentials.expired(YEAR.until_s), Vec::<String>::new());
+    let end_s = YEAR.until_s + 1;
+    assert_eq!(
+        (credentials.next_end_s(end_s), credentials.warnings(end_s)),
+        (Some(START_S + 3_650 * DAY_S + 1), vec![])
+    );
+    let said = credentials.expired(end_s);
+    assert_eq!(said.len(), 1, "{said:?}");
+    for words in ["has expired on 2031-01-01 00:00 UTC", "own.crt", "norn cert", "no new connection"] {
+        assert!(said[0].contains(words), "{words}: {said:?}");
+    }
+    let end_s = START_S + 3_650 * DAY_S + 1;
+    let said = credentials.expired(end_s);
+    assert!(said.len() == 2 && said[1].contains("ca.crt: the certificate has expired on 20"), "{said:?}");
+    assert_eq!(credentials.next_end_s(end_s), None);
 }
 
 /// Each step of an operator who replaces one file after the other: the set before stays until all three go together.
@@ -204,6 +227,15 @@ fn broken_and_expired_files_are_refused_and_early_ones_are_taken_in_time() {
         let reason = refusal(look(&mut renewal, START_S));
         assert!(reason.contains("own.crt: "), "{broken:?}: {reason}");
     }
+    write(&place.files.certificate, &good[..good.len() / 2]);
+    renewal.report_again();
+    let reason = refusal(look(&mut renewal, START_S));
+    assert!(
+        reason.ends_with(
+            "own.crt: it ends in the middle of a CERTIFICATE: the line `-----END CERTIFICATE-----` is missing"
+        ),
+        "{reason}"
+    );
     let next = Validity { from_s: YEAR.until_s, until_s: YEAR.until_s + DAY_S };
     let (certificate, key) = authority.sign(next);
     write(&place.files.certificate, &certificate);

@@ -176,7 +176,8 @@ impl Keeper {
     }
 
     fn command(&self) -> io::Result<Command> {
-        let log = OpenOptions::new().create(true).append(true).open(&self.plan.log)?;
+        let log = OpenOptions::new().create(true).append(true).open(&self.plan.log);
+        let log = log.map_err(|error| io::Error::other(format!("{}: {error}", self.plan.log.display())))?;
         let mut command = Command::new(&self.program);
         command
             .args(&self.plan.arguments)

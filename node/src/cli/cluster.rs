@@ -37,6 +37,9 @@ pub enum Command {
         /// Replicas of each partition [default: 3, or the number of nodes if that is less].
         #[arg(long)]
         replicas: Option<u32>,
+        /// Does not try the addresses that the nodes advertise, where this machine does not reach them.
+        #[arg(long)]
+        untried: bool,
     },
     /// What the client crate does, here and at the prompt.
     #[command(flatten)]
@@ -46,9 +49,9 @@ pub enum Command {
 /// Does it.
 pub fn run(command: Command, global: Global) -> Outcome {
     match command {
-        Command::Init { peers, name, partitions, replicas } => {
+        Command::Init { peers, name, partitions, replicas, untried } => {
             let files = verbs::own_files(&global, std::env::var_os("NORN_CLIENT"))?;
-            let wish = Wish { name, partitions, replicas, patience: global.timeout() };
+            let wish = Wish { name, partitions, replicas, patience: global.timeout(), untried };
             block_on(init(&peers, &wish, files, global.json))
         }
         Command::Verb(verb) => verbs::operate(verb, global),

@@ -18,6 +18,7 @@ use norn_node::runtime::certificates::{
     AUTHORITY_DAYS, CertificateError, DAYS, Present, Role, create, prolong_authority, replace_authority, valid_until,
 };
 use norn_node::runtime::clock::unix_seconds;
+use norn_node::runtime::disk::is_of_log;
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -130,11 +131,13 @@ pub fn run(options: Options, global: Global) -> Outcome {
     if options.fresh {
         wipe(&layout)?;
     }
-    let shape = choose_shape(&options, known_addresses(&layout)?)?;
+    let known = known_addresses(&layout)?;
+    let (is_known, shape) = (known.is_some(), choose_shape(&options, known)?);
+    let lost = if is_known { without_log(&layout, &shape) } else { None };
     check_ports(&shape, &mut former)?;
     make_files(&layout, &shape)?;
     let (children, mut ends) = Children::start(&plans(&layout, &shape))?;
-    let outcome = block_on(serve(&layout, &shape, &children, &mut ends, options.no_repl, &global));
+    let outcome = block_on(serve(&layout, &shape, &children, &mut ends, lost, options.no_repl, &global));
     children.stop();
     outcome
 }
@@ -148,8 +151,8 @@ fn take_directory(layout: &Layout) -> Result<File, Failure> {
     let is_foreign = || layout.contents().map(|paths| paths.iter().any(|path| *path != half));
     if !layout.client_file().is_file() && is_foreign().map_err(at)? {
         return Err(Failure::refused(format!(
-            "{place} is neither empty nor a directory of `norn dev` (it has no client.toml); \
-             nothing was touched, choose another with --data"
+            "{place} is neither empty nor a directory of `norn dev` (it has no client.toml); nothing was touched, choose another with \
+             --data; if it is one that has lost this file, put an empty one there, which is written anew"
         )));
     }
     let lock = File::options().create(true).truncate(false).write(true).open(layout.lock_file()).map_err(at)?;
@@ -177,6 +180,43 @@ fn wipe(layout: &Layout) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Advice where some nodes have lost their logs and others have them: the cluster knows its nodes by what is in these.
+fn without_log(layout: &Layout, shape: &Shape) -> Option<String> {
+    let directories: Vec<PathBuf> = shape.names().iter().map(|name| layout.data(name)).collect();
+    let lost: Vec<String> =
+        directories.iter().filter(|data| !has_log(data)).map(|data| data.display().to_string()).collect();
+    (!lost.is_empty() && lost.len() < directories.len()).then(|| {
+        format!(
+            "there is no log in {}: bring it back from where it was moved to, or start over without any of the tasks with --fresh",
+            lost.join(", ")
+        )
+    })
+}
+
+fn has_log(directory: &Path) -> bool {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| Some((entry.path(), entry.file_name().into_string().ok()?)))
+        .any(|(path, name)| is_of_log(&path, &name))
+}
+
+/// Where the nodes were that have directories or logs here, by the latter: for a client file that is damaged. None where they do not say.
+fn logged_addresses(layout: &Layout) -> Option<Vec<String>> {
+    let is_there = |name: &String| layout.data(name).is_dir() || layout.log(name).is_file();
+    let names = (1..=NODES_MAX).map(|number| format!("n{number}")).take_while(is_there);
+    let addresses: Vec<String> = names.map(|name| logged_address(&layout.log(&name))).collect::<Option<_>>()?;
+    Some(addresses).filter(|addresses| !addresses.is_empty())
+}
+
+/// Where a node has said last that it listens.
+fn logged_address(log: &Path) -> Option<String> {
+    let text = String::from_utf8_lossy(&fs::read(log).ok()?).into_owned();
+    let line = text.lines().rev().find(|line| line.contains("listening") && line.contains("127.0.0.1:"))?;
+    let (_, behind) = line.split_once("127.0.0.1:")?;
+    let port: String = behind.chars().take_while(char::is_ascii_digit).collect();
+    Some(format!("127.0.0.1:{}", port.parse::<u16>().ok()?))
+}
+
 /// Addresses of the cluster that was here before.
 fn known_addresses(layout: &Layout) -> Result<Option<Vec<String>>, Failure> {
     let file = layout.client_file();
@@ -185,11 +225,33 @@ fn known_addresses(layout: &Layout) -> Result<Option<Vec<String>>, Failure> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Failure::refused(format!("{}: {error}", file.display()))),
     };
-    let wrong = |why: &str| Failure::refused(format!("{}: {why}; `--fresh` starts over", file.display()));
-    let table: toml::Table = text.parse().map_err(|_| wrong("it is not readable"))?;
-    let addresses = table.get("addresses").and_then(toml::Value::as_array).ok_or_else(|| wrong("no addresses"))?;
+    let addresses = client_addresses(&text);
+    if let Ok(addresses) = addresses {
+        return Ok(Some(addresses));
+    }
+    // The file is written anew before the nodes start.
+    if let Some(addresses) = logged_addresses(layout) {
+        eprintln!("note: {} is damaged, and is written anew from what the logs of the nodes say", file.display());
+        return Ok(Some(addresses));
+    }
+    let has_nodes = (1..=NODES_MAX).any(|number| has_log(&layout.data(&format!("n{number}"))));
+    match (addresses, has_nodes) {
+        (Err(why), true) => Err(Failure::refused(format!(
+            "{}: {why}; write a line `addresses = [\"127.0.0.1:PORT\", ...]` into it with the ports of all nodes, or start over without \
+             any of the tasks with --fresh",
+            file.display()
+        ))),
+        // There is nothing to lose.
+        _ => Ok(None),
+    }
+}
+
+fn client_addresses(text: &str) -> Result<Vec<String>, &'static str> {
+    let table: toml::Table = text.parse().map_err(|_| "it is not readable")?;
+    let addresses = table.get("addresses").and_then(toml::Value::as_array).ok_or("it has no addresses")?;
     let texts = addresses.iter().map(|address| address.as_str().map(str::to_owned));
-    texts.collect::<Option<Vec<String>>>().map(Some).ok_or_else(|| wrong("addresses are texts"))
+    let texts: Vec<String> = texts.collect::<Option<_>>().ok_or("its addresses are no texts")?;
+    Some(texts).filter(|texts| !texts.is_empty()).ok_or("it has no addresses")
 }
 
 /// What was asked for, else what was there before, else the default. A cluster that is there keeps its shape.
@@ -246,8 +308,9 @@ fn make_files(layout: &Layout, shape: &Shape) -> Result<(), Failure> {
     );
     // First of all: it marks the directory as ours.
     let half = layout.client_file_half();
-    fs::write(&half, text)?;
-    fs::rename(&half, layout.client_file())?;
+    let at = |file: &Path, error: io::Error| Failure::refused(format!("{}: {error}", file.display()));
+    fs::write(&half, text).map_err(|error| at(&half, error))?;
+    fs::rename(&half, layout.client_file()).map_err(|error| at(&layout.client_file(), error))?;
     Ok(make_certificates(&layout.certificates(), &shape.names())?)
 }
 
@@ -307,6 +370,7 @@ async fn serve(
     shape: &Shape,
     children: &Children,
     ends: &mut mpsc::UnboundedReceiver<Ended>,
+    lost: Option<String>,
     no_repl: bool,
     global: &Global,
 ) -> Outcome {
@@ -318,7 +382,10 @@ async fn serve(
     let wish = Wish { name: Some("dev".to_owned()), ..Wish::default() };
     let work = async {
         tokio::select! {
-            founded = found(&caller, &addresses, &wish) => founded.map(|_| ()),
+            founded = found(&caller, &addresses, &wish) => match (founded, lost) {
+                (Err(failure), Some(lost)) => Err(failure.advising(lost)),
+                (founded, _) => founded.map(|_| ()),
+            },
             // While it starts, a node that ends is a failure; later it is what the person wants to see.
             Some(ended) = ends.recv() => Err(not_started(&ended)),
         }?;
@@ -442,6 +509,37 @@ mod tests {
         fs::remove_file(place.join("ca.crt")).unwrap();
         whole(place);
         assert_eq!(fs::read(place.join("ca.key")).unwrap(), key);
+    }
+
+    /// Goal: a damaged client file costs nobody the tasks, and a lost directory is named.
+    #[test]
+    fn a_damaged_client_file_is_known_by_the_logs_of_the_nodes() {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout { directory: directory.path().to_owned() };
+        for damaged in ["", "addresses = [\"127.0.0.1:2", "ca = \"certs/ca.crt\"\n", "addresses = []\n"] {
+            fs::write(layout.client_file(), damaged).unwrap();
+            assert_eq!(known_addresses(&layout).unwrap(), None, "there is nothing to lose");
+        }
+        for (name, port) in [("n1", 24_101), ("n2", 24_102)] {
+            fs::create_dir(layout.data(name)).unwrap();
+            let log = format!(
+                "INFO listening address=127.0.0.1:1 node=x\nINFO listening address=127.0.0.1:{port} node=x\nINFO stopped\n"
+            );
+            fs::write(layout.log(name), log).unwrap();
+        }
+        let known = known_addresses(&layout).unwrap().unwrap();
+        assert_eq!(known, ["127.0.0.1:24101", "127.0.0.1:24102"]);
+        let shape = Shape { nodes: 2, base_port: 24_101 };
+        assert_eq!(without_log(&layout, &shape), None, "neither has one, as after a start that was interrupted");
+        let segment = |name: &str| layout.data(name).join("0000000000000001.log");
+        fs::write(segment("n1"), "x").unwrap();
+        let lost = without_log(&layout, &shape).unwrap();
+        assert!(lost.contains(&layout.data("n2").display().to_string()) && lost.contains("--fresh"), "{lost}");
+        fs::remove_file(layout.log("n2")).unwrap();
+        let refusal = format!("{:?}", known_addresses(&layout).unwrap_err());
+        assert!(refusal.contains("client.toml: it has no addresses; write a line `addresses = "), "{refusal}");
+        fs::write(segment("n2"), "x").unwrap();
+        assert_eq!(without_log(&layout, &shape), None);
     }
 
     #[test]

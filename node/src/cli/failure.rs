@@ -45,6 +45,13 @@ impl Failure {
         self
     }
 
+    /// The same, with what can be done about it behind it.
+    #[must_use]
+    pub fn advising(mut self, what: impl Display) -> Self {
+        self.error.message = format!("{}; {what}", self.error.message);
+        self
+    }
+
     fn tell(&self, output: &mut Output) -> Result<(), command::Failure> {
         if output.json() {
             output.failure(&command::Failure::Call(self.error.clone()))?;

@@ -4,7 +4,7 @@
 
 use super::failure::Failure;
 use norn_client::wire::response::{Genesis, Identity, Member};
-use norn_client::wire::{ClusterId, Request};
+use norn_client::wire::{ClusterId, Request, Response};
 use norn_node::limits::{NODES_MAX, PARTITIONS_MAX, REPLICAS_MAX};
 use norn_node::protocol::ring::assign;
 use norn_node::runtime::caller::{CallError, Caller};
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const IDENTIFY_PATIENCE: Duration = Duration::from_secs(15);
 /// How long the new cluster may take until every node serves.
 const SERVING_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a node that answers may take to do so at the address that it advertises, too.
+const ADVERTISED_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait, whatever is asked for.
 const PATIENCE_MAX: Duration = Duration::from_secs(86_400);
 /// Between questions to one node.
@@ -35,6 +37,8 @@ pub struct Wish {
     pub replicas: Option<u32>,
     /// How long a node may take until it answers, and how long until it serves.
     pub patience: Option<Duration>,
+    /// The addresses that the nodes advertise are not tried: only they reach each other there.
+    pub untried: bool,
 }
 
 impl Wish {
@@ -67,7 +71,13 @@ pub async fn found(caller: &Caller, peers: &[String], wish: &Wish) -> Result<Fou
             check_existing(&genesis, peers, &identities, wish)?;
             *genesis
         }
-        None => draw(&identities, wish)?,
+        None => {
+            let genesis = draw(&identities, wish)?;
+            if !wish.untried {
+                check_advertised(caller, peers, &identities, patience.min(ADVERTISED_PATIENCE)).await?;
+            }
+            genesis
+        }
     };
     let already = identities.iter().all(|identity| identity.genesis.is_some());
     for (peer, identity) in peers.iter().zip(&identities) {
@@ -75,8 +85,75 @@ pub async fn found(caller: &Caller, peers: &[String], wish: &Wish) -> Result<Fou
             initialize(caller, peer, &genesis, patience).await.map_err(|failure| failure.during(peer))?;
         }
     }
-    wait_until_serving(caller, peers, wish.patience(SERVING_PATIENCE)).await?;
+    if let Err(failure) = wait_until_serving(caller, peers, wish.patience(SERVING_PATIENCE)).await {
+        let founded = format!("cluster {} ({}) is founded, and waited for", genesis.name, genesis.cluster);
+        let failure = failure.during(founded);
+        return Err(match unreached(caller, peers).await {
+            Some(unreached) => failure.advising(unreached),
+            None => failure.advising("the same command looks on"),
+        });
+    }
     Ok(Founded { genesis, already })
+}
+
+/// Refuses nodes that are not where they say that others reach them: their cluster would be founded, and its partitions would have
+/// no leaders.
+async fn check_advertised(
+    caller: &Caller,
+    peers: &[String],
+    identities: &[Identity],
+    patience: Duration,
+) -> Result<(), Failure> {
+    for (peer, Identity { node, name, address, .. }) in peers.iter().zip(identities) {
+        if address == peer {
+            continue;
+        }
+        let place = format!(
+            "nothing was founded: node {name} at {peer} says that others reach it at {address} (its setting `advertise`)"
+        );
+        let advice = "start it again with the right --advertise; if only this machine does not reach it there, repeat the command with \
+                      --untried";
+        let deadline = deadline(patience);
+        let found = loop {
+            match caller.identify_node(address, name).await {
+                Err(error) if !error.is_lasting() && Instant::now() < deadline => {
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                }
+                found => break found,
+            }
+        };
+        match found {
+            Ok(there) if there.node == *node => {}
+            Ok(there) => {
+                let failure =
+                    Failure::refused(format!("{place}, and there is another node of this name, {}", there.node));
+                return Err(failure.advising(advice));
+            }
+            Err(error) => return Err(Failure::from(error).during(format!("{place}, and there")).advising(advice)),
+        }
+    }
+    Ok(())
+}
+
+/// Which nodes others do not reach, as far as these nodes tell: whoever does not hear another one is not reached by that.
+async fn unreached(caller: &Caller, peers: &[String]) -> Option<String> {
+    let mut unreached = Vec::new();
+    for peer in peers {
+        let Ok(Response::Nodes(nodes)) = caller.call(peer, &Request::Nodes).await else { continue };
+        let Some(own) = nodes.iter().find(|node| node.this) else { continue };
+        let unheard: Vec<&str> =
+            nodes.iter().filter(|node| !node.alive && !node.this).map(|node| &*node.name).collect();
+        if !unheard.is_empty() {
+            unreached.push(format!("node {} is not reached at {} by {}", own.name, own.address, unheard.join(", ")));
+        }
+    }
+    (!unreached.is_empty()).then(|| {
+        format!(
+            "as far as can be told, {}: where such an address is wrong, start the node again with the right --advertise, and the \
+             others with --peer NAME=HOST:PORT until they have found it; the same command looks on",
+            unreached.join("; ")
+        )
+    })
 }
 
 fn check_peers(peers: &[String]) -> Result<(), Failure> {
@@ -241,7 +318,10 @@ mod tests {
     use super::*;
     use crate::cli::verbs::read_certificates;
     use norn_node::runtime::certificates::{DAYS, Present, Role, create, create_authority};
+    use norn_node::runtime::server::Server;
+    use norn_node::runtime::settings::Effective;
     use std::net::UdpSocket;
+    use std::path::Path;
 
     /// Goal: a node that does not answer is waited for as long as is asked for, and the failure says how long that was.
     #[tokio::test]
@@ -253,9 +333,68 @@ mod tests {
         let caller = Caller::with(read_certificates(files).unwrap(), patience).unwrap();
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let peer = silent.local_addr().unwrap().to_string();
-        let wish = Wish { name: None, partitions: None, replicas: None, patience: Some(patience) };
+        let wish = Wish { name: None, partitions: None, replicas: None, patience: Some(patience), untried: false };
         let Err(failure) = found(&caller, std::slice::from_ref(&peer), &wish).await else { panic!("it answers") };
         let failure = format!("{failure:?}");
         assert!(failure.contains(&format!("{peer}: not reached for 1ms: ")), "{failure}");
+    }
+
+    /// A node that says that others reach it at an address where nobody is, if one is given.
+    async fn node(directory: &Path, name: &str, advertise: &str) -> Server {
+        let files = Role::Node.files(directory, name);
+        if !files.certificate.exists() {
+            create(directory, Role::Node, name, &["127.0.0.1".to_owned()], DAYS, Present::Kept).unwrap();
+        }
+        let (data, certs) = (directory.join(name).display().to_string(), directory.display().to_string());
+        let flags =
+            [("data", &*data), ("certs", &certs), ("name", name), ("listen", "127.0.0.1:0"), ("advertise", advertise)];
+        let flags = flags.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter();
+        let settings = Effective::gather(None, std::iter::empty(), flags).unwrap().settings().unwrap();
+        Server::start(settings, |_| {}).await.unwrap()
+    }
+
+    /// Goal: whoever founds a cluster whose nodes do not reach each other learns of it before, and else which node it is.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_that_is_not_where_it_says_is_named_before_the_cluster_is_founded_and_after() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path();
+        create_authority(place, DAYS).unwrap();
+        let files = create(place, Role::Client, "c", &[], DAYS, Present::Kept).unwrap().files;
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let dead = silent.local_addr().unwrap().to_string();
+        let (first, second) = (node(place, "a", "").await, node(place, "b", &dead).await);
+        let peers = [&first, &second].map(|node| node.address().to_string());
+        let caller = Caller::with(read_certificates(files).unwrap(), Duration::from_secs(2)).unwrap();
+        let wish = Wish { patience: Some(Duration::from_millis(1)), ..Wish::default() };
+        let refusal = format!("{:?}", found(&caller, &peers, &wish).await.unwrap_err());
+        for words in ["nothing was founded: node b at ", &peers[1], &dead, "--advertise", "--untried"] {
+            assert!(refusal.contains(words), "no {words:?} in {refusal}");
+        }
+        for peer in &peers {
+            assert_eq!(caller.identify(peer).await.unwrap().genesis, None);
+        }
+        // Where another node answers.
+        second.shutdown().await;
+        let second = node(place, "b", &peers[0]).await;
+        let peers = [&first, &second].map(|node| node.address().to_string());
+        let wish_of_one = Wish { replicas: Some(1), ..wish.clone() };
+        let refusal = format!("{:?}", found(&caller, &peers[1..], &wish_of_one).await.unwrap_err());
+        assert!(
+            refusal.contains("nothing was founded: node b at ") && refusal.contains("node a answers there"),
+            "{refusal}"
+        );
+
+        second.shutdown().await;
+        let second = node(place, "b", &dead).await;
+        let peers = [&first, &second].map(|node| node.address().to_string());
+        let failure = format!("{:?}", found(&caller, &peers, &Wish { untried: true, ..wish }).await.unwrap_err());
+        let unreached = format!("node b is not reached at {dead} by a");
+        for words in
+            ["cluster norn (", ") is founded, and waited for: ", &unreached, "--advertise", "--peer NAME=HOST:PORT"]
+        {
+            assert!(failure.contains(words), "no {words:?} in {failure}");
+        }
+        first.shutdown().await;
+        second.shutdown().await;
     }
 }

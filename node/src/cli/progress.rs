@@ -1,7 +1,7 @@
 //! How far the reading of a long log has come, for whoever waits for it at a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use norn_node::runtime::server::Replaying;
+use norn_node::runtime::server::{Replaying, milliseconds};
 use norn_node::storage::disk::{Disk, DiskError};
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -111,7 +111,7 @@ impl Replay {
             }
             None if self.told.elapsed() > LINE_INTERVAL => {
                 self.told = Instant::now();
-                tracing::info!(records, read_bytes, bytes, elapsed_ms = elapsed.as_millis(), "replaying the log");
+                tracing::info!(records, read_bytes, bytes, elapsed_ms = milliseconds(elapsed), "replaying the log");
             }
             None => {}
         }

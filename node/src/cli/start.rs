@@ -6,7 +6,7 @@ use super::{Global, say};
 use clap::Args;
 use norn_node::runtime::caller::Caller;
 use norn_node::runtime::diagnostics;
-use norn_node::runtime::joining::join;
+use norn_node::runtime::joining::{JoinError, join};
 use norn_node::runtime::server::{Readiness, Server};
 use norn_node::runtime::settings::{Effective, Settings, unknown_variables};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -70,10 +70,16 @@ pub struct Options {
 
 impl Options {
     fn flags(&self, global: &Global) -> Result<Vec<(String, String)>, Failure> {
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let path = |flag: &str, path: &Option<PathBuf>| match path {
+            Some(path) => match path.to_str() {
+                Some(text) => Ok(Some(text.to_owned())),
+                None => Err(Failure::usage(format!("{flag} {path:?}: the name is no text (UTF-8)"))),
+            },
+            None => Ok(None),
+        };
         let named = [
-            ("data", path(&self.data)),
-            ("certs", path(&global.certs)),
+            ("data", path("--data", &self.data)?),
+            ("certs", path("--certs", &global.certs)?),
             ("listen", self.listen.clone()),
             ("advertise", self.advertise.clone()),
             ("zone", self.zone.clone()),
@@ -104,12 +110,10 @@ pub fn run(options: Options, global: Global) -> Outcome {
         die_with(parent)?;
     }
     let flags = options.flags(&global)?.into_iter();
-    // A variable that is no text cannot be a setting.
-    let environment =
-        || std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let environment = texts(std::env::vars_os())?;
     let named = std::env::var_os("NORN_CONFIG").filter(|file| !file.is_empty()).map(PathBuf::from);
     let config = options.config.or(named);
-    let effective = Effective::gather(config.as_deref(), environment(), flags)?;
+    let effective = Effective::gather(config.as_deref(), environment.iter().cloned(), flags)?;
     if !options.print_config {
         diagnostics::set_json(effective.text("log_format") == "json");
     }
@@ -120,7 +124,7 @@ pub fn run(options: Options, global: Global) -> Outcome {
     }
     init_logging(effective.log_filter()?, effective.logs_json()?);
     let settings = effective.settings()?;
-    for variable in unknown_variables(environment()) {
+    for variable in unknown_variables(environment.into_iter()) {
         tracing::warn!(variable, "no setting is called so: the variable has no effect");
     }
     let threads = effective.threads();
@@ -129,6 +133,29 @@ pub fn run(options: Options, global: Global) -> Outcome {
     // What still runs has nothing to lose: log and answers are written.
     runtime.shutdown_background();
     outcome
+}
+
+/// The variables that are texts. One of a setting that is none would be passed over as if it were not there.
+fn texts(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Vec<(String, String)>, Failure> {
+    /// They name files, and any file has a name that works.
+    const FILES: [&str; 2] = ["NORN_CLIENT", "NORN_CONFIG"];
+    let mut texts = Vec::new();
+    for (name, value) in variables {
+        let is_own = name.as_encoded_bytes().starts_with(b"NORN_") && !FILES.iter().any(|file| name == *file);
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => texts.push((name, value)),
+            (Ok(name), Err(value)) if is_own => {
+                return Err(Failure::usage(format!("environment {name}: {value:?} is no text (UTF-8)")));
+            }
+            (Err(name), _) if is_own => {
+                return Err(Failure::usage(format!(
+                    "environment {name:?}: the name of the variable is no text (UTF-8)"
+                )));
+            }
+            (_, _) => {}
+        }
+    }
+    Ok(texts)
 }
 
 /// Whether a command line runs a node that logs JSON, as far as that can be seen before it is parsed; a file of settings is not
@@ -169,6 +196,12 @@ fn stopped_early() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// The end of a node that nobody has asked to stop, whether it was ready by then or not.
+fn stopped_by_itself(server: &Server) -> Failure {
+    let why = server.metrics().ending().unwrap_or("its last messages say why");
+    Failure::refused(format!("the node stopped by itself: {why}"))
+}
+
 async fn serve(settings: Settings) -> Outcome {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -196,10 +229,13 @@ async fn serve(settings: Settings) -> Outcome {
             let caller = Caller::with(server.certificates().clone(), CALL_TIMEOUT)?;
             let joined = join(&server, &caller, invitation).await;
             caller.close().await;
-            joined.map_err(|error| Failure::refused(error.to_string()))?;
+            joined.map_err(|error| match error {
+                JoinError::Stopped => stopped_by_itself(&server),
+                error => Failure::refused(error.to_string()),
+            })?;
             return match server.serving().await {
                 true => say("ready"),
-                false => Err(Failure::unavailable("the node has stopped")),
+                false => Err(stopped_by_itself(&server)),
             };
         }
         match server.ready().await {
@@ -210,7 +246,7 @@ async fn serve(settings: Settings) -> Outcome {
                 say("ready")
             }
             Some(Readiness::Serving) => say("ready"),
-            None => Err(Failure::unavailable("the node has stopped")),
+            None => Err(stopped_by_itself(&server)),
         }
     };
     tokio::select! {
@@ -223,9 +259,9 @@ async fn serve(settings: Settings) -> Outcome {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
                 () = server.stopped() => {
+                    let failure = stopped_by_itself(&server);
                     server.shutdown().await;
-                    let why = "no room was left on its disk, or its log is a copy; its last messages say which";
-                    return Err(Failure::refused(format!("the node stopped by itself: {why}")));
+                    return Err(failure);
                 }
             }
         }
@@ -247,6 +283,21 @@ async fn serve(settings: Settings) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    /// Goal: what an operator has set is used or refused.
+    #[test]
+    fn a_variable_that_is_no_text_is_refused_by_name() {
+        let broken = || OsString::from_vec(vec![b'r', 0xff]);
+        let read = |name: &str| texts([("HOME".into(), "h".into()), (name.into(), broken())].into_iter());
+        for name in ["NORN_ZONE", "NORN_BOGUS"] {
+            let refusal = format!("{:?}", read(name).unwrap_err());
+            assert!(refusal.contains(&format!("environment {name}: ")) && refusal.contains("is no text"), "{refusal}");
+        }
+        for name in ["LS_COLORS", "NORN_CONFIG", "NORN_CLIENT"] {
+            assert_eq!(read(name).unwrap(), [("HOME".to_owned(), "h".to_owned())]);
+        }
+    }
 
     #[test]
     fn a_log_in_json_is_known_before_the_command_line_is_parsed() {

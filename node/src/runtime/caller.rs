@@ -1,9 +1,9 @@
 //! Single calls to a node at a known address, without a session: what founding a cluster and looking at a node need.
 
-use crate::runtime::certificates::CertificateFiles;
+use crate::runtime::certificates::{CertificateFiles, NODE_SUFFIX};
 use crate::runtime::frames::{Budget, FrameReader};
 use crate::runtime::tls::TlsError;
-use crate::runtime::transport::{CloseCode, client_config, endpoint};
+use crate::runtime::transport::{CloseCode, PeerConfig, client_config, endpoint};
 use norn_client::dial::{Reach, Reason, Shown, Unreached, dial};
 use norn_client::tls::{Outgoing, Renewal};
 use norn_client::wire::codec::{Kind, decode_body, encode_named};
@@ -93,8 +93,13 @@ impl Caller {
 
     /// One call on a connection of its own.
     pub async fn call(&self, address: &str, request: &Request) -> Result<Response, CallError> {
+        self.call_node(address, None, request).await
+    }
+
+    /// The same, and only the node of this name is taken, wherever its certificate says that it runs.
+    async fn call_node(&self, address: &str, node: Option<&str>, request: &Request) -> Result<Response, CallError> {
         let end = Instant::now() + self.timeout;
-        let connection = self.dialled(&[address.to_owned()], |connection| async move { Ok(connection) }).await?;
+        let connection = self.dialled(&[address.to_owned()], node, |connection| async move { Ok(connection) }).await?;
         self.call_on(connection, request, end).await
     }
 
@@ -113,7 +118,7 @@ impl Caller {
                 Err(error) => Err(Reason { lasting: error.is_lasting(), ..Reason::answered(error) }),
             }
         };
-        self.dialled(addresses, identified).await
+        self.dialled(addresses, None, identified).await
     }
 
     /// One call on a connection that is there, which ends with it.
@@ -134,16 +139,19 @@ impl Caller {
 
     /// Who answers at an address.
     pub async fn identify(&self, address: &str) -> Result<Identity, CallError> {
-        match self.call(address, &Request::Identify).await? {
-            Response::Identity(identity) => Ok(*identity),
-            other => Err(CallError::Nonsense(format!("{other:?}"))),
-        }
+        identity(self.call(address, &Request::Identify).await?)
+    }
+
+    /// Whether a node of this name answers at an address, and who it is: so nodes look for each other.
+    pub async fn identify_node(&self, address: &str, name: &str) -> Result<Identity, CallError> {
+        identity(self.call_node(address, Some(name), &Request::Identify).await?)
     }
 
     /// What is made of a connection to the first of these addresses of a node where that succeeds.
     async fn dialled<T, F>(
         &self,
         addresses: &[String],
+        node: Option<&str>,
         make: impl Fn(Connection) -> F + Clone + Send + Sync + 'static,
     ) -> Result<T, CallError>
     where
@@ -153,12 +161,13 @@ impl Caller {
         let address = addresses.first().map_or("", String::as_str);
         let (host, _) = address.rsplit_once(':').ok_or_else(|| CallError::Connection(misnamed(address)))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = node.map_or_else(|| host.to_owned(), |node| format!("{node}{NODE_SUFFIX}"));
         let endpoint = |target: SocketAddr| if target.is_ipv6() { self.v6.as_ref() } else { Some(&self.v4) };
         let reach = |target| endpoint(target).map_or(Reach::Never, |_| Reach::Well);
         let config = self.outgoing.config().await;
         let attempt = |target| {
             let endpoint = endpoint(target).expect("an address without a socket is not tried");
-            let connecting = connecting(endpoint, &config, target, host, Some(self.outgoing.shown()));
+            let connecting = connecting(endpoint, &config, target, &name, Some(self.outgoing.shown()));
             let make = make.clone();
             async move { make(connecting.await?).await }
         };
@@ -180,6 +189,23 @@ pub fn connecting(
 ) -> impl Future<Output = Result<Connection, Reason>> + Send + 'static {
     let connecting = endpoint.connect_with(config.clone(), address, name);
     async move { connecting.map_err(Reason::passing)?.await.map_err(|error| Reason::of(&error, shown.as_ref())) }
+}
+
+/// The same to another node, for a node.
+pub fn connecting_peer(
+    endpoint: &Endpoint,
+    with: &PeerConfig,
+    address: SocketAddr,
+    name: &str,
+) -> impl Future<Output = Result<Connection, Reason>> + Send + 'static {
+    connecting(endpoint, &with.config, address, name, Some(with.shown.clone()))
+}
+
+fn identity(response: Response) -> Result<Identity, CallError> {
+    match response {
+        Response::Identity(identity) => Ok(*identity),
+        other => Err(CallError::Nonsense(format!("{other:?}"))),
+    }
 }
 
 fn misnamed(address: &str) -> Reason {

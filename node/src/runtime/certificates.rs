@@ -8,7 +8,7 @@
 mod tests;
 
 use crate::runtime::clock::unix_seconds;
-use norn_client::tls::{Date, Validity};
+use norn_client::tls::{Date, Validity, pem_words};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData, SanType,
@@ -215,7 +215,8 @@ fn write_authority(directory: &Path, key: KeyPair, days: u32, present: Present) 
 fn authority_key(directory: &Path) -> Result<KeyPair, CertificateError> {
     let file = directory.join("ca.key");
     match fs::read_to_string(&file) {
-        Ok(text) => Ok(KeyPair::from_pem(&text)?),
+        Ok(text) => KeyPair::from_pem(&text)
+            .map_err(|error| CertificateError::Certificate(file, format!("it is no key that can sign: {error}"))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(CertificateError::NoAuthority(directory.to_owned()))
         }
@@ -228,7 +229,7 @@ fn read_certificates(file: &Path) -> Result<Vec<(CertificateDer<'static>, Validi
     let wrong = |reason: String| CertificateError::Certificate(file.to_owned(), reason);
     let bytes = fs::read(file).map_err(|error| CertificateError::File(file.to_owned(), error))?;
     let read = |certificate: Result<CertificateDer<'static>, _>| {
-        let certificate = certificate.map_err(|error: rustls::pki_types::pem::Error| wrong(error.to_string()))?;
+        let certificate = certificate.map_err(|error| wrong(pem_words(&error)))?;
         let validity = Validity::of(&certificate).map_err(wrong)?;
         Ok((certificate, validity))
     };

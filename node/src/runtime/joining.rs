@@ -10,9 +10,12 @@ use norn_client::wire::membership::{Candidate, ClusterChange, Membership};
 use norn_client::wire::response::Identity;
 use norn_client::wire::{ClusterId, Error, Request, Response};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Between two rounds of asking.
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
+/// After which it is said again that the same stands against it.
+const REMIND_INTERVAL: Duration = Duration::from_secs(30);
 /// How much a new member holds, compared with others, until an operator says otherwise.
 const WEIGHT: u32 = 1;
 
@@ -69,15 +72,14 @@ pub async fn join(server: &Server, caller: &Caller, invitation: &Invitation) -> 
             _ => Ok(()),
         };
     }
-    let mut said = String::new();
+    let mut complaint = Complaint::default();
     let membership = loop {
         match ask_around(caller, invitation, &identity).await? {
             Ok(membership) => break membership,
-            Err(failure) if failure == said => {}
-            Err(failure) => {
+            Err(failure) if complaint.is_due(&failure, Instant::now()) => {
                 tracing::warn!(failure, "not a member yet; trying on");
-                said = failure;
             }
+            Err(_) => {}
         }
         tokio::time::sleep(ROUND_INTERVAL).await;
     };
@@ -88,13 +90,29 @@ pub async fn join(server: &Server, caller: &Caller, invitation: &Invitation) -> 
     }
 }
 
+/// What was said last, and when.
+#[derive(Debug, Default)]
+struct Complaint(Option<(String, Instant)>);
+
+impl Complaint {
+    /// Whether this is to be said: it is something else, or it was long ago.
+    fn is_due(&mut self, failure: &str, now: Instant) -> bool {
+        let is_known =
+            self.0.as_ref().is_some_and(|(said, at)| said == failure && now.duration_since(*at) < REMIND_INTERVAL);
+        if !is_known {
+            self.0 = Some((failure.to_owned(), now));
+        }
+        !is_known
+    }
+}
+
 /// Asks each member once, until one has made the node a member. Otherwise what stood against it, if that may pass.
 async fn ask_around(
     caller: &Caller,
     invitation: &Invitation,
     identity: &Identity,
 ) -> Result<Result<Box<Membership>, String>, JoinError> {
-    let mut failure = String::new();
+    let mut failures = Vec::new();
     for address in &invitation.addresses {
         match ask(caller, address, invitation.cluster, identity).await {
             Ok(Ok(membership)) => return Ok(Ok(membership)),
@@ -102,10 +120,10 @@ async fn ask_around(
             Err(CallError::Refused(error)) if !error.passes() => {
                 return Err(JoinError::Refused { address: address.clone(), error });
             }
-            Err(error) => failure = format!("{address}: {error}"),
+            Err(error) => failures.push(format!("{address}: {error}")),
         }
     }
-    Ok(Err(failure))
+    Ok(Err(failures.join("; ")))
 }
 
 /// Asks one member. First who it is: nobody is made a member of a cluster that was not meant.
@@ -131,5 +149,20 @@ async fn ask(
             None => Err(CallError::Nonsense("it does not tell of its cluster".to_owned())),
         },
         other => Err(CallError::Nonsense(format!("{other:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an operator who looks into the log of a node that does not become a member finds why, whenever that is.
+    #[test]
+    fn what_stands_against_a_member_is_said_again() {
+        let (mut complaint, start) = (Complaint::default(), Instant::now());
+        let mut due = |failure, after: u64| complaint.is_due(failure, start + Duration::from_secs(after));
+        assert!(due("a:1: no answer", 0) && !due("a:1: no answer", 29));
+        assert!(due("a:1: no answer", 30) && !due("a:1: no answer", 59));
+        assert!(due("a:1: it has no cluster", 59) && due("a:1: no answer", 60) && due("a:1: no answer", 90));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::protocol::Observation;
 use norn_client::wire::response::Standing;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -156,15 +157,26 @@ counters! {
 #[derive(Debug)]
 pub struct Metrics {
     counts: [AtomicU64; Counter::ALL.len()],
+    /// Why the node stops by itself.
+    ending: OnceLock<String>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        Metrics { counts: [const { AtomicU64::new(0) }; Counter::ALL.len()] }
+        Metrics { counts: [const { AtomicU64::new(0) }; Counter::ALL.len()], ending: OnceLock::new() }
     }
 }
 
 impl Metrics {
+    /// Why the node stops by itself, if it does.
+    pub fn ending(&self) -> Option<&str> {
+        self.ending.get().map(String::as_str)
+    }
+
+    fn ends(&self, why: &str) {
+        self.ending.get_or_init(|| why.to_owned());
+    }
+
     /// Adds to a counter.
     pub fn add(&self, counter: Counter, amount: u64) {
         self.counts[counter as usize].fetch_add(amount, Ordering::Relaxed);
@@ -253,13 +265,19 @@ impl Metrics {
                     "this node stood still: its process or machine was stopped, or starved; others may lead now what it led"
                 );
             }
-            Observation::Room { short, out, bounded } => tell_room(*short, *out, *bounded),
+            Observation::Room { short, out, bounded } => {
+                tell_room(*short, *out, *bounded);
+                if *out {
+                    self.ends(if *bounded { BOUNDED } else { FULL });
+                }
+            }
             Observation::Memory { short, used_bytes, limit_bytes } => {
                 tell_memory(*short, *used_bytes >> 20, *limit_bytes >> 20);
             }
             Observation::DiskSlow { slow, sync_us } => tell_disk(*slow, *sync_us / 1_000),
             Observation::Retired { reason } => {
-                tracing::error!(reason, "this log must not be used any more: stopping for ever")
+                tracing::error!(reason, "this log must not be used any more: stopping for ever");
+                self.ends(&format!("its log must not be used any more: {reason}"));
             }
             Observation::Wounded { partition, facts, table, lost: true } => tell_wound(*partition, *facts, *table),
             Observation::BodyLost { id } => {
@@ -350,6 +368,12 @@ fn tell_wound(partition: u16, facts: bool, table: bool) {
         (false, false) => tracing::info!(partition, "whole again: nothing is missing here"),
     }
 }
+
+/// What is said at the end of a node whose disk is full.
+const FULL: &str = "no room is left on the disk of its data directory; make room, then start it";
+/// The same of one whose disk is said to be smaller than it is.
+const BOUNDED: &str =
+    "its data directory is as large as the setting `disk_bytes_max` allows; raise that, then start it";
 
 /// An operator has to make room, and wants to see when there is enough.
 fn tell_room(short: bool, out: bool, bounded: bool) {

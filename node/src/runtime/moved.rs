@@ -14,15 +14,16 @@
 //! refused before it says a word to any peer ([`Unsaid`]), unless the member list of now has the address bound: an operator has set
 //! it. A cluster of one has no peers, and goes on.
 
-use crate::runtime::caller::{CallError, ask, connecting};
+use crate::runtime::caller::{CallError, ask, connecting_peer};
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::driver::Belonging;
 use crate::runtime::hints::Hints;
 use crate::runtime::second::resolve;
+use crate::runtime::transport::PeerConfig;
 use norn_client::dial::{Reach, dial};
 use norn_client::wire::membership::{ClusterChange, Member, Roster};
 use norn_client::wire::{ClusterId, NodeId, Request, Response};
-use quinn::{ClientConfig, Connection, Endpoint};
+use quinn::{Connection, Endpoint};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -62,7 +63,7 @@ pub struct Relocation {
     /// The node's own.
     pub endpoint: Endpoint,
     /// As for links to peers, with the certificate of now.
-    pub config: watch::Receiver<ClientConfig>,
+    pub config: watch::Receiver<PeerConfig>,
     /// How long an attempt to connect may take.
     pub connect_timeout: Duration,
     /// Where peers are, by an operator's word.
@@ -173,7 +174,7 @@ pub struct Way {
     /// The node's own.
     pub endpoint: Endpoint,
     /// As for links to peers.
-    pub config: ClientConfig,
+    pub config: PeerConfig,
     /// How long an attempt to connect may take.
     pub connect_timeout: Duration,
     /// Where peers are, by an operator's word.
@@ -184,7 +185,7 @@ impl Way {
     /// The member list that a majority of the root confirms, and the connection to the member that says so.
     async fn list(&self, cluster: ClusterId, member: &Member) -> Result<(Connection, Roster), CallError> {
         let name = format!("{}{NODE_SUFFIX}", member.name);
-        let attempt = |address| connecting(&self.endpoint, &self.config, address, &name, None);
+        let attempt = |address| connecting_peer(&self.endpoint, &self.config, address, &name);
         let reach = |address| Reach::from(&self.endpoint, address);
         let (_, connection) = dial(&self.hints.addresses(member), Some(self.connect_timeout), reach, attempt).await?;
         match answer(&connection, &Request::Cluster).await? {

@@ -5,17 +5,17 @@
 use crate::limits::PEER_FRAME_BYTES_MAX;
 use crate::protocol::PeerMessage;
 use crate::protocol::peer::Class;
-use crate::runtime::caller::connecting;
+use crate::runtime::caller::connecting_peer;
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::driver::Internal;
 use crate::runtime::hints::Hints;
 use crate::runtime::metrics::{Counter, Metrics};
-use crate::runtime::transport::CloseCode;
+use crate::runtime::transport::{CloseCode, PeerConfig};
 use norn_client::dial::{Reach, Reason, dial};
 use norn_client::wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
 use norn_client::wire::membership::{Member, Roster};
 use norn_client::wire::{ClusterId, NodeId, Versions};
-use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, SendStream, VarInt};
+use quinn::{Connection, ConnectionError, Endpoint, SendStream, VarInt};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -131,7 +131,7 @@ impl Speaker {
 pub struct Peers {
     endpoint: Endpoint,
     /// For the next attempt of any link.
-    config: watch::Receiver<ClientConfig>,
+    config: watch::Receiver<PeerConfig>,
     speaker: Speaker,
     hints: Hints,
     bounds: LinkBounds,
@@ -146,7 +146,7 @@ impl Peers {
     /// No links yet. `hints`: where peers are by an operator's word.
     pub fn new(
         endpoint: Endpoint,
-        config: watch::Receiver<ClientConfig>,
+        config: watch::Receiver<PeerConfig>,
         speaker: Speaker,
         hints: Hints,
         bounds: LinkBounds,
@@ -231,7 +231,7 @@ impl Peers {
 
 struct LinkTask {
     endpoint: Endpoint,
-    config: watch::Receiver<ClientConfig>,
+    config: watch::Receiver<PeerConfig>,
     member: Member,
     /// Where it may be, the likeliest first.
     addresses: Vec<String>,
@@ -354,14 +354,14 @@ impl LinkTask {
         }
         let end = tokio::select! {
             // The peer never writes on this link; it only closes it, with its reason.
-            reason = connection.closed() => broken(&connection, reason.to_string()),
+            reason = connection.closed() => self.broken(&connection, reason.to_string()),
             () = restarted(heard) => LinkEnd::Restarted,
             written = async { tokio::try_join!(
                 write_messages(urgent_stream, version, urgent, &self.metrics),
                 write_messages(bulk_stream, version, bulk, &self.metrics),
             ) } => match written {
                 Ok(((), ())) => LinkEnd::Stopped,
-                Err(error) => broken(&connection, error),
+                Err(error) => self.broken(&connection, error),
             },
         };
         connection.close(CloseCode::Stopping.into(), b"link ended");
@@ -374,7 +374,7 @@ impl LinkTask {
         // The name, not the host: whoever answers there must be the very member, wherever it runs.
         let name = format!("{}{NODE_SUFFIX}", self.member.name);
         let config = self.config.borrow().clone();
-        let attempt = |address| connecting(&self.endpoint, &config, address, &name, None);
+        let attempt = |address| connecting_peer(&self.endpoint, &config, address, &name);
         let reach = |address| match Reach::from(&self.endpoint, address) {
             Reach::Well if self.ended_at == Some(address) => Reach::Hardly,
             reach => reach,
@@ -389,7 +389,7 @@ impl LinkTask {
         };
         let opened = tokio::time::timeout(self.connect_timeout, open).await;
         let opened = opened.unwrap_or_else(|_| Err("no answer in time".to_owned()));
-        let (urgent, bulk) = opened.map_err(|reason| broken(&connection, reason))?;
+        let (urgent, bulk) = opened.map_err(|reason| self.broken(&connection, reason))?;
         Ok((address, (connection, version, urgent, bulk)))
     }
 
@@ -404,24 +404,24 @@ impl LinkTask {
         stream.write_all(&bytes).await.map_err(|error| error.to_string())?;
         Ok(stream)
     }
-}
 
-/// Why a connection is no more. Reads and writes fail for the same reason, and may notice first.
-fn broken(connection: &Connection, reason: String) -> LinkEnd {
-    match connection.close_reason() {
-        Some(ConnectionError::ApplicationClosed(close))
-            if [CloseCode::Identity, CloseCode::Cluster].map(VarInt::from).contains(&close.error_code) =>
-        {
-            LinkEnd::Refused(String::from_utf8_lossy(&close.reason).into_owned())
+    /// Why a connection is no more. Reads and writes fail for the same reason, and may notice first.
+    fn broken(&self, connection: &Connection, reason: String) -> LinkEnd {
+        match connection.close_reason() {
+            Some(ConnectionError::ApplicationClosed(close))
+                if [CloseCode::Identity, CloseCode::Cluster].map(VarInt::from).contains(&close.error_code) =>
+            {
+                LinkEnd::Refused(String::from_utf8_lossy(&close.reason).into_owned())
+            }
+            Some(ConnectionError::ApplicationClosed(close)) if close.error_code == CloseCode::Stranger.into() => {
+                LinkEnd::Stranger(String::from_utf8_lossy(&close.reason).into_owned())
+            }
+            Some(ConnectionError::ApplicationClosed(close)) if close.error_code == CloseCode::Version.into() => {
+                LinkEnd::Unspoken(String::from_utf8_lossy(&close.reason).into_owned())
+            }
+            Some(known) => ended(Reason::of(&known, Some(&self.config.borrow().shown))),
+            None => LinkEnd::Broken(reason),
         }
-        Some(ConnectionError::ApplicationClosed(close)) if close.error_code == CloseCode::Stranger.into() => {
-            LinkEnd::Stranger(String::from_utf8_lossy(&close.reason).into_owned())
-        }
-        Some(ConnectionError::ApplicationClosed(close)) if close.error_code == CloseCode::Version.into() => {
-            LinkEnd::Unspoken(String::from_utf8_lossy(&close.reason).into_owned())
-        }
-        Some(known) => ended(Reason::of(&known, None)),
-        None => LinkEnd::Broken(reason),
     }
 }
 

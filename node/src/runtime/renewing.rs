@@ -8,11 +8,12 @@
 use crate::runtime::certificates::CertificateFiles;
 use crate::runtime::clock::unix_seconds;
 use crate::runtime::server::{StartError, check_certificate};
-use crate::runtime::tls::Credentials;
-use crate::runtime::transport::{peer_config, server_config};
-use norn_client::tls::{Look, REMIND_INTERVAL, Renewal, report_refused, report_renewed, report_warnings};
+use crate::runtime::transport::{PeerConfig, peer_config, server_config};
+use norn_client::tls::{
+    Credentials, Look, REMIND_INTERVAL, Renewal, report_expired, report_refused, report_renewed, report_warnings,
+};
 use norn_client::wire::Versions;
-use quinn::{ClientConfig, Endpoint, ServerConfig};
+use quinn::{Endpoint, ServerConfig};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -46,7 +47,7 @@ impl Opened {
     }
 
     /// What the first links are made with.
-    pub fn peer_config(&self) -> Result<ClientConfig, StartError> {
+    pub fn peer_config(&self) -> Result<PeerConfig, StartError> {
         Ok(peer_config(self.renewal.current(), self.speaks)?)
     }
 
@@ -54,14 +55,15 @@ impl Opened {
     pub async fn run(
         mut self,
         endpoint: Endpoint,
-        links: watch::Sender<ClientConfig>,
+        links: watch::Sender<PeerConfig>,
         asked: Arc<Notify>,
         interval: Duration,
     ) {
         let mut remind_at = Instant::now() + REMIND_INTERVAL;
+        let mut expired = self.renewal.current().expired(unix_seconds());
         loop {
             let is_asked = tokio::select! {
-                () = tokio::time::sleep(interval) => false,
+                () = tokio::time::sleep(pause(self.renewal.current(), unix_seconds(), interval)) => false,
                 () = asked.notified() => true,
                 () = links.closed() => return,
             };
@@ -84,19 +86,30 @@ impl Opened {
                     report_renewed(self.renewal.current());
                     report_warnings(self.renewal.current(), unix_seconds());
                     remind_at = Instant::now() + REMIND_INTERVAL;
+                    expired = self.renewal.current().expired(unix_seconds());
                 }
-                Look::Refused(reason) => report_refused(&reason),
-                Look::Same if is_asked => tracing::info!("the certificate files are those in use"),
+                Look::Refused(reason) => {
+                    report_refused(&reason);
+                    if is_asked {
+                        report_expired(self.renewal.current(), unix_seconds());
+                    }
+                }
+                Look::Same if is_asked => report_same(self.renewal.current(), unix_seconds()),
                 Look::Same => {}
             }
+            let current = self.renewal.current();
+            let by_now = current.expired(unix_seconds());
             if Instant::now() >= remind_at {
-                report_warnings(self.renewal.current(), unix_seconds());
+                report_warnings(current, unix_seconds());
                 remind_at = Instant::now() + REMIND_INTERVAL;
+            } else if by_now != expired && !is_asked {
+                report_expired(current, unix_seconds());
             }
+            expired = by_now;
         }
     }
 
-    fn look(&mut self, is_asked: bool) -> Look<(ServerConfig, ClientConfig)> {
+    fn look(&mut self, is_asked: bool) -> Look<(ServerConfig, PeerConfig)> {
         if is_asked {
             self.renewal.report_again();
         }
@@ -105,5 +118,53 @@ impl Opened {
             check_certificate(own, name)?;
             Ok((server_config(own, speaks)?, peer_config(own, speaks)?))
         })
+    }
+}
+
+/// Until the files are looked at again, or one of the certificates in use ends.
+fn pause(current: &Credentials, now_s: i64, interval: Duration) -> Duration {
+    let left_s = current.next_end_s(now_s).and_then(|end_s| u64::try_from(end_s.saturating_sub(now_s)).ok());
+    left_s.map_or(interval, |left_s| interval.min(Duration::from_secs(left_s)))
+}
+
+/// Answers an operator who asks: files that are no others are no good news where they have expired.
+fn report_same(current: &Credentials, now_s: i64) {
+    match current.expired(now_s).is_empty() {
+        true => tracing::info!("the certificate files are those in use"),
+        false => {
+            tracing::error!("the certificate files are those in use, and a certificate in them has expired");
+            report_expired(current, now_s);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::certificates::{DAYS, Present, Role, create, create_authority};
+    use crate::runtime::tests::Logged;
+
+    /// Goal: the log says when a certificate in use ends, and not that all is well. Method: looks as of seconds around the end.
+    #[test]
+    fn an_end_wakes_the_node_and_is_said_to_whoever_asks() {
+        let directory = tempfile::tempdir().unwrap();
+        create_authority(directory.path(), 10 * DAYS).unwrap();
+        let made = create(directory.path(), Role::Node, "n", &[], DAYS, Present::Kept).unwrap();
+        let own = crate::runtime::tls::load(&made.files).unwrap();
+        let (until_s, interval) = (made.validity.until_s, Duration::from_secs(3_600));
+        let pauses = [-7_200, -2, 0, 1].map(|from_end_s| pause(&own, until_s + from_end_s, interval).as_secs());
+        assert_eq!(pauses, [3_600, 3, 1, 3_600]);
+
+        let logged = Logged::default();
+        let writer = logged.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let _subscribed = tracing::subscriber::set_default(subscriber);
+        report_same(&own, until_s);
+        assert!(logged.lines().iter().all(|line| line.contains("INFO")), "{:?}", logged.lines());
+        report_same(&own, until_s + 1);
+        let said = logged.lines();
+        let expired =
+            |line: &&String| line.contains("ERROR") && line.contains("node-n.crt: the certificate has expired on ");
+        assert_eq!((said.len(), said.iter().filter(expired).count()), (3, 1), "{said:?}");
     }
 }

@@ -25,14 +25,14 @@
 //! its own: nothing tells it from the node after a move.
 
 use crate::protocol::Node;
-use crate::runtime::caller::{CallError, ask, connecting};
+use crate::runtime::caller::{CallError, ask, connecting_peer};
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::peers::{PeerHello, Speaker};
-use crate::runtime::transport::CloseCode;
+use crate::runtime::transport::{CloseCode, PeerConfig};
 use norn_client::dial::{Reach, Reason, addresses};
 use norn_client::wire::codec::{Kind, encode_named};
 use norn_client::wire::{ClusterId, NodeId, Request, Response, Versions};
-use quinn::{ClientConfig, Connection, Endpoint};
+use quinn::{Connection, Endpoint};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ pub struct OwnCalls {
     /// Where the node listens by now.
     pub endpoint: Endpoint,
     /// As for links to peers.
-    pub config: ClientConfig,
+    pub config: PeerConfig,
     /// This process.
     pub speaker: Speaker,
     /// Who is called.
@@ -193,7 +193,7 @@ impl OwnCalls {
 
     async fn call(&self, number: usize, address: SocketAddr, met: watch::Receiver<u64>) -> Met {
         let name = format!("{}{NODE_SUFFIX}", self.whereabouts.name);
-        let connecting = connecting(&self.endpoint, &self.config, address, &name, None);
+        let connecting = connecting_peer(&self.endpoint, &self.config, address, &name);
         match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
             Ok(Ok(connection)) => {
                 let met = self.question(number, &connection, met).await;

@@ -67,10 +67,12 @@ pub enum StartError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The certificate file is called after another node than the certificate names.
-    #[error("the certificate of node {file:?} names {certificate}")]
+    #[error("{}: the certificate of node {name:?} names {certificate}", file.display())]
     Name {
-        /// By its file.
-        file: String,
+        /// The file.
+        file: PathBuf,
+        /// Whose it is by its file.
+        name: String,
         /// By its content.
         certificate: String,
     },
@@ -495,12 +497,13 @@ fn archive(settings: &Settings, told: mpsc::Sender<Internal>) -> Result<Option<A
 
 /// Whether a node's certificate names it.
 pub(in crate::runtime) fn check_certificate(credentials: &Credentials, name: &str) -> Result<(), StartError> {
-    let principal = own_principal(credentials)?;
+    let principal = own_principal(credentials).map_err(|error| error.of_file(&credentials.files().certificate))?;
     if principal.node && &*principal.name == name {
         return Ok(());
     }
     let kind = if principal.node { "node" } else { "client" };
-    Err(StartError::Name { file: name.to_owned(), certificate: format!("{kind} {:?}", principal.name) })
+    let (file, name) = (credentials.files().certificate.clone(), name.to_owned());
+    Err(StartError::Name { file, name, certificate: format!("{kind} {:?}", principal.name) })
 }
 
 /// Whether the log is this node's: until a cluster knows its identity it is anybody's.
@@ -576,11 +579,37 @@ async fn open(
         let replayed = replayed.map_err(|error| failed(&error))?;
         restorer.finish().map_err(|doubt| failed(&Doubt(doubt)))?;
         check_member(&node, &identity, &certificate, &data)?;
-        let elapsed_ms = started.elapsed().as_millis();
-        tracing::info!(node = %identity.node, ?replayed, elapsed_ms, "log replayed");
+        tell_replayed(&identity, &replayed, started.elapsed());
         Ok((node, log, replayed))
     };
     away(settings, work).await
+}
+
+/// An object of numbers, for programs that read the log.
+fn tell_replayed(identity: &Identity, replayed: &Replayed, elapsed: Duration) {
+    let Replayed { snapshot_records, snapshot_bytes, records, segments, lost_segments, .. } = *replayed;
+    let Replayed { bytes, cut_bytes, cut_records, lost_records, damaged_bytes, heads_mended, .. } = *replayed;
+    tracing::info!(
+        node = %identity.node,
+        elapsed_ms = milliseconds(elapsed),
+        snapshot_records,
+        snapshot_bytes,
+        records,
+        segments,
+        lost_segments,
+        bytes,
+        cut_bytes,
+        cut_records,
+        lost_records,
+        damaged_bytes,
+        heads_mended,
+        "log replayed"
+    );
+}
+
+/// Of a form that a log in JSON shows as a number.
+pub fn milliseconds(elapsed: Duration) -> u64 {
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Begins or mends the log, when nothing stands against the start any more.

@@ -3,7 +3,7 @@
 //! [`DEFINITIONS`] is the only list of settings: names, limits, defaults, descriptions.
 
 use crate::config::{Config, ConfigError, Retention};
-use crate::protocol::root::check_address;
+use crate::protocol::root::{check_address, check_zone};
 use crate::runtime::certificates::{CertificateError, CertificateFiles, find_node};
 use crate::runtime::hints::{PeerAddress, parse_peers};
 use crate::runtime::listener::ListenerBounds;
@@ -21,6 +21,8 @@ use std::time::Duration;
 
 mod check;
 mod print;
+#[cfg(test)]
+mod tests;
 
 pub use check::unknown_variables;
 
@@ -206,7 +208,12 @@ pub const DEFINITIONS: &[Definition] = &[
         "4194304",
         "the log is read again at this speed to find damage while it can be made good; 0: not at all",
     ),
-    number("disk_bytes_max", 0, 1 << 50, "0", "the data directory may have so many bytes; 0: as many as the disk"),
+    Definition {
+        name: "disk_bytes_max",
+        form: Form::ZeroOr(1, 1 << 50),
+        default: "0",
+        about: "the data directory may have so many bytes; 0: as many as the disk",
+    },
     Definition {
         name: "memory_bytes_max",
         form: Form::ZeroOr(MEMORY_BYTES_LEAST, 1 << 50),
@@ -306,6 +313,14 @@ pub enum SettingsError {
     /// No address of a member.
     #[error("advertise ({origin}): {why}")]
     Advertise {
+        /// Where it was said.
+        origin: Source,
+        /// What is wrong.
+        why: String,
+    },
+    /// No zone of a member.
+    #[error("zone ({origin}): {why}")]
+    Zone {
         /// Where it was said.
         origin: Source,
         /// What is wrong.
@@ -434,7 +449,7 @@ impl Effective {
             certificates_interval: self.milliseconds("certs_check_ms"),
             listen: self.listen()?,
             advertise,
-            zone: self.text("zone").to_owned(),
+            zone: self.zone()?,
             join,
             peers,
             peers_are_flags: self.values["peers"].1 == Source::Flag,
@@ -447,7 +462,7 @@ impl Effective {
                 reserve_bytes: self.number("reserve_bytes"),
                 sync: self.sync()?,
             },
-            disk_bytes_max: Some(self.number("disk_bytes_max")).filter(|bytes_max| *bytes_max > 0),
+            disk_bytes_max: self.disk_bytes_max()?,
             memory_bytes_max: Some(self.number("memory_bytes_max")).filter(|bytes_max| *bytes_max > 0),
             scrub_bytes_per_second: self.number("scrub_bytes_per_second"),
             client_queue_max: self.count("client_queue_max"),
@@ -481,6 +496,13 @@ impl Effective {
         }
         check_address(value).map_err(|why| SettingsError::Advertise { origin: origin.clone(), why })?;
         Ok(Some(value.clone()))
+    }
+
+    /// The failure domain, which is looked at here for the same reason.
+    fn zone(&self) -> Result<String, SettingsError> {
+        let (value, origin) = &self.values["zone"];
+        check_zone(value).map_err(|why| SettingsError::Zone { origin: origin.clone(), why })?;
+        Ok(value.clone())
     }
 
     fn peers(&self) -> Result<Vec<PeerAddress>, SettingsError> {
@@ -613,87 +635,4 @@ pub struct Settings {
     pub links: LinkBounds,
     /// What comes in.
     pub listener: ListenerBounds,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pairs(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>().into_iter()
-    }
-
-    #[test]
-    fn retention_has_a_default_and_exceptions() {
-        let read = retention("7d, mail/out = 1h,audit=0s").unwrap();
-        let of = |queue: &str| read.of(Some(&QueueName::new(queue).unwrap()));
-        assert_eq!((of("mail/out"), of("audit"), of("other"), read.of(None)), (3_600_000, 0, 604_800_000, 604_800_000));
-        for wrong in ["", "week", "7d, mail", "7d, =1h", "7d, a b=1h", "7d, q=1h, q=2h"] {
-            assert!(retention(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn an_advertised_address_that_no_cluster_takes_is_refused_by_name() {
-        let advertise = |value: &str| {
-            let effective = Effective::gather(None, pairs(&[]), pairs(&[("advertise", value)])).unwrap();
-            effective.advertise().map_err(|error| error.to_string())
-        };
-        assert_eq!(advertise(""), Ok(None));
-        for right in ["alpha.example.com:7400", "10.0.0.1:7400", "[2001:db8::1]:7400"] {
-            assert_eq!(advertise(right), Ok(Some(right.to_owned())));
-        }
-        for wrong in ["foo", "foo:", ":7400", "foo:0", "foo:70000", "::1:7400", "a b:1", "0.0.0.0:7704", "[::]:7704"] {
-            let refusal = advertise(wrong).unwrap_err();
-            assert!(refusal.starts_with("advertise (flag): ") && refusal.contains(&format!("{wrong:?}")), "{refusal}");
-        }
-    }
-
-    #[test]
-    fn the_later_source_wins_and_is_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("norn.toml");
-        std::fs::write(&file, "heartbeat_ms = 40\nzone = \"a\"\nresend_ms = 100\n").unwrap();
-        let environment = pairs(&[("NORN_ZONE", "b"), ("NORN_RESEND_MS", "150"), ("HOME", "x"), ("NORN_CLIENT", "y")]);
-        let effective = Effective::gather(Some(&file), environment, pairs(&[("zone", "c")])).unwrap();
-        let core = effective.core().unwrap();
-        assert_eq!((core.heartbeat_ms, core.resend_ms, effective.text("zone")), (40, 150, "c"));
-    }
-
-    #[test]
-    fn defaults_are_those_of_the_core_and_within_limits() {
-        let effective = Effective::gather(None, pairs(&[]), pairs(&[])).unwrap();
-        assert_eq!(effective.core().unwrap(), Config::default());
-        for definition in DEFINITIONS {
-            assert_eq!(definition.form.check(definition.default), Ok(()), "{}", definition.name);
-        }
-    }
-
-    #[test]
-    fn what_is_unknown_or_out_of_limits_is_refused() {
-        let gathered = |name, value| Effective::gather(None, pairs(&[]), pairs(&[(name, value)]));
-        let wrong = [("heartbeat", "50"), ("heartbeat_ms", "1"), ("threads", "many"), ("threads", "-1")];
-        for (name, value) in wrong.into_iter().chain([("memory_bytes_max", "512"), ("memory_bytes_max", "-1")]) {
-            let error = gathered(name, value).unwrap_err();
-            assert!(error.to_string().contains(name), "{error}");
-        }
-        let error = gathered("memory_bytes_max", "67108863").unwrap_err().to_string();
-        assert!(error.ends_with("is not 0, or a whole number from 67108864 to 1125899906842624"), "{error}");
-        assert!(gathered("memory_bytes_max", "0").is_ok() && gathered("memory_bytes_max", "67108864").is_ok());
-    }
-
-    /// Goal: whoever leaves a variable empty has not set it.
-    #[test]
-    fn an_empty_variable_is_as_one_that_is_not_set() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("norn.toml");
-        std::fs::write(&file, "zone = \"a\"\n").unwrap();
-        let empty: Vec<(String, String)> = DEFINITIONS
-            .iter()
-            .map(|definition| (format!("NORN_{}", definition.name.to_uppercase()), String::new()))
-            .collect();
-        let effective = Effective::gather(Some(&file), empty.into_iter(), pairs(&[])).unwrap();
-        effective.check().unwrap();
-        assert_eq!((effective.text("zone"), effective.text("log")), ("a", "info"));
-    }
 }

@@ -432,10 +432,10 @@ async fn the_log_of_another_member_is_refused_at_the_start() {
 
 /// What is logged, for a test to read.
 #[derive(Clone, Default)]
-struct Logged(Arc<std::sync::Mutex<Vec<u8>>>);
+pub(in crate::runtime) struct Logged(Arc<std::sync::Mutex<Vec<u8>>>);
 
 impl Logged {
-    fn lines(&self) -> Vec<String> {
+    pub(in crate::runtime) fn lines(&self) -> Vec<String> {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap().lines().map(str::to_owned).collect()
     }
 }

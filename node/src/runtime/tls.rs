@@ -8,6 +8,7 @@ use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use std::path::Path;
 use std::sync::Arc;
 
 pub use norn_client::tls::Credentials;
@@ -27,6 +28,20 @@ pub enum TlsError {
     /// A certificate without a name of ours.
     #[error("the certificate names no NAME{NODE_SUFFIX} and no NAME{CLIENT_SUFFIX}: {0}")]
     Nameless(String),
+}
+
+impl TlsError {
+    /// The same of a certificate that stands in a file.
+    #[must_use]
+    pub fn of_file(self, file: &Path) -> TlsError {
+        match self {
+            TlsError::Nameless(why) => TlsError::Files(norn_client::tls::TlsError::File {
+                path: file.to_owned(),
+                reason: TlsError::Nameless(why).to_string(),
+            }),
+            other => other,
+        }
+    }
 }
 
 /// Reads what one side shows and trusts.

@@ -1,7 +1,7 @@
 //! The QUIC endpoint and its settings.
 
 use crate::runtime::tls::{Credentials, TlsError, client_crypto, server_crypto};
-use norn_client::dial::{CLOSE_IDENTITY, CLOSE_VERSION};
+use norn_client::dial::{CLOSE_IDENTITY, CLOSE_VERSION, Shown};
 use norn_client::wire::Versions;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -96,10 +96,19 @@ pub fn client_config(credentials: &Credentials) -> Result<ClientConfig, norn_cli
 }
 
 /// Settings of links to peers.
-pub fn peer_config(credentials: &Credentials, speaks: Versions) -> Result<ClientConfig, TlsError> {
+pub fn peer_config(credentials: &Credentials, speaks: Versions) -> Result<PeerConfig, TlsError> {
     let mut config = ClientConfig::new(client_crypto(credentials, speaks)?);
     config.transport_config(transport(PEER_IDLE_TIMEOUT, PEER_KEEP_ALIVE));
-    Ok(config)
+    Ok(PeerConfig { config, shown: credentials.shown() })
+}
+
+/// What connections to other nodes are made with.
+#[derive(Debug, Clone)]
+pub struct PeerConfig {
+    /// For the transport.
+    pub config: ClientConfig,
+    /// For the words of a failure.
+    pub shown: Shown,
 }
 
 fn socket(address: SocketAddr) -> io::Result<UdpSocket> {

@@ -6,7 +6,7 @@
 //! order. So no write is begun for which there is no room, as far as the log alone fills the disk: a write that fails for
 //! want of room all the same poisons the log as any other does, as nobody knows which part of it is there.
 //!
-//! With room for three times the reserve, it is filled again. Whoever keeps no reserve is never told of a shortage.
+//! With room for three times the reserve, it is written, at first and again. Whoever keeps no reserve is never told of a shortage.
 
 use super::disk::{Disk, DiskError};
 use crate::protocol::membership::Room;
@@ -17,8 +17,8 @@ pub const RESERVE: &str = "reserve";
 const STEP_BYTES: usize = 256 << 10;
 /// This part of the reserve is never used up.
 const LAST_PARTS: u64 = 4;
-/// The reserve is filled again when there is room for so many.
-const AMPLE_TIMES: u64 = 3;
+/// The reserve is written, at first and again, when there is room for so many.
+pub const RESERVES_FREE: u64 = 3;
 
 #[derive(Debug)]
 pub(crate) struct Space {
@@ -60,7 +60,7 @@ impl Space {
     pub fn look<D: Disk>(&mut self, disk: &mut D) -> Result<Room, DiskError> {
         if self.reserve_bytes > 0 {
             let mut held = self.is_held(disk)?;
-            if !held && disk.space()? >= self.reserve_bytes.saturating_mul(AMPLE_TIMES) {
+            if !held && disk.space()? >= self.reserve_bytes.saturating_mul(RESERVES_FREE) {
                 held = self.fill(disk);
                 self.held = Some(held);
             }

@@ -7,6 +7,7 @@ use crate::limits::ORPHANS_MAX;
 use crate::protocol::consistent::cohort::{Role, Seat, Told};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
+use crate::protocol::membership::name_in;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::task::{Cancel, Completed, Task};
@@ -432,9 +433,11 @@ impl Node {
     fn judge_write(&mut self, ask: u64, partition: PartitionId) {
         let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
         let Some(group) = write.groups.get_mut(&partition) else { return };
+        let roster = &self.roster;
+        let name = |node| name_in(roster, node);
         for (index, place) in group.places.iter().enumerate() {
             if write.results[*place].is_none()
-                && let Some(result) = group.result(index, write.acks)
+                && let Some(result) = group.result(index, write.acks, &name)
             {
                 write.results[*place] = Some(result);
                 write.open -= 1;
@@ -477,13 +480,14 @@ impl Node {
             Error::new(ErrorCode::Unknown, message).about(*id)
         };
         let mut refused: BTreeMap<usize, Error> = BTreeMap::new();
+        let name = |node| self.name_of(node);
         for group in write.groups.values() {
             let of_group = group.places.iter().enumerate();
-            let why = |index| group.not_kept(index).or_else(|| group.refused_in_part(index));
+            let why = |index| group.not_kept(index).or_else(|| group.refused_in_part(index, &name));
             refused.extend(of_group.filter_map(|(index, place)| Some((*place, why(index)?))));
         }
         let for_key = matches!(write.writer, Writer::Unique(_));
-        let full = write.groups.values().filter(|_| for_key).find_map(|group| group.full(0));
+        let full = write.groups.values().filter(|_| for_key).find_map(|group| group.full(0, &name));
         let mut results: Vec<Result<Acked, Error>> = write
             .results
             .into_iter()

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Versions of one cohort that a write or a read remembers.
 pub(super) const COHORTS_MAX: usize = 6;
 
+/// What operators call a node.
+pub(super) type Name<'a> = &'a dyn Fn(NodeId) -> String;
+
 /// Items of one partition within a write.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -226,7 +229,7 @@ impl Group {
     }
 
     /// The result of one item, once it is certain.
-    pub(super) fn result(&self, index: usize, acks: Acks) -> Option<Result<Acked, Error>> {
+    pub(super) fn result(&self, index: usize, acks: Acks, name: Name) -> Option<Result<Acked, Error>> {
         let id = self.items[index].0;
         let enqueues = self.items[index].1.spec.is_some();
         let unknown = |cohort: &Cohort| {
@@ -249,7 +252,7 @@ impl Group {
         if reached || may_come {
             return None;
         }
-        let error = self.refusal(index, stored);
+        let error = self.refusal(index, stored, name);
         if !is_of_nodes(&error) {
             return Some(Err(error.about(id)));
         }
@@ -261,7 +264,7 @@ impl Group {
     }
 
     /// Why it cannot be.
-    fn refusal(&self, index: usize, stored: usize) -> Error {
+    fn refusal(&self, index: usize, stored: usize, name: Name) -> Error {
         let (enqueues, brings) = (self.items[index].1.spec.is_some(), self.items[index].1.has_outbox());
         let any = |outcome| !self.said(index, outcome).is_empty();
         if any(Outcome::TooOld) && (enqueues || brings) && stored > 0 {
@@ -276,7 +279,7 @@ impl Group {
         {
             refused(outcome, enqueues)
         } else if any(Outcome::NoSpace) {
-            let full: Vec<String> = self.said(index, Outcome::NoSpace).iter().map(NodeId::to_string).collect();
+            let full: Vec<String> = self.said(index, Outcome::NoSpace).into_iter().map(name).collect();
             let message = format!("the disks of {} are nearly full: make room there, then try again", full.join(", "));
             Error::new(ErrorCode::NoSpace, message)
         } else {
@@ -286,13 +289,14 @@ impl Group {
     }
 
     /// Why there is no room for an item, if that is why it cannot be.
-    pub(super) fn full(&self, index: usize) -> Option<Error> {
-        Some(self.refusal(index, self.stored(index)).about(self.items[index].0)).filter(|error| error.code.is_full())
+    pub(super) fn full(&self, index: usize, name: Name) -> Option<Error> {
+        Some(self.refusal(index, self.stored(index), name).about(self.items[index].0))
+            .filter(|error| error.code.is_full())
     }
 
     /// At the deadline of an item that too many refused for what they are, while others have not said whether they store it.
-    pub(super) fn refused_in_part(&self, index: usize) -> Option<Error> {
-        let error = self.refusal(index, self.stored(index));
+    pub(super) fn refused_in_part(&self, index: usize, name: Name) -> Option<Error> {
+        let error = self.refusal(index, self.stored(index), name);
         is_of_nodes(&error).then(|| in_part(error).about(self.items[index].0))
     }
 

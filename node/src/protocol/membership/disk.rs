@@ -109,7 +109,10 @@ impl Node {
                     "the data directory of node {name} is nearly as large as its setting `disk_bytes_max` allows: raise that, or \
                      ask another node"
                 ),
-                false => format!("the disk of node {name} is nearly full: make room on it, or ask another node"),
+                false => format!(
+                    "the disk of node {name} is nearly full: make room on it (three times its `reserve_bytes` is enough), or ask \
+                     another node"
+                ),
             };
             return Err(Error::new(ErrorCode::NoSpace, message).because(Cause::TurnedAway));
         }

@@ -25,7 +25,7 @@ pub use disk::{DiskReport, DiskWord, OwnDisk, Room, SLOW_US_MIN};
 pub use memory::{MemoryReport, OwnMemory};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, PartitionId};
-pub(in crate::protocol) use roster::is_sound;
+pub(in crate::protocol) use roster::{is_sound, name_in};
 pub use scheduler::{FiringId, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 pub use steward::{Asked, SteerAsk, Steward};

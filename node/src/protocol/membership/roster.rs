@@ -15,6 +15,12 @@ use norn_client::wire::{NodeId, QueueName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// What operators call a node by a list of members; its id, where it is none of them.
+pub(in crate::protocol) fn name_in(roster: &Roster, node: NodeId) -> String {
+    let found = roster.members.values().find(|member| member.node == node);
+    found.map_or_else(|| format!("{node:?}"), |member| member.name.clone())
+}
+
 impl Node {
     /// Members that are not gone, by their numbers.
     pub(in crate::protocol) fn members(&self) -> impl Iterator<Item = (u16, &Member)> {
@@ -110,8 +116,7 @@ impl Node {
 
     /// What operators call a node; its id, where it is no member.
     pub(in crate::protocol) fn name_of(&self, node: NodeId) -> String {
-        let found = self.members().find(|(_, member)| member.node == node);
-        found.map_or_else(|| format!("{node:?}"), |(_, member)| member.name.clone())
+        name_in(&self.roster, node)
     }
 
     /// Keeps a roster; those that it names are peers from then on.

@@ -36,6 +36,12 @@ pub(crate) fn check_address(address: &str) -> Result<(), String> {
     members::check_address(address).map_err(|reason| reason.to_string())
 }
 
+/// Whether this can be the zone of a member; why not.
+#[cfg(feature = "runtime")]
+pub(crate) fn check_zone(zone: &str) -> Result<(), String> {
+    members::check_zone(zone).map_err(|reason| reason.to_string())
+}
+
 /// Who should hold which partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {

@@ -1,8 +1,13 @@
 //! What a start wants of settings beside what each may be by itself. Neither files nor addresses are looked at.
 
 use super::{Effective, SettingsError};
+use crate::runtime::certificates::check_name;
+use crate::storage::RESERVES_FREE;
 use norn_client::wire::address::parse_address;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+
+/// Of a log that has just begun, beside what is written ahead.
+const LOG_BYTES_LEAST: u64 = 1 << 20;
 
 /// Crates that log, beside those of this program.
 const CRATES: [&str; 6] = ["mio", "quinn", "quinn_proto", "quinn_udp", "rustls", "tokio"];
@@ -16,8 +21,39 @@ impl Effective {
         self.peers()?;
         self.listen()?;
         self.advertise()?;
+        self.zone()?;
+        self.node_name()?;
         self.sync()?;
+        self.disk_bytes_max()?;
         self.core().map(|_| ())
+    }
+
+    /// Bytes of a data directory that can be used: a log as it begins, and room in which its reserve is written.
+    pub(super) fn disk_bytes_least(&self) -> u64 {
+        let (reserve, ahead) = (self.number("reserve_bytes"), self.number("ahead_bytes"));
+        reserve * RESERVES_FREE + ahead + LOG_BYTES_LEAST
+    }
+
+    /// Bound on the bytes of the data directory.
+    pub(super) fn disk_bytes_max(&self) -> Result<Option<u64>, SettingsError> {
+        let (bytes_max, least) = (self.number("disk_bytes_max"), self.disk_bytes_least());
+        if bytes_max > 0 && bytes_max < least {
+            let wanted = format!(
+                "0, or at least {least}: a log as it begins, and {RESERVES_FREE} times `reserve_bytes`, which is written where so much \
+                 is free"
+            );
+            return Err(self.refused("disk_bytes_max", self.text("disk_bytes_max"), &wanted));
+        }
+        Ok(Some(bytes_max).filter(|bytes_max| *bytes_max > 0))
+    }
+
+    /// A name that a certificate may have.
+    fn node_name(&self) -> Result<(), SettingsError> {
+        let name = self.text("name");
+        match name.is_empty() {
+            true => Ok(()),
+            false => Ok(check_name(name)?),
+        }
     }
 
     /// A level, or levels of parts of the program, apart by commas.
@@ -148,6 +184,12 @@ mod tests {
             ("forget_after_ms", "1000"),
             ("join", "x"),
             ("advertise", "foo"),
+            ("disk_bytes_max", "100"),
+            ("disk_bytes_max", "27262975"),
+            ("zone", "rack\u{7}"),
+            ("zone", &"r".repeat(256)),
+            ("name", "a b"),
+            ("name", &"n".repeat(64)),
         ];
         for (name, value) in wrong {
             assert!(checked(name, value).is_err(), "{name} = {value:?}");
@@ -155,6 +197,7 @@ mod tests {
         for value in ["22011", "[::1]", "::1:22011", "", ":7400", "a:b"] {
             assert!(checked("listen", value).unwrap_err().contains("HOST:PORT"), "{value:?}");
         }
+        assert_eq!((checked("disk_bytes_max", "0"), checked("disk_bytes_max", "27262976")), (Ok(()), Ok(())));
         for value in ["127.0.0.1:0", "[::1]:22011", "localhost:7400", "0.0.0.0:7400"] {
             assert_eq!(checked("listen", value), Ok(()), "{value:?}");
         }

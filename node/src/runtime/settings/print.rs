@@ -46,6 +46,7 @@ impl Effective {
         let [low, high] = definition.form.limits()?;
         let least = match definition.name {
             "forget_after_ms" => self.number("request_timeout_ms") * 2,
+            "disk_bytes_max" => self.disk_bytes_least(),
             "election_timeout_ms" => self.number("heartbeat_ms") * 3,
             _ => low,
         };

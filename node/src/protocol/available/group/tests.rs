@@ -19,6 +19,10 @@ fn later() -> Cohort {
     Cohort { version: Viewstamp { epoch: 1, length: 1 }, ..Cohort::founded(&[4, 5, 6].map(replica)) }
 }
 
+fn name(node: NodeId) -> String {
+    format!("n{}", node.0)
+}
+
 /// An enqueue of one task, sent to replicas that answer.
 fn sent(nodes: &[u128]) -> Group {
     let task = Task::from_spec(Arc::new(spec(b"x", 0)));
@@ -33,7 +37,16 @@ fn answer(group: &mut Group, node: u128, outcome: Outcome, at: Viewstamp) {
 }
 
 fn code(group: &Group, acks: Acks) -> Option<ErrorCode> {
-    group.result(0, acks).map(|result| result.expect_err("there is no room").code)
+    group.result(0, acks, &name).map(|result| result.expect_err("there is no room").code)
+}
+
+/// Goal: an operator learns at which nodes to make room, by the names that they are called by.
+#[test]
+fn disks_without_room_are_those_of_nodes_with_names() {
+    let mut group = sent(&[1, 2, 3]);
+    [1, 2, 3].into_iter().for_each(|node| answer(&mut group, node, Outcome::NoSpace, founding().version));
+    let refusal = group.result(0, Acks::Quorum, &name).unwrap().unwrap_err();
+    assert_eq!(refusal.message, "the disks of n1, n2, n3 are nearly full: make room there, then try again");
 }
 
 /// Goal: `no_space` and `overloaded` say that nothing was changed, so they are said once each replica has.
@@ -45,7 +58,11 @@ fn an_item_is_refused_as_full_once_each_replica_has_refused_it() {
         answer(&mut group, 1, outcome, at);
         answer(&mut group, 2, outcome, at);
         assert_eq!(code(&group, Acks::Quorum), None, "the third may store it");
-        assert_eq!(group.refused_in_part(0).map(|error| error.code), Some(ErrorCode::Unknown), "at the deadline");
+        assert_eq!(
+            group.refused_in_part(0, &name).map(|error| error.code),
+            Some(ErrorCode::Unknown),
+            "at the deadline"
+        );
         answer(&mut group, 3, outcome, at);
         assert!(code(&group, Acks::Quorum).is_some_and(ErrorCode::is_full), "{outcome:?}");
     }
@@ -125,9 +142,9 @@ fn an_item_that_is_about_to_be_kept_here_is_not_refused_as_full() {
         for node in [1, 2, 3] {
             answer(&mut group, node, Outcome::NoSpace, founding().version);
         }
-        assert_eq!(group.result(0, Acks::One), None);
+        assert_eq!(group.result(0, Acks::One, &name), None);
         group.kept = Some(vec![kept]);
-        let result = group.result(0, Acks::One).expect("it is certain");
+        let result = group.result(0, Acks::One, &name).expect("it is certain");
         assert_eq!(result.err().map(|error| error.code), wanted);
     }
 }
@@ -154,7 +171,7 @@ fn an_item_from_the_future_is_refused_once_each_replica_has_refused_it() {
     }
     let mut group = sent(&[1, 2, 3]);
     [1, 2].into_iter().for_each(|node| answer(&mut group, node, Outcome::Future, at));
-    let unknown = group.refused_in_part(0).expect("at the deadline");
+    let unknown = group.refused_in_part(0, &name).expect("at the deadline");
     assert_eq!((unknown.code, unknown.retry, unknown.cause), (ErrorCode::Unknown, Retry::Now, Some(Cause::IdAhead)));
     let mut group = sent(&[1, 2, 3]);
     group.sent_to(NodeId(4), false);

@@ -1,0 +1,81 @@
+//! Goal: settings are put together from their sources, and what cannot be used is refused by name.
+
+use super::*;
+
+fn pairs(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>().into_iter()
+}
+
+#[test]
+fn retention_has_a_default_and_exceptions() {
+    let read = retention("7d, mail/out = 1h,audit=0s").unwrap();
+    let of = |queue: &str| read.of(Some(&QueueName::new(queue).unwrap()));
+    assert_eq!((of("mail/out"), of("audit"), of("other"), read.of(None)), (3_600_000, 0, 604_800_000, 604_800_000));
+    for wrong in ["", "week", "7d, mail", "7d, =1h", "7d, a b=1h", "7d, q=1h, q=2h"] {
+        assert!(retention(wrong).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn an_advertised_address_that_no_cluster_takes_is_refused_by_name() {
+    let advertise = |value: &str| {
+        let effective = Effective::gather(None, pairs(&[]), pairs(&[("advertise", value)])).unwrap();
+        effective.advertise().map_err(|error| error.to_string())
+    };
+    assert_eq!(advertise(""), Ok(None));
+    for right in ["alpha.example.com:7400", "10.0.0.1:7400", "[2001:db8::1]:7400"] {
+        assert_eq!(advertise(right), Ok(Some(right.to_owned())));
+    }
+    for wrong in ["foo", "foo:", ":7400", "foo:0", "foo:70000", "::1:7400", "a b:1", "0.0.0.0:7704", "[::]:7704"] {
+        let refusal = advertise(wrong).unwrap_err();
+        assert!(refusal.starts_with("advertise (flag): ") && refusal.contains(&format!("{wrong:?}")), "{refusal}");
+    }
+}
+
+#[test]
+fn the_later_source_wins_and_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("norn.toml");
+    std::fs::write(&file, "heartbeat_ms = 40\nzone = \"a\"\nresend_ms = 100\n").unwrap();
+    let environment = pairs(&[("NORN_ZONE", "b"), ("NORN_RESEND_MS", "150"), ("HOME", "x"), ("NORN_CLIENT", "y")]);
+    let effective = Effective::gather(Some(&file), environment, pairs(&[("zone", "c")])).unwrap();
+    let core = effective.core().unwrap();
+    assert_eq!((core.heartbeat_ms, core.resend_ms, effective.text("zone")), (40, 150, "c"));
+}
+
+#[test]
+fn defaults_are_those_of_the_core_and_within_limits() {
+    let effective = Effective::gather(None, pairs(&[]), pairs(&[])).unwrap();
+    assert_eq!(effective.core().unwrap(), Config::default());
+    for definition in DEFINITIONS {
+        assert_eq!(definition.form.check(definition.default), Ok(()), "{}", definition.name);
+    }
+}
+
+#[test]
+fn what_is_unknown_or_out_of_limits_is_refused() {
+    let gathered = |name, value| Effective::gather(None, pairs(&[]), pairs(&[(name, value)]));
+    let wrong = [("heartbeat", "50"), ("heartbeat_ms", "1"), ("threads", "many"), ("threads", "-1")];
+    for (name, value) in wrong.into_iter().chain([("memory_bytes_max", "512"), ("memory_bytes_max", "-1")]) {
+        let error = gathered(name, value).unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    let error = gathered("memory_bytes_max", "67108863").unwrap_err().to_string();
+    assert!(error.ends_with("is not 0, or a whole number from 67108864 to 1125899906842624"), "{error}");
+    assert!(gathered("memory_bytes_max", "0").is_ok() && gathered("memory_bytes_max", "67108864").is_ok());
+}
+
+/// Goal: whoever leaves a variable empty has not set it.
+#[test]
+fn an_empty_variable_is_as_one_that_is_not_set() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("norn.toml");
+    std::fs::write(&file, "zone = \"a\"\n").unwrap();
+    let empty: Vec<(String, String)> = DEFINITIONS
+        .iter()
+        .map(|definition| (format!("NORN_{}", definition.name.to_uppercase()), String::new()))
+        .collect();
+    let effective = Effective::gather(Some(&file), empty.into_iter(), pairs(&[])).unwrap();
+    effective.check().unwrap();
+    assert_eq!((effective.text("zone"), effective.text("log")), ("a", "info"));
+}
