@@ -135,7 +135,7 @@ pub const OPS_KEPT_MAX: usize = 4_096;
 /// Bytes that the committed ones of these carry, results of ended tasks for the most part...
 pub const OPS_KEPT_BYTES_MAX: usize = 256 << 10;
 /// ...and where a follower lacks them that is heard from.
-pub const OPS_LATE_BYTES_MAX: usize = 4 << 20;
+pub const OPS_LATE_BYTES_MAX: usize = 1 << 20;
 /// Operations in one message.
 pub const OPS_PER_MESSAGE_MAX: usize = 256;
 /// Operations appended but not committed in one partition; more grants wait.

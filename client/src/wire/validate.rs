@@ -320,7 +320,7 @@ pub(crate) fn check_delay(delay_ms: u64) -> Result<(), Error> {
 /// A length of time in the largest unit of which it is a whole number.
 fn span(ms: u64) -> String {
     let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
-    let fits = units.into_iter().find(|(_, unit)| ms >= *unit && ms % unit == 0);
+    let fits = units.into_iter().find(|(_, unit)| ms >= *unit && ms.is_multiple_of(*unit));
     fits.map_or_else(|| format!("{ms}ms"), |(name, unit)| format!("{}{name}", ms / unit))
 }
 

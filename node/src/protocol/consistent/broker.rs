@@ -11,8 +11,8 @@ mod recall;
 mod returns;
 mod silent;
 
+pub(super) use self::confirm::CONFIRM_MS_MAX;
 use self::confirm::Returns;
-pub(super) use self::confirm::confirm_ms;
 use self::recall::Recall;
 use self::silent::Voice;
 use super::Viewstamp;

@@ -531,7 +531,7 @@ impl Node {
         self.commit_to(partition, length, heeded);
         let replica = self.partitions.get_mut(&partition).expect("it leads, or did");
         if replica.register.trim_kept() {
-            let nodes = self.cohort_of(partition).nodes();
+            let nodes = self.partitions[&partition].cohort().followers();
             let alive: BTreeSet<NodeId> =
                 nodes.into_iter().filter(|node| *node == self.me || self.is_alive(*node)).collect();
             let replica = self.partitions.get_mut(&partition).expect("just seen");

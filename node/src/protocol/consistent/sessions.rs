@@ -16,11 +16,11 @@
 //! that nobody knows, and that is older than what was forgotten, has ended. What was given back so cannot be completed any more
 //! where completions are sealed, whether or not somebody else has the task.
 
-use super::broker::confirm_ms;
+use super::broker::CONFIRM_MS_MAX;
 use super::table::{Cell, CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
-use crate::limits::{CLAIM_TASKS_MAX, DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
+use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
 use crate::protocol::task::{Settled, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
@@ -263,11 +263,9 @@ impl Node {
         }
         let replica = &self.partitions[&partition];
         let held: Vec<TaskId> = replica.register.held_under(&session, end.after).take(DEPENDENTS_MAX).collect();
-        let size_bytes = |id: &TaskId| replica.store.task(id).map_or(0, |task| task.size_bytes());
         // A grant is confirmed within this time, or given back: from when it is made until its client has said that it has it. The answer
-        // may bring tasks of other partitions, too, which are perhaps as large.
-        let bytes = held.iter().map(size_bytes).max().unwrap_or(0) as u64 * u64::from(CLAIM_TASKS_MAX);
-        let confirmed_ms = self.config.request_timeout_ms + confirm_ms(bytes);
+        // may bring large tasks of other partitions.
+        let confirmed_ms = self.config.request_timeout_ms + CONFIRM_MS_MAX;
         let more = held.len() == DEPENDENTS_MAX;
         end.after = held.last().copied();
         for id in held {

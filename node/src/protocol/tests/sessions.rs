@@ -151,7 +151,7 @@ fn a_session_that_ends_while_leaders_change_ends_its_claims() {
     let leader = cluster.leader(&task);
     cluster.restart(leader);
     cluster.connect_all();
-    cluster.advance(8_000);
+    cluster.advance(10_000);
     assert!(cluster.is_claimable(task));
 }
 
@@ -165,7 +165,7 @@ fn who_lost_its_session_cannot_complete_where_completions_are_sealed() {
     let session = cluster.open_session(2_000);
     let held = cluster.claim_under(1, session.id, 1).remove(0);
     assert!(held.token.needs_seal());
-    cluster.advance(8_000);
+    cluster.advance(10_000);
     assert!(cluster.is_claimable(task));
     let Response::Acked(results) = cluster.complete(0, task, held.token) else { panic!("no answer") };
     assert_eq!(results[0].as_ref().map_err(|error| error.code), Err(ErrorCode::Superseded));
@@ -190,7 +190,7 @@ fn a_claim_that_is_being_renewed_when_its_session_ends_was_an_attempt() {
     let is_lost =
         |_: usize, message: &PeerMessage| matches!(message, PeerMessage::Ack { partition: of, .. } if *of == partition);
     cluster.advance_losing(1_500, is_lost);
-    cluster.advance(2_000);
+    cluster.advance(3_000);
     let voided = |(_, it): &(usize, Observation)| matches!(it, Observation::Voided { .. });
     assert!(!cluster.observed.iter().any(voided), "its worker was told of it");
     assert_eq!(cluster.claim(2, 5_000).remove(0).attempt, 2);

@@ -26,8 +26,10 @@ use std::collections::{BTreeMap, BTreeSet};
 const CONFIRM_MS: u64 = 2_000;
 /// ...over the slowest network that is counted with: about a megabyte a second.
 const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
-/// Payloads of an answer have about this many bytes at most.
+/// Payloads of an answer have about this many bytes at most...
 const ANSWER_BYTES_MAX: u64 = (CLAIM_BYTES_MAX + PAYLOAD_BYTES_MAX) as u64;
+/// ...so that any answer is confirmed within this time, or what was granted for it goes back.
+pub const CONFIRM_MS_MAX: u64 = confirm_ms(ANSWER_BYTES_MAX);
 /// Claims that go back and are said again, at the most, and as many questions.
 const RETURNS_MAX: usize = 1_000;
 /// Claims are said this many times in all, over almost five minutes: a partition that has no leader in all this time has none for as long
@@ -112,9 +114,10 @@ impl Returns {
     }
 }
 
-/// How long a client may take to confirm an answer with payloads of this many bytes. Then what was granted for it goes back.
-pub fn confirm_ms(bytes: u64) -> u64 {
-    CONFIRM_MS + bytes.min(ANSWER_BYTES_MAX) / TRANSFER_BYTES_PER_MS
+/// How long a client may take to confirm an answer with payloads of this many bytes.
+const fn confirm_ms(bytes: u64) -> u64 {
+    let bytes = if bytes < ANSWER_BYTES_MAX { bytes } else { ANSWER_BYTES_MAX };
+    CONFIRM_MS + bytes / TRANSFER_BYTES_PER_MS
 }
 
 impl Node {

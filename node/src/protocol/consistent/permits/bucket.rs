@@ -14,9 +14,8 @@ const PAST_MAX: usize = 256;
 const WORTH_PART: u128 = 8;
 const WORTH_MS: u64 = 1_000;
 const WORTH_ANYWAY_MS: u64 = 5_000;
-/// Where nobody asks it is written as seldom as that, or as so small a part of a permit takes, if that is longer: levels are rounded.
-const KEEP_MS: u64 = 60_000;
-const KEEP_PART: u128 = 1_000;
+/// Where nobody asks it is written as seldom as that.
+pub const KEEP_MS: u64 = 60_000;
 
 /// Permits that were given, by the home's clock.
 #[derive(Debug)]
@@ -79,11 +78,8 @@ fn full(rate: Rate) -> u128 {
 
 /// Between two times that the level of a bucket is written though nobody asks.
 fn keep_every_us(rate: Rate) -> u64 {
-    let takes_us = |part: u128| {
-        let us = cost(rate) / part / u128::from(rate.claims.max(1));
-        u64::try_from(us).unwrap_or(u64::MAX)
-    };
-    takes_us(WORTH_PART).min(takes_us(KEEP_PART).max(KEEP_MS * 1_000)).max(WORTH_ANYWAY_MS * 1_000)
+    let part_us = cost(rate) / WORTH_PART / u128::from(rate.claims.max(1));
+    u64::try_from(part_us).unwrap_or(u64::MAX).clamp(WORTH_ANYWAY_MS * 1_000, KEEP_MS * 1_000)
 }
 
 fn millionths_of(parts: u128, cost: u128) -> u64 {

@@ -3,8 +3,7 @@
 //! A second after it begins to lead, when no permits of others are out any more, the home's leader makes the bucket of each of its
 //! queues with a rate. It writes the level of those of which none is known, as the next leader would begin with nothing, and of those
 //! into which five seconds' worth has come. From then on it writes again for each eighth of a permit, once a minute if that is
-//! sooner, until the bucket is full (`Bucket::keep_us`). A minute in which less than a thousandth of a permit comes in is not worth
-//! it. So a leader lacks of what came in before it led about a minute's worth at the most, and that only if its process has started
+//! sooner, until the bucket is full (`Bucket::keep_us`). So a leader lacks of what came in before it led about a minute's worth at the most, and that only if its process has started
 //! since that was written.
 //!
 //! - **A rate of which a bucket fills within seconds** needs none of that.
@@ -15,7 +14,7 @@
 //!   that is set again gives its burst again.
 
 use super::PERMIT_MS;
-use super::bucket::Bucket;
+use super::bucket::{Bucket, KEEP_MS};
 use crate::config::mutant;
 use crate::protocol::Node;
 use crate::protocol::consistent::table::Op;
@@ -53,28 +52,45 @@ impl Node {
         }
         let mut dues = self.levels_due();
         dues.sort_unstable();
+        if !dues.is_empty() || self.keeps_levels() {
+            // Members of older programs may be heard of.
+            self.keep_levels_at(self.after_ms(KEEP_MS));
+        }
         let now = dues.partition_point(|(due_us, ..)| *due_us <= now_us).min(WRITES_MAX);
         let later = dues.split_off(now);
         for (_, home, queue) in dues {
-            match self.rate_of(&queue).filter(|_| self.may_append(home)) {
-                Some(rate) => {
-                    self.bucket(home, &queue, rate).fill(rate, now_us);
-                    self.write_level(home, queue, rate, None);
-                }
-                None => self.keep_levels_at(now_us),
+            if let Some(rate) = self.rate_of(&queue).filter(|_| self.may_append(home)) {
+                self.bucket(home, &queue, rate).fill(rate, now_us);
+                self.write_level(home, queue, rate, None);
             }
         }
         later.first().into_iter().for_each(|(due_us, ..)| self.keep_levels_at(*due_us));
     }
 
-    /// When which levels are to be written.
-    fn levels_due(&self) -> Vec<(u64, PartitionId, QueueName)> {
-        let due = |home: PartitionId, queue: &QueueName, bucket: &Bucket| {
-            Some((bucket.keep_us(self.rate_of(queue)?)?, home, queue.clone()))
-        };
-        let homes = self.permits.homes.iter();
-        let buckets = homes.flat_map(|(home, state)| state.buckets.iter().map(move |entry| (*home, entry)));
-        buckets.filter_map(|(home, (queue, bucket))| due(home, queue, bucket)).collect()
+    /// Whether a table that this node leads has levels.
+    fn keeps_levels(&self) -> bool {
+        self.permits.homes.keys().any(|home| !self.partitions[home].register.table.levels.is_empty())
+    }
+
+    /// When which levels are to be written. Where a member cannot read them, those that are kept are to go at once.
+    fn levels_due(&mut self) -> Vec<(u64, PartitionId, QueueName)> {
+        let (now_us, all) = (self.now.mono_us, self.permits.homes.len());
+        let homes: Vec<PartitionId> =
+            self.permits.homes.keys().copied().filter(|home| self.may_append(*home)).collect();
+        if homes.len() < all {
+            self.keep_levels_at(now_us);
+        }
+        let mut dues = Vec::new();
+        for home in homes {
+            let (is_read, kept) = (self.is_level_read(home), &self.partitions[&home].register.table.levels);
+            let due = |(queue, bucket): (&QueueName, &Bucket)| {
+                let keep_us = bucket.keep_us(self.rate_of(queue)?);
+                let due_us = if !is_read && kept.contains_key(queue) { Some(now_us) } else { keep_us };
+                Some((due_us?, home, queue.clone()))
+            };
+            dues.extend(self.permits.homes[&home].buckets.iter().filter_map(due));
+        }
+        dues
     }
 
     /// In how many milliseconds the rates of queues allow a claim, by the homes that this node leads: of one queue, or of all.
