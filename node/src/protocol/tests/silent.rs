@@ -72,6 +72,37 @@ fn workers_that_are_silent_come_last() {
     }
 }
 
+/// Goal: the same where tasks wait for permits of a rate: the worker that is there gets all of them, as fast as they come. Method: more
+/// tasks than there are permits, and a worker that is away for a moment after each, but uses up what has come in within half a second.
+#[test]
+fn workers_that_are_silent_get_no_permit_that_another_can_use() {
+    for (place, claims) in (0..3).flat_map(|place| [1, 2, 5].map(|claims| (place, claims))) {
+        let mut cluster = connected();
+        cluster.set(0, "mail", super::claim_limits::rate(claims, 1_000));
+        cluster.advance(5_000);
+        let gone: Vec<u64> = (100..112).map(|client| cluster.waits(0, client)).collect();
+        (100..112).for_each(|client| cluster.pings(0, client));
+        cluster.advance(2_000);
+        let tasks = 3 * claims + 4;
+        for number in 0..tasks {
+            cluster.enqueue(1, b"x", number % 16 << 20);
+        }
+        let since_us = cluster.now.mono_us;
+        for _ in 0..tasks {
+            let waits = cluster.waits(place, 200);
+            while !cluster.replies.contains_key(&waits) {
+                cluster.pings(place, 200);
+                cluster.advance(10);
+            }
+            cluster.say(place, 200, Request::Confirm { claim: claim_id(waits) });
+            cluster.advance(30);
+        }
+        let taken = gone.iter().filter(|number| cluster.replies.contains_key(number)).count();
+        let took_ms = (cluster.now.mono_us - since_us) / 1_000;
+        assert!(taken == 0 && took_ms < 6_000, "{place}, {claims}: {taken} were told, in {took_ms} ms");
+    }
+}
+
 /// Goal: a client that is not heard is served all the same where nobody else wants what there is.
 #[test]
 fn a_worker_that_is_silent_is_served_where_no_other_waits() {
