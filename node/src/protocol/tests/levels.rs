@@ -133,7 +133,7 @@ fn a_slow_rate_from_which_nobody_claims_is_earned_while_nodes_restart_in_turn() 
 fn without_levels_that_are_written_early_nothing_is_earned() {
     let mut cluster = worked(rate(1, 600_000));
     let config = Config { mutant: Some(crate::config::Mutant::LevelsUnkept), ..Config::default() };
-    cluster.nodes.iter_mut().for_each(|node| node.config = config.clone().into());
+    cluster.nodes.iter_mut().for_each(|node| node.config = config.clone());
     (0..3).for_each(|index| cluster.restart_connected(index));
     cluster.advance(2_000);
     let before = cluster.level().map_or(0, |level| level.millionths);
@@ -209,7 +209,7 @@ fn levels_of_many_queues_are_written_bit_by_bit() {
 /// of that yet asks meanwhile.
 fn claimed_when_set_again(config: &Config) -> u64 {
     let mut cluster = worked(rate(1, 60_000));
-    cluster.nodes.iter_mut().for_each(|node| node.config = config.clone().into());
+    cluster.nodes.iter_mut().for_each(|node| node.config = config.clone());
     cluster.advance(70_000);
     assert_eq!(cluster.claimed_in(2_000), 1, "the burst");
     assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Rate(None))));
@@ -282,6 +282,19 @@ fn a_member_that_cannot_read_levels_goes_without_them_and_not_without_the_table(
     let home = cluster.nodes[0].home_of(&QueueName::new("mail").expect("a name"));
     let stamps: BTreeSet<_> = cluster.nodes.iter().map(|node| node.partitions[&home].register.viewstamp).collect();
     assert_eq!(stamps.len(), 1, "all have the table");
+}
+
+/// Goal: a level goes for a member that cannot read it, though its bucket is full and nobody asks for permits.
+#[test]
+fn a_level_of_a_full_bucket_goes_for_a_member_that_cannot_read_it() {
+    let mut cluster = queue_with(rate(1, 20_000));
+    cluster.check_every = 256;
+    cluster.advance(60_000);
+    assert!(cluster.level().expect("it was written").millionths >= 700_000);
+    let old = cluster.nodes[(cluster.home("mail") + 1) % 3].me;
+    (0..3).for_each(|peer| cluster.nodes[peer].outbox.set_version(old, Versions::SPOKEN.oldest));
+    cluster.advance(62_000);
+    assert_eq!(cluster.level(), None);
 }
 
 #[test]

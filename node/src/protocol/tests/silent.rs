@@ -85,7 +85,7 @@ fn workers_that_are_silent_get_no_permit_that_another_can_use() {
         cluster.advance(2_000);
         let tasks = 3 * claims + 4;
         for number in 0..tasks {
-            cluster.enqueue(1, b"x", number % 16 << 20);
+            cluster.enqueue(1, b"x", (number % 16) << 20);
         }
         let since_us = cluster.now.mono_us;
         for _ in 0..tasks {
