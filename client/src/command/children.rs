@@ -122,13 +122,9 @@ pub(super) fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
     whole(deserializer, i32::MIN.into(), i32::MAX.into())
 }
 
-/// How often a task is tried; without a bound if it is left out.
+/// How often a task is tried: without a bound if it is left out or 0, as tasks are shown. Of a task that is changed 0 lifts the bound
+/// that it has.
 pub(super) fn attempts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
-    whole(deserializer, 1, u32::MAX.into())
-}
-
-/// The same of a task that is changed: 0 lifts the bound that it has.
-pub(super) fn attempts_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     whole(deserializer, 0, u32::MAX.into())
 }
 
@@ -337,7 +333,7 @@ mod tests {
             ("{\"queue\": \"a\", \"data\": \"%\", \"data_encoding\": \"base64\"}", "base64"),
             ("nonsense", "JSON"),
             ("[[\"a\", \"b\"]]", "task 1: invalid type: sequence, expected a task as an object with `queue`"),
-            ("{\"queue\": \"a\", \"max_attempts\": 0}", "expected a whole number from 1 to 4294967295"),
+            ("{\"queue\": \"a\", \"max_attempts\": -1}", "expected a whole number from 0 to 4294967295"),
             ("{\"queue\": \"a\", \"priority\": \"high\"}", "expected a whole number from -2147483648 to 2147483647"),
             ("{\"queue\": \"a\", \"priority\": 1.5}", "expected a whole number from -2147483648 to 2147483647"),
             ("{\"queue\": \"a\", \"number\": 10001}", "expected a whole number from 1 to 10000"),

@@ -73,7 +73,7 @@ struct ChangeFields {
     priority: Option<i32>,
     delay: Option<String>,
     at: Option<String>,
-    #[serde(default, alias = "attempts_max", deserialize_with = "children::attempts_or_none")]
+    #[serde(default, alias = "attempts_max", deserialize_with = "children::attempts")]
     max_attempts: Option<u32>,
     #[serde(default)]
     release: bool,
@@ -389,7 +389,7 @@ mod tests {
             ("3", "an object with lists"),
             ("[[], [], [], []]", "invalid type: sequence, expected an object with lists"),
             (r#"{"changes": [["x", 1]]}"#, "an object with `id`, and what is to be changed"),
-            (r#"{"adds": [{"queue": "a", "max_attempts": 0}]}"#, "a whole number from 1 to 4294967295"),
+            (r#"{"adds": [{"queue": "a", "max_attempts": -1}]}"#, "a whole number from 0 to 4294967295"),
             (r#"{"changes": [{"id": "x", "priority": "high"}]}"#, "a whole number from -2147483648 to 2147483647"),
             (r#"{"deletes": [[]]}"#, "an object with `id`, and `version` or `token`"),
             (r#"{"adds": [[]]}"#, "a task as an object with `queue`"),

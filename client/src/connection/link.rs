@@ -10,17 +10,23 @@ use crate::wire::limits::FRAME_BYTES_MAX;
 use crate::wire::request::Request;
 use crate::wire::response::Response;
 use quinn::{Connection, RecvStream, SendStream};
+use std::fmt::Display;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
 /// Read at once.
 const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// A buffer that grew beyond this for one large frame is not kept.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
+/// Of a name with several addresses, those that are silent are waited for so long once a node has answered that does not serve...
+const SPARE_PATIENCE: Duration = Duration::from_secs(1);
+/// ...and its connection is kept so long if it does not come to serve.
+const SPARE_KEPT: Duration = Duration::from_secs(5);
 
 /// Frames that wait to be written.
 #[derive(Default)]
@@ -98,6 +104,8 @@ pub(super) struct Open {
     version: u8,
     send: SendStream,
     receive: RecvStream,
+    /// Its node does not serve, and those at other addresses of the name did not answer.
+    is_spare: bool,
 }
 
 impl Open {
@@ -105,18 +113,23 @@ impl Open {
         let version = Versions::of_connection(&connection)
             .ok_or_else(|| Reason::answered("the handshake settled no protocol version"))?;
         let (send, receive) = connection.open_bi().await.map_err(|error| outgoing.explain(&error))?;
-        Ok(Open { connection, version, send, receive })
+        Ok(Open { connection, version, send, receive, is_spare: false })
     }
 
     /// Why the node does not serve this client, if it does not: another address of its name may be that of one that does.
-    async fn refusal(&mut self, name: String) -> Result<Option<Error>, Reason> {
+    async fn refusal(&mut self, name: String, outgoing: &Outgoing) -> Result<Option<Error>, Reason> {
+        // The connection knows more about its end than a stream does, for example that a certificate was refused.
+        let connection = self.connection.clone();
+        let ended = |error: &dyn Display| {
+            connection.close_reason().map_or_else(|| Reason::answered(error), |reason| outgoing.explain(&reason))
+        };
         let (mut bytes, hello) = (Vec::new(), Request::Hello { name, bare: true });
         codec::encode_named(&mut bytes, self.version, Kind::Request, 0, &hello);
-        self.send.write_all(&bytes).await.map_err(Reason::answered)?;
+        self.send.write_all(&bytes).await.map_err(|error| ended(&error))?;
         let mut buffer = Vec::new();
         loop {
-            let chunk = self.receive.read_chunk(CHUNK_BYTES_MAX, true).await.map_err(Reason::answered)?;
-            let chunk = chunk.ok_or_else(|| Reason::answered("the node has closed the stream"))?;
+            let chunk = self.receive.read_chunk(CHUNK_BYTES_MAX, true).await.map_err(|error| ended(&error))?;
+            let chunk = chunk.ok_or_else(|| ended(&"the node has closed the stream"))?;
             buffer.extend_from_slice(&chunk.bytes);
             match answers(&mut buffer, self.version).map_err(Reason::answered)?.pop() {
                 Some((_, Response::Error(error))) => return Ok(Some(error).filter(|it| it.code == ErrorCode::NotReady)),
@@ -156,11 +169,13 @@ impl Task {
     }
 
     async fn serve(&self) -> Result<std::convert::Infallible, Reason> {
-        let Open { connection, version, send, receive } = self.connect(lookup).await?;
+        let Open { connection, version, send, receive, is_spare } = self.connect(lookup).await?;
         self.report(Happening::Connected(version)).await;
+        let serves = AtomicBool::new(false);
         let ended = tokio::select! {
             reason = self.write(send) => reason,
-            reason = self.read(receive, version) => reason,
+            reason = self.read(receive, version, &serves) => reason,
+            reason = refused_for_long(&serves), if is_spare => reason,
         };
         // The connection knows more about its end than a stream does, for example that a certificate was refused.
         Err(connection.close_reason().map_or_else(|| Reason::passing(ended), |reason| self.outgoing.explain(&reason)))
@@ -174,9 +189,10 @@ impl Task {
     {
         let config = self.outgoing.config().await;
         let (addresses, spare) = (AtomicUsize::new(0), Arc::new(Mutex::new(None)));
+        let found = Arc::new(Notify::new());
         let attempt = |address: SocketAddr| {
             let connecting = self.quic.connect_with(config.clone(), address, &self.address.host);
-            let (outgoing, spare) = (Arc::clone(&self.outgoing), Arc::clone(&spare));
+            let (outgoing, spare, found) = (Arc::clone(&self.outgoing), Arc::clone(&spare), Arc::clone(&found));
             // With one address there is nothing to choose from.
             let name = (addresses.load(Ordering::Relaxed) > 1).then(|| self.name.clone());
             async move {
@@ -184,9 +200,11 @@ impl Task {
                     connecting.map_err(Reason::passing)?.await.map_err(|error| outgoing.explain(&error))?;
                 let mut open = Open::new(connection, &outgoing).await?;
                 let Some(name) = name else { return Ok(open) };
-                let Some(error) = open.refusal(name).await? else { return Ok(open) };
+                let Some(error) = open.refusal(name, &outgoing).await? else { return Ok(open) };
                 let reason = Reason { lasting: error.is_of_no_member(), ..Reason::answered(&error) };
+                open.is_spare = true;
                 spare.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(open);
+                found.notify_one();
                 Err(reason)
             }
         };
@@ -195,13 +213,25 @@ impl Task {
             addresses.fetch_add(usize::from(reach != Reach::Never), Ordering::Relaxed);
             reach
         };
-        let connected = dial_with(lookup, &[self.address.to_string()], None, reach, attempt).await;
+        let long_enough = async {
+            found.notified().await;
+            tokio::time::sleep(SPARE_PATIENCE).await;
+        };
+        let names = [self.address.to_string()];
+        let connected = tokio::select! {
+            connected = dial_with(lookup, &names, None, reach, attempt) => Some(connected),
+            () = long_enough => None,
+        };
         let unreached = match connected {
-            Ok((_, open)) => return Ok(open),
-            Err(unreached) => unreached,
+            Some(Ok((_, open))) => return Ok(open),
+            Some(Err(unreached)) => Some(unreached),
+            None => None,
         };
         let spare = spare.lock().unwrap_or_else(PoisonError::into_inner).take();
-        spare.ok_or_else(|| Reason { lasting: unreached.is_refused(), ..Reason::from(unreached) })
+        spare.ok_or_else(|| {
+            let unreached = unreached.expect("nobody waits longer without a spare");
+            Reason { lasting: unreached.is_refused(), ..Reason::from(unreached) }
+        })
     }
 
     async fn write(&self, mut stream: SendStream) -> String {
@@ -221,7 +251,7 @@ impl Task {
         "the client has closed the stream".into()
     }
 
-    async fn read(&self, mut stream: RecvStream, version: u8) -> String {
+    async fn read(&self, mut stream: RecvStream, version: u8, serves: &AtomicBool) -> String {
         let mut buffer = Vec::new();
         loop {
             let chunk = match stream.read_chunk(CHUNK_BYTES_MAX, true).await {
@@ -234,9 +264,21 @@ impl Task {
                 Ok(answers) => answers,
                 Err(error) => return error.to_string(),
             };
+            if answers.iter().any(|(_, answer)| matches!(answer, Response::Welcome(_))) {
+                serves.store(true, Ordering::Relaxed);
+            }
             self.report(Happening::Received(answers)).await;
         }
     }
+}
+
+/// Ends if the node has not come to serve for a while: nodes at other addresses of the name are looked for again.
+async fn refused_for_long(serves: &AtomicBool) -> String {
+    tokio::time::sleep(SPARE_KEPT).await;
+    if serves.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+    "the node does not serve".into()
 }
 
 /// Takes all whole frames off the front of the buffer. What stays is less than one frame, so the buffer is bounded

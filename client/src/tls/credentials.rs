@@ -270,19 +270,19 @@ fn check(path: &Path, validity: Validity, now_s: i64, advice: &'static str) -> R
     Ok(())
 }
 
-/// What is wrong with a PEM file, in words.
+/// What is wrong with a PEM file, in words. Nothing of its content is shown: it may be a private key.
 pub fn pem_words(error: &pem::Error) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     match error {
-        pem::Error::MissingSectionEnd { end_marker } => {
-            let marker = text(end_marker);
-            let what = marker.trim_start_matches("-----END ").trim_end_matches("-----");
-            format!("it ends in the middle of a {what}: the line `-----END {what}-----` is missing")
+        pem::Error::MissingSectionEnd { .. } => {
+            "it ends in the middle of a section: a line `-----END ...-----` is missing, or its lines are not apart"
+                .to_owned()
         }
-        pem::Error::IllegalSectionStart { line } => format!("a line in it is none of a PEM file: `{}`", text(line)),
-        pem::Error::Base64Decode(why) => format!("it is damaged: what stands in it is no base64 ({why})"),
+        pem::Error::IllegalSectionStart { .. } => {
+            "a line that begins a section does not end as it does in a PEM file".to_owned()
+        }
+        pem::Error::Base64Decode(_) => "it is damaged: what stands in it is no base64".to_owned(),
         pem::Error::NoItemsFound => "there is no key in it".to_owned(),
-        other => other.to_string(),
+        _ => "it is no PEM file".to_owned(),
     }
 }
 

@@ -236,6 +236,10 @@ fn known_addresses(layout: &Layout) -> Result<Option<Vec<String>>, Failure> {
     }
     let has_nodes = (1..=NODES_MAX).any(|number| has_log(&layout.data(&format!("n{number}"))));
     match (addresses, has_nodes) {
+        (Err(why), false) if !text.trim().is_empty() => Err(Failure::refused(format!(
+            "{}: {why}, and no node of `norn dev` has been here: move it away, or name another directory with --data",
+            file.display()
+        ))),
         (Err(why), true) => Err(Failure::refused(format!(
             "{}: {why}; write a line `addresses = [\"127.0.0.1:PORT\", ...]` into it with the ports of all nodes, or start over without \
              any of the tasks with --fresh",

@@ -105,7 +105,8 @@ async fn check_advertised(
     patience: Duration,
 ) -> Result<(), Failure> {
     for (peer, Identity { node, name, address, .. }) in peers.iter().zip(identities) {
-        if address == peer {
+        // The only node of a cluster is reached by no other.
+        if address == peer || peers.len() == 1 {
             continue;
         }
         let place = format!(

@@ -311,6 +311,7 @@ async fn found(cluster: &Cluster, first: &Server, second: &Server) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_is_found_at_any_address_of_its_name() {
     let cluster = Cluster::new();
+    create(cluster.authority.path(), Role::Node, "n3", &["127.0.0.1".to_owned()], DAYS, Present::Kept).unwrap();
     let (spare, first, second) =
         (cluster.start("n3", &[]).await, cluster.start("n1", &[]).await, cluster.start("n2", &[]).await);
     let at = |server: &Server| server.address().to_string();

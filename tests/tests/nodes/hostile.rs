@@ -365,7 +365,7 @@ fn a_torn_tail_is_cut() {
     for (torn, tail) in [(&[0, 0, 1][..], 3), (&[1; 300], 300), (&[0xfe; 4_096], 4_096)] {
         fs::write(&segment, [&whole[..end], torn, &whole[end + torn.len()..]].concat()).expect("it can be written");
         restarts_with(&mut cluster, 220);
-        let cut = format!("cut_bytes: {tail}");
+        let cut = format!("cut_bytes={tail}");
         assert!(cluster.log(0).contains(&cut), "no {cut:?} in {}", cluster.log(0));
         cluster.kill(0);
         // The node has gone on writing; the next round begins from the same bytes.

@@ -335,6 +335,7 @@ fn facts_that_wait_are_merged_once_a_result_is_in_memory() {
 fn a_leader_keeps_no_results_for_followers() {
     for down in [None, Some(1)] {
         let mut cluster = Cluster::with_config(3, &with_memory(0));
+        cluster.check_every = 256;
         let probe = cluster.id(0);
         let partition = cluster.nodes[0].partition_of(&probe);
         let last = cluster.end_with_result(0, 0);
