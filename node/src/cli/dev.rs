@@ -217,6 +217,9 @@ fn logged_address(log: &Path) -> Option<String> {
     Some(format!("127.0.0.1:{}", port.parse::<u16>().ok()?))
 }
 
+/// How a file begins that `norn dev` wrote.
+const WRITTEN: &str = "# Written by `norn dev`.";
+
 /// Addresses of the cluster that was here before.
 fn known_addresses(layout: &Layout) -> Result<Option<Vec<String>>, Failure> {
     let file = layout.client_file();
@@ -236,7 +239,7 @@ fn known_addresses(layout: &Layout) -> Result<Option<Vec<String>>, Failure> {
     }
     let has_nodes = (1..=NODES_MAX).any(|number| has_log(&layout.data(&format!("n{number}"))));
     match (addresses, has_nodes) {
-        (Err(why), false) if !text.trim().is_empty() => Err(Failure::refused(format!(
+        (Err(why), false) if !text.trim().is_empty() && !text.starts_with(WRITTEN) => Err(Failure::refused(format!(
             "{}: {why}, and no node of `norn dev` has been here: move it away, or name another directory with --data",
             file.display()
         ))),
@@ -305,7 +308,7 @@ fn check_ports(shape: &Shape, former: &mut Former) -> Result<(), Failure> {
 fn make_files(layout: &Layout, shape: &Shape) -> Result<(), Failure> {
     let quoted: Vec<String> = shape.addresses().iter().map(|address| format!("{address:?}")).collect();
     let text = format!(
-        "# Written by `norn dev`. Paths are relative to this file.\n\
+        "{WRITTEN} Paths are relative to this file.\n\
          addresses = [{}]\nca = \"certs/ca.crt\"\n\
          certificate = \"certs/client-{CLIENT_NAME}.crt\"\nkey = \"certs/client-{CLIENT_NAME}.key\"\n",
         quoted.join(", ")
@@ -520,7 +523,14 @@ mod tests {
     fn a_damaged_client_file_is_known_by_the_logs_of_the_nodes() {
         let directory = tempfile::tempdir().unwrap();
         let layout = Layout { directory: directory.path().to_owned() };
-        for damaged in ["", "addresses = [\"127.0.0.1:2", "ca = \"certs/ca.crt\"\n", "addresses = []\n"] {
+        for damaged in ["addresses = [\"127.0.0.1:2", "ca = \"certs/ca.crt\"\n", "addresses = []\n"] {
+            fs::write(layout.client_file(), damaged).unwrap();
+            let refusal = format!("{:?}", known_addresses(&layout).unwrap_err());
+            assert!(refusal.contains("no node of `norn dev` has been here"), "{refusal}");
+        }
+        for damaged in
+            ["".to_owned(), format!("{WRITTEN}\naddresses = [\"127.0.0.1:2"), format!("{WRITTEN}\naddresses = []\n")]
+        {
             fs::write(layout.client_file(), damaged).unwrap();
             assert_eq!(known_addresses(&layout).unwrap(), None, "there is nothing to lose");
         }

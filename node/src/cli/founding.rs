@@ -104,9 +104,9 @@ async fn check_advertised(
     identities: &[Identity],
     patience: Duration,
 ) -> Result<(), Failure> {
+    let is_alone = peers.len() == 1;
     for (peer, Identity { node, name, address, .. }) in peers.iter().zip(identities) {
-        // The only node of a cluster is reached by no other.
-        if address == peer || peers.len() == 1 {
+        if address == peer {
             continue;
         }
         let place = format!(
@@ -117,7 +117,7 @@ async fn check_advertised(
         let deadline = deadline(patience);
         let found = loop {
             match caller.identify_node(address, name).await {
-                Err(error) if !error.is_lasting() && Instant::now() < deadline => {
+                Err(error) if !error.is_lasting() && !is_alone && Instant::now() < deadline => {
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 found => break found,
@@ -125,6 +125,8 @@ async fn check_advertised(
         };
         match found {
             Ok(there) if there.node == *node => {}
+            // The only node of a cluster is reached by no other.
+            Err(error) if is_alone && !error.is_lasting() => {}
             Ok(there) => {
                 let failure =
                     Failure::refused(format!("{place}, and there is another node of this name, {}", there.node));

@@ -424,9 +424,9 @@ async fn mistakes_are_refused() {
     refused("cluster drain n1 --dry-run", 1, "want fewer replicas").await;
     refused("cluster remove n1", 1, "drain it").await;
     refused("cluster set replicas 4", 1, "add members first").await;
-    refused("cluster set replicas 8", 1, "1 to 7").await;
-    refused("cluster set weight n1 0", 1, "a weight is 1 to").await;
-    refused("cluster set moves 0", 1, "1 to").await;
+    refused("cluster set replicas 8", 2, "1 to 7").await;
+    refused("cluster set weight n1 0", 2, "from 1 to").await;
+    refused("cluster set moves 0", 2, "from 1 to").await;
     refused("cluster set heal-after 1s", 1, "1m to").await;
     refused("cluster set heal-after soon", 2, "duration").await;
     refused("cluster add nowhere", 2, "HOST:PORT").await;

@@ -362,7 +362,8 @@ fn a_leader_keeps_no_results_for_followers() {
     }
 }
 
-/// Goal: endings that a table brought to its leader leave it though nothing else ends. Method: leaders change as soon as a claim is dropped.
+/// Goal: endings that a table brought to its leader leave it though nothing else ends. Method: leaders change as soon as a claim is
+/// dropped.
 #[test]
 fn a_leader_lets_go_of_endings_that_it_inherited() {
     let mut cluster = Cluster::with_config(3, &with_memory(0));

@@ -3,8 +3,8 @@
 //! A second after it begins to lead, when no permits of others are out any more, the home's leader makes the bucket of each of its
 //! queues with a rate. It writes the level of those of which none is known, as the next leader would begin with nothing, and of those
 //! into which five seconds' worth has come. From then on it writes again for each eighth of a permit, once a minute if that is
-//! sooner, until the bucket is full (`Bucket::keep_us`). So a leader lacks of what came in before it led about a minute's worth at the most, and that only if its process has started
-//! since that was written.
+//! sooner, until the bucket is full (`Bucket::keep_us`). So a leader lacks of what came in before it led about a minute's worth at the
+//! most, and that only if its process has started since that was written.
 //!
 //! - **A rate of which a bucket fills within seconds** needs none of that.
 //! - **How much is written:** in each second [`WRITES_MAX`] levels at the most, those that are due first.
