@@ -137,7 +137,7 @@ async fn a_client_of_another_authority_is_told_why() {
     let (literal, named) = (node.address(), format!("localhost:{port}"));
     for (swap, address) in [false, true].into_iter().flat_map(|swap| [(swap, &literal), (swap, &named)]) {
         // Once the client refuses the node, once the node refuses the client.
-        let mut config = others.config(&[address.clone()]);
+        let mut config = others.config(std::slice::from_ref(address));
         if swap {
             config.ca = certificates.path().join("ca.pem");
         }
