@@ -9,7 +9,7 @@ use crate::world::World;
 use norn_client::wire::group::MemberOf;
 use norn_client::wire::request::{Acks, Request, Spec};
 use norn_client::wire::response::Response;
-use norn_client::wire::{Error, TaskId, Versions};
+use norn_client::wire::{Error, ErrorCode, TaskId, Versions};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -140,8 +140,9 @@ impl World {
 
     /// Goes on with a group. What failed is given up, unless the end is near, when all groups are to be whole.
     pub fn members_answered(&mut self, client: usize, (group, next): (TaskId, u32), result: &Result<Response, Error>) {
-        // Ids of members follow from that of their group: there are no others, if nodes find these ahead.
-        let may_help = |error: &Error| error.passes() || error.after_ms.is_some();
+        // Ids of members follow from that of their group: there are no others, if nodes find these ahead. Old nodes are upgraded.
+        let may_help =
+            |error: &Error| error.passes() || error.after_ms.is_some() || error.code == ErrorCode::Unsupported;
         let passes = match result {
             Ok(Response::Acked(items)) => items.iter().any(|item| item.as_ref().is_err_and(may_help)),
             Ok(_) => false,

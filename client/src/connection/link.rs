@@ -23,9 +23,9 @@ use tokio::sync::{Notify, mpsc};
 const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// A buffer that grew beyond this for one large frame is not kept.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
-/// Of a name with several addresses, those that are silent are waited for so long once a node has answered that does not serve...
+/// Once a node has answered that does not serve, the client waits this long for the other addresses of the name...
 const SPARE_PATIENCE: Duration = Duration::from_secs(1);
-/// ...and its connection is kept so long if it does not come to serve.
+/// ...and closes the connection after this time if the node still does not serve.
 const SPARE_KEPT: Duration = Duration::from_secs(5);
 
 /// Frames that wait to be written.
@@ -229,7 +229,7 @@ impl Task {
         };
         let spare = spare.lock().unwrap_or_else(PoisonError::into_inner).take();
         spare.ok_or_else(|| {
-            let unreached = unreached.expect("nobody waits longer without a spare");
+            let unreached = unreached.expect("the wait ends early with a spare only");
             Reason { lasting: unreached.is_refused(), ..Reason::from(unreached) }
         })
     }

@@ -102,8 +102,8 @@ impl Node {
 
     pub(in crate::protocol) fn on_count_ask(&mut self, from: NodeId, ask: u64, queue: Option<QueueName>) {
         let mut partitions = Vec::new();
-        let is_told = self.speaks(from, Feature::Levels);
-        let mut permits = if is_told { self.permits_due(queue.as_ref()) } else { BTreeMap::new() };
+        let reads_permits = self.speaks(from, Feature::Levels);
+        let mut permits = if reads_permits { self.permits_due(queue.as_ref()) } else { BTreeMap::new() };
         for (id, replica) in &self.partitions {
             if !self.speaks_for(*id) || self.lacks_work(*id) {
                 continue;

@@ -529,14 +529,19 @@ impl Node {
             self.establish(partition);
         }
         self.commit_to(partition, length, heeded);
+        self.trim_kept(partition);
+    }
+
+    /// Lets go of operations that no follower needs, or few.
+    fn trim_kept(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("it leads, or did");
-        if replica.register.trim_kept() {
-            let nodes = self.partitions[&partition].cohort().followers();
-            let alive: BTreeSet<NodeId> =
-                nodes.into_iter().filter(|node| *node == self.me || self.is_alive(*node)).collect();
-            let replica = self.partitions.get_mut(&partition).expect("just seen");
-            replica.register.trim_large(|node| alive.contains(&node));
+        if !replica.register.trim_kept() {
+            return;
         }
+        let followers = replica.cohort().followers().into_iter();
+        let alive: BTreeSet<NodeId> = followers.filter(|node| *node == self.me || self.is_alive(*node)).collect();
+        let replica = self.partitions.get_mut(&partition).expect("just seen");
+        replica.register.trim_large(|node| alive.contains(&node));
     }
 
     pub(super) fn establish(&mut self, partition: PartitionId) {

@@ -55,9 +55,9 @@ struct Ended {
     how: Settled,
     /// Claims that no client confirmed would have been given back by now.
     all_confirmed: bool,
-    /// Claims of tasks up to this one have been looked at...
+    /// The last task whose claim the leader has looked at.
     after: Option<TaskId>,
-    /// ...and some of them are left for so long, as they may not be confirmed.
+    /// The longest wait of the claims before it that their clients may not have confirmed; 0 without any.
     wait_ms: u64,
 }
 
@@ -263,13 +263,10 @@ impl Node {
         }
         let replica = &self.partitions[&partition];
         let held: Vec<TaskId> = replica.register.held_under(&session, end.after).take(DEPENDENTS_MAX).collect();
-        // A grant is confirmed within this time, or given back: from when it is made until its client has said that it has it. The answer
-        // may bring large tasks of other partitions.
-        let confirmed_ms = self.config.request_timeout_ms + CONFIRM_MS_MAX;
         let more = held.len() == DEPENDENTS_MAX;
         end.after = held.last().copied();
         for id in held {
-            end.wait_ms = end.wait_ms.max(self.take_claim_back((partition, id), end, confirmed_ms));
+            end.wait_ms = end.wait_ms.max(self.take_claim_back(partition, id, end));
         }
         if more {
             self.sessions.ended.entry(partition).or_default().insert(session, end);
@@ -278,6 +275,12 @@ impl Node {
             let until_us = self.after_ms(end.wait_ms);
             self.sessions.unconfirmed.entry(partition).or_default().insert(session, (end.how, until_us));
         }
+    }
+
+    /// Within this time after a grant its client has confirmed it, or the broker has given it back. A leader knows its own part of an
+    /// answer only, so it reckons with the largest one.
+    fn confirmed_ms(&self) -> u64 {
+        self.config.request_timeout_ms + CONFIRM_MS_MAX
     }
 
     /// Whether a grant waits for its commit, so that nobody was told of it. That it is being renewed says nothing about that.
@@ -292,8 +295,9 @@ impl Node {
     }
 
     /// Gives a claim back whose session has ended: as a failed attempt, unless its worker said so itself. One that was made a moment
-    /// ago is left for as long as is said: its client may be gone without having heard of it, and then it is void and no attempt.
-    fn take_claim_back(&mut self, (partition, id): (PartitionId, TaskId), end: Ended, confirmed_ms: u64) -> u64 {
+    /// ago stays for the returned number of milliseconds: its client may have ended before the answer came, and then the broker voids the
+    /// claim, which was no attempt.
+    fn take_claim_back(&mut self, partition: PartitionId, id: TaskId, end: Ended) -> u64 {
         let replica = &self.partitions[&partition];
         let Some(cell) = replica.register.cell(&id).filter(|cell| cell.state == CellState::Held) else { return 0 };
         if replica.store.ended(&id) {
@@ -306,6 +310,7 @@ impl Node {
             return 0;
         }
         let failed = end.how != Settled::Done;
+        let confirmed_ms = self.confirmed_ms();
         let wait_ms = cell.granted_ms.saturating_add(confirmed_ms).saturating_sub(self.now.wall_ms);
         if failed && wait_ms > 0 && !end.all_confirmed {
             return wait_ms.min(confirmed_ms);

@@ -1,4 +1,4 @@
-//! Levels of buckets are written down also where nobody asks for permits: what time has earned is not lost with a leader.
+//! The leader of a home writes the levels of its buckets without questions for permits, too: what time has earned outlives it.
 //!
 //! A second after it begins to lead, when no permits of others are out any more, the home's leader makes the bucket of each of its
 //! queues with a rate. It writes the level of those of which none is known, as the next leader would begin with nothing, and of those
