@@ -137,7 +137,12 @@ impl Cli {
 
 /// Runs a command that needs no cluster.
 pub fn run(directory: &Path, arguments: &[&str]) -> Answer {
-    finish(plain(binary::norn(), directory).args(arguments), b"")
+    run_program(binary::norn(), directory, arguments)
+}
+
+/// The same with another program.
+pub fn run_program(program: &Path, directory: &Path, arguments: &[&str]) -> Answer {
+    finish(plain(program, directory).args(arguments), b"")
 }
 
 fn plain(program: &Path, directory: &Path) -> Command {

@@ -107,6 +107,12 @@ impl Cluster {
         Cluster::prepare_with(nodes, settings, None, None)
     }
 
+    /// From now on this program is what nodes and `norn cluster init` run.
+    pub fn use_program(&mut self, program: &Path) {
+        self.program = Some(program.to_owned());
+        self.nodes.iter_mut().for_each(|node| node.program = Some(program.to_owned()));
+    }
+
     fn prepare_with(
         nodes: usize,
         settings: Vec<String>,
@@ -196,7 +202,8 @@ impl Cluster {
         let peers: Vec<&str> = nodes.iter().map(|index| self.address(*index)).collect();
         let peers = peers.join(",");
         let arguments = ["cluster", "init", "--peers", &peers, "--certs", "certs", "--json"];
-        cli::run(self.directory(), &[&arguments, more].concat())
+        let program = self.program.as_deref().unwrap_or_else(|| binary::norn());
+        cli::run_program(program, self.directory(), &[&arguments, more].concat())
     }
 
     /// The directory of everything.

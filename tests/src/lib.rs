@@ -4,6 +4,7 @@
 //! - [`wait`]: waiting on conditions with deadlines, the only place that pauses.
 //! - [`ports`]: the one allocator of ports.
 //! - [`cluster`]: nodes as processes that are killed, stopped and started again.
+//! - [`launch`]: programs that start `norn` with other names of hosts, or in a control group.
 //! - [`network`]: proxies between nodes that lose, delay, double and reorder what is sent.
 //! - [`cli`]: the verbs as a script meets them, one-shot and in a piped REPL.
 //! - [`terminal`]: a pseudo terminal with a program at it.
@@ -22,6 +23,7 @@ pub mod cli;
 pub mod cluster;
 pub mod example;
 pub mod fuzz;
+pub mod launch;
 pub mod log;
 pub mod network;
 pub mod ports;

@@ -3,9 +3,12 @@
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
 use norn_client::wire::{Acks, Error, ErrorCode, QueueName, State, TaskId};
+use norn_tests::launch::MemoryGroup;
 use norn_tests::wait::{PATIENCE, eventually};
 use norn_tests::{Cluster, ClusterOptions};
+use std::path::PathBuf;
 use std::time::Duration;
+use tempfile::TempDir;
 
 const RESULT_BYTES: usize = 700_000;
 /// The first ones fill what a node needs anyway: buffers, what it has read and written last.
@@ -74,12 +77,32 @@ async fn enqueue(client: &Client, queue: &QueueName) -> Result<(), Error> {
     client.enqueue_many(drafts, Acks::Quorum).await.into_iter().try_for_each(|task| task.map(drop))
 }
 
-/// A backlog that would take more than there is: it is refused, work goes on, and makes room for more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_near_the_limit_of_its_memory_refuses_tasks_and_goes_on_with_all_else() {
-    let settings = vec![format!("memory_bytes_max={MEMORY_BYTES}"), "payload_memory_bytes=1073741824".to_owned()];
-    let cluster =
-        Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, settings, ..ClusterOptions::default() });
+async fn a_node_near_the_limit_of_its_settings_refuses_tasks_and_goes_on_with_all_else() {
+    let limit = format!("memory_bytes_max={MEMORY_BYTES}");
+    let cluster = Cluster::start_with(limited(vec![limit], None));
+    refuses_tasks_and_goes_on(&cluster).await;
+}
+
+/// The system kills a process that takes more than its group may have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_near_the_limit_of_its_control_group_refuses_tasks_and_lives() {
+    let directory = TempDir::new().expect("a directory");
+    let Some(group) = MemoryGroup::of(directory.path(), MEMORY_BYTES) else {
+        eprintln!("SKIPPED: this machine lets no test make a control group");
+        return;
+    };
+    let cluster = Cluster::start_with(limited(Vec::new(), Some(group.program.clone())));
+    refuses_tasks_and_goes_on(&cluster).await;
+}
+
+fn limited(settings: Vec<String>, program: Option<PathBuf>) -> ClusterOptions {
+    let settings = [settings, vec!["payload_memory_bytes=1073741824".to_owned()]].concat();
+    ClusterOptions { nodes: 1, partitions: 4, settings, program, ..ClusterOptions::default() }
+}
+
+/// A backlog that would take more than there is: it is refused, work goes on, and makes room for more.
+async fn refuses_tasks_and_goes_on(cluster: &Cluster) {
     let [client, poll] = [
         cluster.client_of(cluster.addresses(), TIMEOUTS[0]).await,
         cluster.client_of(cluster.addresses(), TIMEOUTS[1]).await,

@@ -1,0 +1,79 @@
+//! Programs that start `norn` in surroundings of their own: with other names of hosts, or in a control group with little memory.
+//!
+//! Each is a script that becomes `norn`, so that the process has the number of the one that was started. Not every machine allows
+//! such surroundings: where it does not there is no program, and the test says that it was skipped.
+
+use crate::binary;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where the system shows control groups.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// A program that finds these lines in the file of host names. Its own files are in `directory`.
+pub fn with_hosts(directory: &Path, lines: &str) -> Option<PathBuf> {
+    let (hosts, norn) = (directory.join("hosts"), binary::norn());
+    fs::write(&hosts, lines).expect("the directory is the test's");
+    let mounts = format!("mount --bind '{}' /etc/hosts && exec '{}' \"$@\"", hosts.display(), norn.display());
+    let inside = script(directory, "inside.sh", &mounts);
+    let enters = format!("exec unshare --map-root-user --mount '{}' \"$@\"", inside.display());
+    runs(script(directory, "with-hosts.sh", &enters))
+}
+
+/// A control group of a test, without the processes in it: they are to end before it.
+#[derive(Debug)]
+pub struct MemoryGroup {
+    directory: PathBuf,
+    /// Starts `norn` in it.
+    pub program: PathBuf,
+}
+
+impl MemoryGroup {
+    /// A group in which processes have so much memory together. The script is in `directory`.
+    pub fn of(directory: &Path, bytes: usize) -> Option<MemoryGroup> {
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let (parent, limit) = own.lines().find_map(parent_and_limit)?;
+        let group = parent.join(format!("norn-test-{}", std::process::id()));
+        fs::create_dir(&group).ok()?;
+        let enters =
+            format!("echo $$ >'{}/cgroup.procs' && exec '{}' \"$@\"", group.display(), binary::norn().display());
+        // From here on the group ends with this.
+        let made = MemoryGroup { program: script(directory, "in-group.sh", &enters), directory: group };
+        fs::write(made.directory.join(limit), bytes.to_string()).ok()?;
+        runs(made.program.clone()).map(|_| made)
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // One that a process of a failed test is still in stays.
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// The directory of the own group by a line of `/proc/self/cgroup`, and the file that limits the memory of a group in it: of the first
+/// version of control groups, or of the second.
+fn parent_and_limit(line: &str) -> Option<(PathBuf, &'static str)> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+    match controllers {
+        "" => Some((Path::new(GROUPS).join(path), "memory.max")).filter(|(parent, _)| parent.is_dir()),
+        "memory" => Some((Path::new(GROUPS).join("memory").join(path), "memory.limit_in_bytes")),
+        _ => None,
+    }
+}
+
+fn script(directory: &Path, name: &str, commands: &str) -> PathBuf {
+    let place = directory.join(name);
+    fs::write(&place, format!("#!/bin/sh\n{commands}\n")).expect("the directory is the test's");
+    fs::set_permissions(&place, Permissions::from_mode(0o755)).expect("the file is the test's");
+    place
+}
+
+/// The program, if it can be started here.
+fn runs(program: PathBuf) -> Option<PathBuf> {
+    let ran = Command::new(&program).arg("--version").output();
+    ran.is_ok_and(|ran| ran.status.success()).then_some(program)
+}
