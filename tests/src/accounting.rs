@@ -346,6 +346,7 @@ mod tests {
             version: None,
             ended_ms: None,
             next_attempt_ms: None,
+            lost: None,
             redriven: Vec::new(),
             group: None,
         }

@@ -56,6 +56,7 @@ fn view(id: TaskId) -> TaskView {
         version: None,
         ended_ms: None,
         next_attempt_ms: None,
+        lost: None,
     }
 }
 

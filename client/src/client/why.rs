@@ -32,6 +32,8 @@ pub enum Cause {
     Paused,
     /// Its time has not come.
     Delayed,
+    /// Every replica that answered has lost its payload.
+    Lost,
     /// It waits after a failed attempt.
     Retry,
     /// It waits for other tasks.
@@ -177,6 +179,7 @@ impl Why {
         match task.state {
             State::Done | State::Dead | State::Cancelled => Cause::Ended,
             State::Claimed => Cause::Claimed,
+            State::Waiting if task.lost.is_some_and(|lost| lost.payload) => Cause::Lost,
             State::Ready if is_paused() => Cause::Paused,
             State::Ready => Cause::Ready,
             State::Waiting if !task.waits_for.is_empty() && self.circle(id).is_some() => Cause::Circle,

@@ -177,13 +177,16 @@ pub struct MemberLine<'a> {
     result: Option<Cow<'a, str>>,
     result_encoding: Option<&'static str>,
     reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<Vec<&'static str>>,
 }
 
 /// Of members.
 pub fn member(of: MemberOf, task: Option<&TaskView>) -> MemberLine<'_> {
     let (result, result_encoding) = task.map_or((None, None), result);
     let reason = task.and_then(|task| task.reason.as_deref());
-    MemberLine { number: of.number, id: of.id(), state: task.map(|task| task.state), result, result_encoding, reason }
+    let (state, lost) = (task.map(|task| task.state), task.and_then(lost));
+    MemberLine { number: of.number, id: of.id(), state, result, result_encoding, reason, lost }
 }
 
 /// Of watch: that it has begun, has lagged, or cannot tell of so many partitions.
@@ -385,6 +388,9 @@ pub struct TaskLine<'a> {
     enqueued_ms: u64,
     ended_ms: Option<u64>,
     next_attempt_ms: Option<u64>,
+    /// Parts that every replica that answered has lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<Vec<&'static str>>,
 }
 
 /// Of get, wait and list; a list leaves the updates out.
@@ -419,7 +425,13 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         enqueued_ms: task.id.time_ms(),
         ended_ms: task.ended_ms,
         next_attempt_ms: task.next_attempt_ms,
+        lost: lost(task),
     }
+}
+
+/// What of a task is lost, if anything is.
+fn lost(task: &TaskView) -> Option<Vec<&'static str>> {
+    task.lost.map(|lost| lost.names())
 }
 
 /// A number of tasks.

@@ -176,7 +176,10 @@ impl ListArguments {
             Cell::new(task.spec.priority),
             Cell::new(task.claims.len()),
             Cell::new(text::relative((runner.clock)(), task.id.time_ms())),
-            Cell::new(text::preview(&task.spec.payload, PREVIEW_CHARACTERS)),
+            Cell::new(match task.lost {
+                Some(lost) if lost.payload => text::LOST.to_owned(),
+                _ => text::preview(&task.spec.payload, PREVIEW_CHARACTERS),
+            }),
         ];
         if self.shows_reasons() {
             row.push(Cell::new(text::clean(task.reason.as_deref().unwrap_or("-"))));

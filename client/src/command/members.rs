@@ -89,12 +89,13 @@ async fn read<T: Transport>(runner: &Runner<T>, member: MemberOf, ended: bool) -
 
 fn cells(member: MemberOf, task: Option<&TaskView>) -> [Cell; 4] {
     let result = task.and_then(|task| Some(text::preview(task.result.as_ref()?, PREVIEW_CHARACTERS)));
+    let lost = task.and_then(|task| task.lost).is_some_and(|lost| lost.result).then(|| text::LOST.to_owned());
     let reason = task.and_then(|task| Some(text::preview(task.reason.as_ref()?.as_bytes(), PREVIEW_CHARACTERS)));
     [
         Cell::new(member.number),
         Cell::new(member.id()),
         task.map_or_else(|| Cell::new("unknown"), |task| state_cell(task.state)),
-        Cell::new(result.or(reason).unwrap_or_default()),
+        Cell::new(result.or(lost).or(reason).unwrap_or_default()),
     ]
 }
 

@@ -294,6 +294,7 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
         output.line(&format!("data        {}", text::data(&task.spec.payload)))?;
     }
     print_end(output, task)?;
+    print_losses(output, task)?;
     if task.conflict {
         output.line("conflict    a client wrote two different values under one key")?;
     }
@@ -309,6 +310,15 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
         output.line("  more entries were written, which are shown once those before them are here")?;
     }
     Ok(())
+}
+
+/// What of it cannot be shown any more.
+fn print_losses(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
+    let Some(lost) = task.lost else { return Ok(()) };
+    let has_ended = matches!(task.state, State::Done | State::Dead | State::Cancelled);
+    let way =
+        if has_ended { "`norn purge` removes the task" } else { "`norn cancel` and `norn purge` remove the task" };
+    output.line(&format!("lost        {}: no replica that answered can read it back; {way}", lost.names().join(", ")))
 }
 
 /// What it has to do with other tasks.

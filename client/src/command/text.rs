@@ -114,6 +114,9 @@ pub fn data(bytes: &[u8]) -> String {
     }
 }
 
+/// In place of what every replica that answered has lost.
+pub const LOST: &str = "(lost)";
+
 /// Bytes in one cell of a table: the beginning if they can be printed, else their number.
 pub fn preview(bytes: &[u8], characters_max: usize) -> String {
     let Ok(text) = std::str::from_utf8(bytes) else {

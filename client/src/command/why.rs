@@ -90,6 +90,9 @@ fn explain(why: &Why, task: &TaskView, cause: Cause, now_ms: u64) -> String {
         Cause::WaitsFor => waits(task),
         Cause::GroupOpen => group_open(task),
         Cause::Delayed => format!("its time comes {}", text::relative(now_ms, task.spec.not_before_ms)),
+        Cause::Lost => {
+            "every replica that answered has lost its payload; `norn cancel` and `norn purge` remove it".to_owned()
+        }
         Cause::Retry | Cause::Unknown | Cause::NotAsked => retry(task, now_ms),
     }
 }

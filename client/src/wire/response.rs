@@ -1,5 +1,9 @@
 //! What a node answers.
 
+mod losses;
+
+pub use losses::Losses;
+
 use crate::wire::error::Error;
 use crate::wire::group::{GroupView, Grouping};
 use crate::wire::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName, TaskId, TaskVersion, Token};
@@ -279,6 +283,9 @@ pub struct TaskView {
     /// When it may be claimed next, if that is later: after its delay, or after the pause behind its last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_ms: Option<u64>,
+    /// What of it every replica that answered has lost from its disk: it is empty, or absent, in the rest of this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Losses>,
 }
 
 impl TaskView {

@@ -11,8 +11,9 @@
 //! to drop a claim, or a replica to merge another one under the same key, it is brought back (`Then::BringBack`).
 //!
 //! What the log cannot give back is lost, the fact that there is such a task is not: everything else is still known. A task without
-//! its body is handed out and shown to nobody by this replica until the log or a peer has given it back, and so is an ended one
-//! without its result.
+//! its body is handed out to nobody by this replica until the log or a peer has given it back. A reader is told what is known of it,
+//! and what is lost: that counts where no replica that answers has it (`available/read.rs`). An operator may cancel such a task, and
+//! purge it once it has ended (`available/purge.rs`), or else its claim stays, and no snapshot is written.
 
 use super::effect::Ticket;
 use super::event::Moved;
@@ -20,7 +21,7 @@ use super::loads::Then;
 use super::partition::Counted;
 use super::peer::{PeerMessage, WantPart};
 use super::record::Record;
-use super::task::{Filling, Place, Slot, Task, Wanted};
+use super::task::{Filling, Outline, Place, Slot, Task, Wanted};
 use super::{Node, Observation};
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
 use norn_client::wire::{NodeId, PartitionId, TaskId};
@@ -199,7 +200,9 @@ impl Node {
                 self.bodies.rivals_asked.insert(partition, *last);
             }
             let is_here = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.has_blobs());
-            let (here, away): (Vec<TaskId>, Vec<TaskId>) = ids.into_iter().partition(is_here);
+            let (here, mut away): (Vec<TaskId>, Vec<TaskId>) = ids.into_iter().partition(is_here);
+            let has_lost = |task: &Task<Outline>| task.blobs().any(|(_, blob)| blob.is_lost());
+            away.retain(|id| !replica.store.task(id).is_some_and(has_lost));
             here.iter().for_each(|id| self.settle_rival(partition, id));
             self.bring_back(partition, &away);
         }
@@ -219,11 +222,11 @@ impl Node {
     pub(super) fn bring_back(&mut self, partition: PartitionId, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let tasks = ids.iter().filter_map(|id| Some((id, replica.store.task(id)?)));
-        let wanted: Vec<Vec<Wanted>> = tasks
-            .filter(|(_, task)| !task.blobs().any(|(_, blob)| blob.is_lost()))
-            .map(|(id, task)| task.blobs_wanted(*id).collect::<Vec<Wanted>>())
-            .filter(|wanted| !wanted.is_empty())
-            .collect();
+        let there = |(id, task): (&TaskId, &Task<Outline>)| -> Vec<Wanted> {
+            let blobs = task.blobs().filter(|(_, blob)| !blob.is_lost());
+            blobs.filter_map(|(slot, blob)| blob.wanted(*id, slot)).collect()
+        };
+        let wanted: Vec<Vec<Wanted>> = tasks.map(there).filter(|wanted| !wanted.is_empty()).collect();
         for wanted in wanted {
             self.load_back(wanted);
         }
@@ -324,7 +327,7 @@ impl Node {
         self.lost_of(partition).any(|id| !store.ended(&id))
     }
 
-    fn lost_of(&self, partition: PartitionId) -> impl Iterator<Item = TaskId> {
+    pub(super) fn lost_of(&self, partition: PartitionId) -> impl Iterator<Item = TaskId> {
         let of_partition = self.bodies.lost.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
         of_partition.filter(|key| !self.wanted_again(key).is_empty()).map(|(_, id)| *id)
     }

@@ -68,6 +68,8 @@ pub enum Feature {
     Ages,
     /// The retention of a task that has ended is over before its time.
     Purges,
+    /// A replica tells a reader which parts of a task it has lost.
+    Losses,
 }
 
 impl Feature {
@@ -97,7 +99,8 @@ impl Feature {
             | Feature::Levels
             | Feature::Outcomes
             | Feature::Ages
-            | Feature::Purges => 3,
+            | Feature::Purges
+            | Feature::Losses => 3,
         }
     }
 }
@@ -260,7 +263,8 @@ impl Known {
     /// What a program must know to read the task or its claim, beyond the oldest version.
     fn feature(&self) -> Option<Feature> {
         let tells_ends = self.cell.as_ref().is_some_and(Cell::tells_ends);
-        self.task.feature().or(tells_ends.then_some(Feature::Outcomes))
+        let tells_losses = self.lost.is_some().then_some(Feature::Losses);
+        self.task.feature().or(tells_losses).or(tells_ends.then_some(Feature::Outcomes))
     }
 
     /// Leaves out how claims ended, so that an older program can read the rest.

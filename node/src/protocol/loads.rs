@@ -5,6 +5,7 @@
 
 use super::Node;
 use super::effect::Effect;
+use super::feature::Feature;
 use super::peer::PeerMessage;
 use super::task::{Filling, Slot, Task, Wanted};
 use crate::config::mutant;
@@ -86,8 +87,9 @@ impl Loads {
 }
 
 impl Node {
-    /// Sends a message once the bodies that it lacks are in it, each with its gap. If one is lost, the message is sent
-    /// without what it would have said of that task, or not at all.
+    /// Sends a message once the bodies that it lacks are in it, each with its gap. If one is lost, a reader is told so. Where it is
+    /// of a version that does not know that, or where the receiver is a replica, the message is sent without what it would have said
+    /// of that task, or not at all.
     pub(super) fn send_whole(&mut self, to: NodeId, message: PeerMessage, lacks: Vec<(usize, Wanted)>, durable: bool) {
         let (gaps, wanted): (Vec<usize>, Vec<Wanted>) = lacks.into_iter().unzip();
         if wanted.is_empty() && durable {
@@ -204,14 +206,11 @@ impl Node {
             }
             Then::Archive { partition, number, mut tasks, gaps } => {
                 for ((gap, wanted), found) in gaps.into_iter().zip(&wanted).zip(found) {
-                    match found {
-                        Some(filling) => tasks[gap].1.fill(wanted.slot, filling),
-                        // It is not archived without it.
-                        None => tasks[gap].1.spec = None,
+                    if let Some(filling) = found {
+                        tasks[gap].1.fill(wanted.slot, filling);
                     }
                 }
-                tasks.iter_mut().filter(|(_, task)| !task.has_blobs()).for_each(|(_, task)| task.spec = None);
-                self.archive_whole(partition, number, &tasks);
+                self.archive_whole(partition, number, tasks);
             }
             Then::BringBack => {
                 self.loads.come(&wanted);
@@ -223,33 +222,73 @@ impl Node {
                     self.set_lost(wanted, false);
                 }
             }
-            Then::Send { to, mut message, gaps, durable } => {
-                let mut lost = Vec::new();
-                for ((gap, wanted), found) in gaps.into_iter().zip(&wanted).zip(found) {
-                    match found {
-                        Some(filling) => fill(&mut message, gap, wanted.slot, filling),
-                        None => lost.push(wanted.id),
-                    }
-                }
-                match &mut *message {
-                    // A reader must not take what is not said for what is not so.
-                    PeerMessage::Known { .. } if !lost.is_empty() => return,
-                    PeerMessage::ListAnswer { partitions, tasks, .. } => {
-                        partitions.retain(|(partition, _)| lost.iter().all(|id| self.partition_of(id) != *partition));
-                        tasks.retain(|(id, _)| !lost.contains(id));
-                    }
-                    _ => {}
-                }
-                if !lost.is_empty() {
-                    leave_out_gaps(&mut message);
-                }
-                if durable {
-                    self.outbox.send_durable(to, *message);
-                } else {
-                    self.outbox.send(to, *message);
-                }
+            Then::Send { to, message, gaps, durable } => {
+                let parts = gaps.into_iter().zip(wanted).zip(found).map(|((gap, wanted), found)| (gap, wanted, found));
+                self.send_loaded(to, *message, parts, durable);
             }
         }
+    }
+
+    fn send_loaded(
+        &mut self,
+        to: NodeId,
+        mut message: PeerMessage,
+        parts: impl Iterator<Item = (usize, Wanted, Option<Filling>)>,
+        durable: bool,
+    ) {
+        let mut lost: BTreeMap<usize, Vec<Wanted>> = BTreeMap::new();
+        for (gap, wanted, found) in parts {
+            match found {
+                Some(filling) => fill(&mut message, gap, wanted.slot, filling),
+                None => lost.entry(gap).or_default().push(wanted),
+            }
+        }
+        let untold = self.tell_losses(to, &mut message, &lost);
+        match &mut message {
+            // A reader must not take what is not said for what is not so.
+            PeerMessage::Known { .. } if !untold.is_empty() => return,
+            PeerMessage::ListAnswer { partitions, tasks, .. } => {
+                partitions.retain(|(partition, _)| untold.iter().all(|id| self.partition_of(id) != *partition));
+                tasks.retain(|(id, _)| !untold.contains(id));
+            }
+            _ if !lost.is_empty() => leave_out_gaps(&mut message),
+            _ => {}
+        }
+        if durable {
+            self.outbox.send_durable(to, message);
+        } else {
+            self.outbox.send(to, message);
+        }
+    }
+
+    /// Tells a reader what is lost of the tasks with these gaps. The tasks of which it cannot be told.
+    fn tell_losses(
+        &self,
+        to: NodeId,
+        message: &mut PeerMessage,
+        lost: &BTreeMap<usize, Vec<Wanted>>,
+    ) -> BTreeSet<TaskId> {
+        let mut untold = BTreeSet::new();
+        for (gap, parts) in lost {
+            let known = match message {
+                PeerMessage::Known { known, .. } => known,
+                PeerMessage::ListAnswer { tasks, .. } => &mut tasks[*gap].1,
+                _ => return untold,
+            };
+            let id = parts[0].id;
+            let task = self.partitions.get(&self.partition_of(&id)).and_then(|replica| replica.store.task(&id));
+            let lacks = task.map(|task| task.lost(id)).unwrap_or_default();
+            // What the log could not give may be another value by now, which has not been asked for.
+            let is_lost = |part: &Wanted| lacks.iter().any(|lost| (lost.slot, lost.hash) == (part.slot, part.hash));
+            if self.speaks(to, Feature::Losses) && parts.iter().all(is_lost) {
+                let outline = task.and_then(|task| task.spec.as_ref());
+                let outline = outline.filter(|_| parts.iter().any(|part| part.slot == Slot::Spec));
+                known.lose(outline.map(|outline| Arc::new(outline.stub())));
+            } else {
+                untold.insert(id);
+            }
+        }
+        untold
     }
 
     /// Counts what a host was asked for and has not answered.

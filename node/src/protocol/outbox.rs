@@ -89,6 +89,7 @@ impl Outbox {
                         | Feature::Rescue
                         | Feature::Outcomes
                         | Feature::Purges
+                        | Feature::Losses
                 )
             );
             if is_said_later {

@@ -4,6 +4,7 @@
 //! cheap common case.
 
 mod kinds;
+mod known;
 
 use crate::protocol::consistent::cohort::{Seat, Told};
 use crate::protocol::consistent::table::{Op, Table};
@@ -21,6 +22,8 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+
+pub use known::{Known, Lost};
 
 /// Facts about tasks of one partition.
 pub type Items = Arc<Vec<(TaskId, Task)>>;
@@ -139,25 +142,6 @@ pub enum Outcome {
     /// Refused: a completion that the leader has not sealed, of a task whose completion it has to. See [`crate::protocol::Feature::Seals`].
     #[serde(rename = "H")]
     Unsealed,
-}
-
-/// What a replica knows of a task, to a reader.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
-    /// Facts.
-    pub task: Task,
-    /// Its cell in the replica's table.
-    pub cell: Option<crate::protocol::consistent::table::Cell>,
-    /// Viewstamp of that table.
-    pub viewstamp: Viewstamp,
-    /// Version of its cohort.
-    pub at: Viewstamp,
-    /// The cohort, where the question had another version.
-    #[serde(default)]
-    pub told: Option<Box<Told>>,
-    /// The replica may have forgotten something: what it says is true, what it does not say means nothing.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub holes: bool,
 }
 
 /// Head of a queue at one node, over all partitions that it leads.

@@ -49,6 +49,7 @@ mod levels;
 mod limits;
 mod loans;
 mod loss;
+mod losses;
 mod memory;
 mod outcomes;
 mod policies;

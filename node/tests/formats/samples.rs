@@ -233,7 +233,15 @@ fn head() -> Head {
 
 fn known(holes: bool) -> Known {
     let told = holes.then(told);
-    Known { task: facts(), cell: Some(cell(CellState::Held)), viewstamp: VIEWSTAMP, at: VIEWSTAMP, told, holes }
+    Known {
+        task: facts(),
+        cell: Some(cell(CellState::Held)),
+        viewstamp: VIEWSTAMP,
+        at: VIEWSTAMP,
+        told,
+        holes,
+        lost: None,
+    }
 }
 
 fn steps() -> Vec<Step> {
@@ -504,6 +512,7 @@ fn view() -> TaskView {
         version: None,
         ended_ms: None,
         next_attempt_ms: None,
+        lost: None,
         redriven: Vec::new(),
         group: None,
     }

@@ -313,6 +313,7 @@ mod tests {
             version: None,
             ended_ms: None,
             next_attempt_ms: None,
+            lost: None,
             group: None,
         }
     }

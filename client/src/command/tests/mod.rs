@@ -198,6 +198,7 @@ pub(crate) fn bare_task(number: u32, state: State) -> TaskView {
         version: None,
         ended_ms: None,
         next_attempt_ms: None,
+        lost: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::wire::Cause;
-use crate::wire::response::{ClaimEnd, ClaimOutcome};
+use crate::wire::response::{ClaimEnd, ClaimOutcome, Losses};
 
 async fn printed(line: &str, answer: Response) -> String {
     let outcome = run(line, [Ok(answer)]).await;
@@ -439,4 +439,25 @@ async fn a_header_is_one_key_in_json() {
     granted.headers = vec![("a".into(), "1".into()), ("a".into(), "3".into())];
     let json = printed("claim mail --json", Response::Claimed { tasks: vec![granted], unavailable: 0, left: 0 }).await;
     assert!(json.contains("\"headers\":{\"a\":\"1\"}"), "{json}");
+}
+
+/// Goal: nobody takes a payload that is lost for an empty one, or a result for none.
+#[tokio::test]
+async fn what_is_lost_is_shown_as_lost() {
+    let lost = Losses { payload: true, result: true, ..Losses::default() };
+    let spec = Spec { payload: Vec::new(), ..spec(b"") };
+    let task = |state| TaskView { spec: spec.clone(), lost: Some(lost), ..bare_task(1, state) };
+    let answer = |state| Response::Task(Box::new(task(state)));
+    let json = printed(&named("get ID1 --json"), answer(State::Waiting)).await;
+    assert!(json.contains("\"data\":\"\"") && json.ends_with(",\"lost\":[\"payload\",\"result\"]}\n"), "{json}");
+    for (state, way) in [
+        (State::Waiting, "`norn cancel` and `norn purge` remove the task"),
+        (State::Done, "`norn purge` removes the task"),
+    ] {
+        let text = printed(&named("get ID1"), answer(state)).await;
+        let expected = format!("lost        payload, result: no replica that answered can read it back; {way}\n");
+        assert!(text.contains(&expected), "{text}");
+    }
+    let page = Response::Page(Page { tasks: vec![task(State::Waiting)], next: None });
+    assert!(printed("list", page).await.trim_end().ends_with("(lost)"));
 }

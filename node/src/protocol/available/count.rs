@@ -4,6 +4,7 @@
 use super::Ask;
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
+use crate::protocol::partition::index::Class;
 use crate::protocol::peer::{PartitionCounts, PeerMessage, StateCounts};
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::Error;
@@ -105,15 +106,16 @@ impl Node {
         let reads_permits = self.speaks(from, Feature::Levels);
         let mut permits = if reads_permits { self.permits_due(queue.as_ref()) } else { BTreeMap::new() };
         for (id, replica) in &self.partitions {
-            if !self.speaks_for(*id) || self.lacks_work(*id) {
+            if !self.speaks_for(*id) {
                 continue;
             }
             let root = replica.store.root().to_be_bytes();
             let index = replica.store.index();
-            let queues = match &queue {
+            let mut queues: Vec<(QueueName, StateCounts)> = match &queue {
                 Some(queue) => index.queue(queue).map(|index| (queue.clone(), index.counts)).into_iter().collect(),
                 None => index.queues().map(|(queue, index)| (queue.clone(), index.counts)).collect(),
             };
+            self.count_lost(*id, queue.as_ref(), &mut queues);
             partitions.push(PartitionCounts {
                 partition: *id,
                 root,
@@ -125,6 +127,27 @@ impl Node {
             });
         }
         self.outbox.send(from, PeerMessage::CountAnswer { ask, partitions });
+    }
+
+    /// Tasks whose bodies are lost here are in no queue. They wait to be found again.
+    fn count_lost(
+        &self,
+        partition: PartitionId,
+        queue: Option<&QueueName>,
+        queues: &mut Vec<(QueueName, StateCounts)>,
+    ) {
+        let store = &self.partitions[&partition].store;
+        for id in self.lost_of(partition).filter(|id| store.class(id) == Some(Class::Orphan)) {
+            let Some(spec) = store.task(&id).and_then(|task| task.spec.as_ref()) else { continue };
+            if queue.is_some_and(|queue| *queue != spec.queue) {
+                continue;
+            }
+            let place = queues.iter().position(|(queue, _)| *queue == spec.queue).unwrap_or_else(|| {
+                queues.push((spec.queue.clone(), StateCounts::default()));
+                queues.len() - 1
+            });
+            queues[place].1[State::Waiting as usize] += 1;
+        }
     }
 
     pub(in crate::protocol) fn on_count_answer(&mut self, from: NodeId, ask: u64, partitions: Vec<PartitionCounts>) {

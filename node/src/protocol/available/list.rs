@@ -134,10 +134,11 @@ impl Node {
         from: NodeId,
         ask: u64,
         partitions: &[(PartitionId, Viewstamp)],
-        tasks: Vec<(TaskId, Known)>,
+        mut tasks: Vec<(TaskId, Known)>,
         end: Option<TaskId>,
     ) {
         let Some(Ask::List(list)) = self.asks.get_mut(ask) else { return };
+        tasks.iter_mut().for_each(|(_, known)| known.take_losses());
         list.answers.insert(from, Answer { partitions: partitions.iter().copied().collect(), tasks, end });
         self.conclude_list(ask);
     }
@@ -202,8 +203,7 @@ fn merge(answers: BTreeMap<NodeId, Answer>, selection: &Selection, wall_ms: u64)
             next = tasks.last().map(|view: &norn_client::wire::TaskView| view.id);
             break;
         }
-        let (task, cell) = combine(several.into_iter());
-        let Some(mut view) = view(id, &task, cell.as_ref(), wall_ms) else { continue };
+        let Some(mut view) = view(id, &combine(several.into_iter()), wall_ms) else { continue };
         let right_queue = selection.queue.as_ref().is_none_or(|queue| view.spec.queue == *queue);
         if right_queue && selection.state.is_none_or(|state| state == view.state) {
             view.updates.clear();

@@ -10,17 +10,25 @@
 //! never taken back either. Where a replica that was read has not heard of the end, the purge carries it: wherever the purge
 //! survives, so does the end.
 //!
+//! **A part of it may be lost** by every replica that answers. That is no reason to keep the rest: who has a task purged lets go of
+//! what cannot be read back, the archive gets the rest, and says what is lost. A result that is lost cannot be told to others, and
+//! neither can the completion that it belongs to. So where the end rests on that alone the purge carries a cancellation, which ends the
+//! task for whoever has not heard of the completion; for all others it is done as before. That lets the leader drop its claim, too.
+//!
 //! Who purges many chooses them by how they ended, and a worker may complete a cancelled task after that. So the request may say how
 //! the task is to have ended: it is refused where a majority knows it otherwise.
 
 use crate::config::mutant;
 use crate::protocol::Node;
-use crate::protocol::available::Reader;
+use crate::protocol::available::{Reader, Seen};
 use crate::protocol::consistent::table::Cell;
 use crate::protocol::event::ClientId;
-use crate::protocol::task::{Task, Tomb};
+use crate::protocol::task::{Cancel, Facts, Task, Tomb};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::{Acks, Request, Response, State, TaskId};
+
+/// Why a task is taken for cancelled where nothing is known of its completion.
+const RESULT_LOST: &str = "purged; its result was lost";
 
 /// A client that has a task purged.
 #[derive(Debug, Clone, Copy)]
@@ -43,22 +51,15 @@ impl Node {
     }
 
     /// A majority has said what it knows of the task, and each of those whether it has heard of the end.
-    pub(super) fn purge_read(
-        &mut self,
-        id: TaskId,
-        purger: &Purger,
-        (task, cell): (&Task, Option<&Cell>),
-        all_know: bool,
-    ) {
+    pub(super) fn purge_read(&mut self, id: TaskId, purger: &Purger, seen: &Seen, all_know: bool) {
         // A member of an older version may have been heard of since the request came.
         let admitted = self.admit_feature(&Request::Purge { id, acks: purger.acks, state: purger.state });
-        let fact = match admitted.err().or_else(|| refusal(task, cell, purger.state)) {
+        let fact = match admitted.err().or_else(|| refusal(seen, purger.state)) {
             Some(error) if error.code == ErrorCode::Invalid && mutant!(self.config, PurgesOpen) => {
                 Task::from_tomb(Tomb { state: State::Cancelled, at_ms: self.now.wall_ms })
             }
             Some(error) => return self.not_purged(id, purger, error),
-            None if all_know => Task::from_purge(),
-            None => task.purge(),
+            None => farewell(&seen.task, all_know),
         };
         self.write(purger.client, purger.number, vec![(id, fact)], (purger.acks, true));
     }
@@ -69,10 +70,26 @@ impl Node {
     }
 }
 
+/// The fact that nothing of a task is to be kept, and, where not all know of it, its end.
+fn farewell(task: &Task, all_know: bool) -> Task {
+    let mut told = task.clone();
+    told.leave_out_gaps();
+    match told.ended() {
+        None => {
+            let at_ms = task.tomb().map_or(0, |tomb| tomb.at_ms);
+            let cancel = Some(Cancel { dead: false, reason: RESULT_LOST.into(), at_ms });
+            Task::from_facts(Facts { cancel, purged: true, ..Facts::default() })
+        }
+        Some(_) if all_know => Task::from_purge(),
+        Some(_) => told.purge(),
+    }
+}
+
 /// Why a task is not purged; nothing, if it may be. One that is buried may be purged once more.
-fn refusal(task: &Task, cell: Option<&Cell>, wanted: Option<State>) -> Option<Error> {
+fn refusal(seen: &Seen, wanted: Option<State>) -> Option<Error> {
+    let Seen { task, cell, .. } = seen;
     if let Some(state) = task.ended() {
-        if task.spec.is_none() && task.tomb.is_none() {
+        if !seen.is_known() && task.tomb.is_none() {
             return Some(Error::new(ErrorCode::NotFound, "no such task, or its payload is not kept any more"));
         }
         // A cancelled or dead task is done once its worker has completed it after all.
@@ -80,11 +97,38 @@ fn refusal(task: &Task, cell: Option<&Cell>, wanted: Option<State>) -> Option<Er
             Error::new(ErrorCode::Conflict, format!("the task is {state}, and was to be purged only if {wanted}"))
         });
     }
-    if task.spec.is_none() {
+    if !seen.is_known() {
         return Some(Error::new(ErrorCode::NotFound, "no such task"));
     }
-    if cell.and_then(Cell::death).is_some() {
+    if cell.as_ref().and_then(Cell::death).is_some() {
         return Some(Error::unavailable("the task is just being given up; ask again"));
     }
     Some(Error::new(ErrorCode::Invalid, "the task has not ended, so it is not purged: cancel it first"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::task::Completed;
+    use norn_client::wire::Token;
+
+    /// Goal: a purge ends the task wherever it arrives, also where the completion cannot be told.
+    #[test]
+    fn a_purge_carries_an_end_that_can_be_told() {
+        let token = Token { epoch: 1, number: 1 };
+        let result = Some(vec![1; 1_000].into());
+        let whole = Task::from_completion(token, Completed { sequence: None, result, at_ms: 5, children: None });
+        assert_eq!(farewell(&whole, true), Task::from_purge());
+        assert_eq!(farewell(&whole, false).ended(), Some(State::Done));
+        let mut lost = whole.clone();
+        let facts = lost.facts.as_ref().expect("it has ended");
+        let bytes: Vec<_> = facts.blobs().map(|(slot, blob)| (slot, blob.hash(), blob.len() as u32)).collect();
+        lost.mark_lost(&bytes);
+        assert_eq!((lost.ended(), &lost), (Some(State::Done), &whole));
+        for all_know in [true, false] {
+            let purge = farewell(&lost, all_know);
+            assert_eq!((purge.ended(), purge.is_purged()), (Some(State::Cancelled), true));
+            assert!(rmp_serde::to_vec(&purge).is_ok(), "it can be told");
+        }
+    }
 }

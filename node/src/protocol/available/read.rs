@@ -7,6 +7,9 @@
 //! is asked to tell of the end, as it is for tasks that wait for others ([`crate::protocol::consistent`]), and a word of that
 //! is only a reason to look again. What gets lost is made up for by a slow sweep.
 //!
+//! Some of those that answer may have lost a part of the task from their disks, and say so. What any of them has is shown. Where none
+//! has it, the others are waited for, as one that is down may have it; then the reader is shown the rest, and what is lost.
+//!
 //! Where the answers show that a replica lacks facts, it is told who has them, and asks: a reader's node need not hold the
 //! partition, and only replicas of one cohort send each other tasks.
 
@@ -26,12 +29,11 @@ use crate::protocol::partition::store::classify;
 use crate::protocol::partition::version::version;
 use crate::protocol::peer::{Known, PeerMessage};
 use crate::protocol::ring;
-use crate::protocol::task::{Facts, PastClaim, Task, Wanted, visible};
+use crate::protocol::task::{Facts, PastClaim, Slot, Task, Wanted, visible};
 use crate::protocol::timers::Key;
-use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::response::{ClaimEnd, ClaimOutcome, ClaimView, Rejected, TaskView};
-use norn_client::wire::{NodeId, PartitionId, Response, Spec, TaskId, Token};
+use norn_client::wire::response::{ClaimEnd, ClaimOutcome, ClaimView, Losses, Rejected, TaskView};
+use norn_client::wire::{NodeId, PartitionId, Response, Spec, State, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -74,6 +76,8 @@ pub struct ReadAsk {
     answers: BTreeMap<ReplicaId, Known>,
     /// Since the replicas were last asked, the leader was asked to tell of the end.
     followed: bool,
+    /// Until when those that have not answered are waited for, as the others have lost a part of the task.
+    lost_until_us: Option<u64>,
     /// When to give up.
     pub deadline_us: u64,
 }
@@ -97,23 +101,110 @@ impl ReadAsk {
     fn newest(&self) -> &Cohort {
         self.cohorts.last_key_value().expect("it begins with one").1
     }
+
+    /// Whether that is what the reader wants to see.
+    fn is_enough(&self, seen: &Seen) -> bool {
+        let task = &seen.task;
+        match self.until {
+            Until::Now => true,
+            Until::Logged(token, length) => {
+                let last = task.facts.as_ref().and_then(|facts| facts.updates.last()).map(|((token, _), _)| *token);
+                let long = token.or(last).is_some_and(|token| task.visible_length(token) >= length);
+                long || length == 0 || task.tomb.is_some()
+            }
+            Until::Ended => task.ended().is_some() || !seen.is_known(),
+        }
+    }
+
+    /// Whether a replica that has not answered may have what the others have lost, and is waited for. Who wants nothing of the task to
+    /// be kept needs no part of it.
+    fn may_find(&mut self, seen: &Seen, now_us: u64, until_us: u64) -> bool {
+        if !seen.is_lost() || matches!(self.reader, Reader::Purge(_)) {
+            return false;
+        }
+        let until_us = *self.lost_until_us.get_or_insert(until_us);
+        let answered = |node: &NodeId| self.answers.keys().any(|replica| replica.node == *node);
+        now_us < until_us && !self.newest().voters().iter().all(answered)
+    }
 }
 
 /// Facts and claim of a task as several replicas know them.
-pub(super) fn combine(answers: impl Iterator<Item = Known>) -> (Task, Option<Cell>) {
-    let mut task = Task::default();
-    let mut newest: Option<Known> = None;
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Seen {
+    /// Facts. Results and log entries that all of them have lost are not in memory.
+    pub task: Task,
+    /// Of the newest table.
+    pub cell: Option<Cell>,
+    /// The spec without payload, headers and key, where all of them have lost these.
+    pub stub: Option<Arc<Spec>>,
+}
+
+impl Seen {
+    /// Whether there is such a task, which is not buried.
+    pub fn is_known(&self) -> bool {
+        self.task.spec.is_some() || self.stub.is_some()
+    }
+
+    /// Whether a part of it is lost.
+    fn is_lost(&self) -> bool {
+        self.stub.is_some() || !self.task.has_blobs()
+    }
+
+    /// What is lost of it.
+    fn losses(&self) -> Option<Losses> {
+        let facts = self.task.facts.as_deref();
+        let winner = facts.and_then(Facts::winner).map(|(token, _)| *token);
+        let is_rejected = |token: Token| facts.is_some_and(|facts| facts.rejected().any(|(other, _)| *other == token));
+        let mut losses = Losses { payload: self.stub.is_some(), ..Losses::default() };
+        for (slot, _) in self.task.blobs().filter(|(_, blob)| blob.here().is_none()) {
+            match slot {
+                Slot::Spec => losses.payload = true,
+                Slot::Entry(..) => losses.log = true,
+                Slot::Result(token) => {
+                    losses.result |= winner == Some(token);
+                    losses.rejected |= is_rejected(token);
+                }
+            }
+        }
+        (losses != Losses::default()).then_some(losses)
+    }
+}
+
+/// What those are told who want to do something with a task of which a part is lost.
+pub(super) fn part_lost() -> Error {
+    let message = "every replica that answered has lost a part of the task; `norn get ID` shows the rest, and `norn cancel ID` and \
+                   `norn purge ID` remove it";
+    Error::new(ErrorCode::NotFound, message)
+}
+
+/// What several replicas know together.
+pub(super) fn combine(answers: impl Iterator<Item = Known>) -> Seen {
+    let mut seen = Seen::default();
+    let mut newest: Option<Viewstamp> = None;
+    // As in specs that are merged: what a transaction made goes before what it changed.
+    let rank = |spec: &Arc<Spec>| spec.revision.as_ref().map(|revision| revision.at);
     for known in answers {
-        task.merge(known.task.clone());
-        if newest.as_ref().is_none_or(|newest| known.viewstamp > newest.viewstamp) {
-            newest = Some(known);
+        seen.task.merge_told(known.task);
+        let stub = known.lost.and_then(|lost| lost.spec);
+        seen.stub = seen.stub.into_iter().chain(stub).max_by_key(rank);
+        if newest.is_none_or(|newest| known.viewstamp > newest) {
+            newest = Some(known.viewstamp);
+            seen.cell = known.cell;
         }
     }
-    (task, newest.and_then(|known| known.cell))
+    let Seen { task, stub, .. } = &mut seen;
+    stub.take_if(|stub| task.tomb.is_some() || task.spec.as_ref().is_some_and(|spec| rank(spec) >= rank(stub)));
+    if stub.is_some() {
+        task.spec = None;
+    }
+    seen
 }
 
 /// What a reader is shown; `None` where nobody knows the task.
-pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wall_ms: u64) -> Option<TaskView> {
+pub(in crate::protocol) fn view(id: TaskId, seen: &Seen, wall_ms: u64) -> Option<TaskView> {
+    let lost = seen.losses();
+    let known = seen.stub.as_ref().map(|stub| Task { spec: Some(stub.clone()), ..seen.task.clone() });
+    let (task, cell) = (known.as_ref().unwrap_or(&seen.task), seen.cell.as_ref());
     let spec = task.spec.as_ref()?;
     let over = cell.is_some_and(|cell| cell.state == CellState::Held && wall_ms >= cell.expires_ms);
     let class: Class = classify(task, Hold { cell, lapsed: over, locked: false }, wall_ms);
@@ -125,16 +216,21 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
         Class::Delayed(due_ms) => Some(due_ms).filter(|due_ms| *due_ms < Class::NEVER_MS),
         Class::Orphan | Class::Blocked | Class::Ready | Class::Held | Class::Ended(_) => None,
     };
+    let state = match class.state()? {
+        // Without its payload no worker can be given it.
+        State::Ready if seen.stub.is_some() => State::Waiting,
+        state => state,
+    };
     Some(TaskView {
         id,
-        state: class.state()?,
+        state,
         spec: Spec { revision: None, ..spec.as_ref().clone() },
-        version: Some(version(task, cell)),
+        version: lost.is_none().then(|| version(task, cell)),
         claims: claims(task, &facts, cell, wall_ms),
         updates: visible(task),
         result: facts.winner().and_then(|(_, completed)| completed.result_here()),
         reason: reason.or(dead),
-        log_incomplete: task.log_incomplete(),
+        log_incomplete: task.log_incomplete() || lost.is_some_and(|lost| lost.log),
         conflict: facts.conflict,
         waits_for: if task.ended().is_some() { Vec::new() } else { task.waits_for(&id) },
         group: task.group_view(),
@@ -150,6 +246,7 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
         children_open: task.has_outbox(),
         ended_ms: ended_ms.or(dead_ms),
         next_attempt_ms,
+        lost,
     })
 }
 
@@ -250,6 +347,7 @@ impl Node {
             cohorts: BTreeMap::from([(cohort.version, cohort)]),
             answers: BTreeMap::new(),
             followed: false,
+            lost_until_us: None,
             deadline_us: self.now.mono_after_ms(timeout_ms),
         }))
     }
@@ -295,6 +393,7 @@ impl Node {
             at: register.cohort.version,
             told: None,
             holes: !self.speaks_for(partition),
+            lost: None,
         };
         if !self.speaks(to, Feature::Outcomes) {
             known.leave_out_ends();
@@ -311,11 +410,13 @@ impl Node {
         mut known: Known,
     ) {
         let Some(genesis) = self.genesis.clone() else { return };
+        known.take_losses();
         let told = known.told.take().filter(|told| told.cohort.is_sound() && told.cohort.version == known.at);
         if let Some(told) = &told {
             self.learn_route(partition, told);
         }
         let told = told.map(|told| told.cohort);
+        let (now_us, lost_until_us) = (self.now.mono_us, self.after_ms(self.config.request_timeout_ms));
         let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
         if partition != ring::partition_of_task(&read.id, genesis.partitions) || replica.node != from {
             return;
@@ -337,20 +438,13 @@ impl Node {
             }
             return;
         }
-        let (id, until) = (read.id, read.until);
-        let (task, cell) = combine(read.answers.values().cloned());
-        let seen = match until {
-            Until::Now => true,
-            Until::Logged(token, length) => {
-                let last = task.facts.as_ref().and_then(|facts| facts.updates.last()).map(|((token, _), _)| *token);
-                let long = token.or(last).is_some_and(|token| task.visible_length(token) >= length);
-                long || length == 0 || task.tomb.is_some()
+        let until = read.until;
+        let seen = combine(read.answers.values().cloned());
+        if read.is_enough(&seen) {
+            if !read.may_find(&seen, now_us, lost_until_us) {
+                self.repair_laggards(ask, &seen.task);
+                self.answer_read(ask, &seen);
             }
-            Until::Ended => task.ended().is_some() || task.spec.is_none(),
-        };
-        if seen {
-            self.repair_laggards(ask, &task);
-            self.answer_read(ask, (id, &task, cell.as_ref()));
         } else if matches!(until, Until::Ended) {
             self.follow_end(ask);
         }
@@ -371,7 +465,8 @@ impl Node {
     fn repair_laggards(&mut self, ask: u64, task: &Task) {
         let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
         let (id, partition) = (read.id, self.partition_of(&read.id));
-        let complete = read.answers.iter().find(|(_, known)| known.task == *task).map(|(replica, _)| replica.node);
+        let mut whole = read.answers.iter().filter(|(_, known)| known.lost.is_none());
+        let complete = whole.find(|(_, known)| known.task == *task).map(|(replica, _)| replica.node);
         let mut hints = Vec::new();
         for (laggard, known) in read.answers.iter().filter(|(_, known)| known.task != *task) {
             let differs = read.answers.iter().filter(|(_, other)| other.task != known.task && !other.task.is_bottom());
@@ -388,36 +483,39 @@ impl Node {
         }
     }
 
-    fn answer_read(&mut self, ask: u64, (id, task, cell): (TaskId, &Task, Option<&Cell>)) {
+    fn answer_read(&mut self, ask: u64, seen: &Seen) {
         let Some(Ask::Read(read)) = self.close_ask(ask) else { return };
+        let id = read.id;
+        // What others would be told of it, or go by, is not all there.
+        let whole = if seen.is_lost() { Err(part_lost()) } else { Ok(()) };
         match read.reader {
             Reader::Client(client, number) => {
                 let not_found = || Response::Error(Error::new(ErrorCode::NotFound, "no such task").about(id));
-                let view = view(id, task, cell, self.now.wall_ms);
+                let view = view(id, seen, self.now.wall_ms);
                 let response = view.map_or_else(not_found, |view| Response::Task(Box::new(view)));
                 self.outbox.reply(client, number, response);
             }
-            Reader::Redrive(asker) => self.redrive_read(id, asker, task, cell),
+            Reader::Redrive(asker) => self.redrive_read(id, asker, seen),
             Reader::Purge(purger) => {
                 let all_know = read.answers.values().all(|known| known.task.ended().is_some());
-                self.purge_read(id, &purger, (task, cell), all_know);
+                self.purge_read(id, &purger, seen, all_know);
             }
-            Reader::Claim(claim) => self.depend_read(claim, id, Ok((task, cell))),
+            Reader::Claim(claim) => self.depend_read(claim, id, whole.map(|()| (&seen.task, seen.cell.as_ref()))),
             Reader::Transaction(transaction) => {
                 let epoch = read.answers.values().map(|known| known.viewstamp.epoch).max().unwrap_or(0);
-                self.transaction_read(transaction, id, Ok((task, epoch)));
+                self.transaction_read(transaction, id, whole.map(|()| (&seen.task, epoch)));
             }
         }
     }
 
-    /// The time is up: a wait is answered with what there is, other reads say what is missing.
+    /// The time is up: a wait is answered with what there is, as is who has waited for what is lost; other reads say what is missing.
     pub(super) fn read_deadline(&mut self, ask: u64) {
         let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
-        let (reader, id, until) = (read.reader.clone(), read.id, read.until);
+        let (reader, id) = (read.reader.clone(), read.id);
         let majority = read.has_quorum();
-        let (task, cell) = combine(read.answers.values().cloned());
-        if majority && matches!(until, Until::Ended) {
-            return self.answer_read(ask, (id, &task, cell.as_ref()));
+        let seen = combine(read.answers.values().cloned());
+        if majority && (matches!(read.until, Until::Ended) || read.is_enough(&seen)) {
+            return self.answer_read(ask, &seen);
         }
         self.close_ask(ask);
         let error = if majority {

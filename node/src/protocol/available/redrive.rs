@@ -13,7 +13,7 @@
 //! send each other one task for ever; and where a task dies because one died that it waits for, that one's letter tells of it.
 
 use super::Writer;
-use super::read::Reader;
+use super::read::{Reader, Seen, part_lost};
 use crate::config::mutant;
 use crate::limits::LETTERS_MAX;
 use crate::protocol::consistent::table::Cell;
@@ -77,8 +77,8 @@ impl Node {
     }
 
     /// A majority has said what it knows of the task.
-    pub(super) fn redrive_read(&mut self, id: TaskId, asker: Asker, task: &Task, cell: Option<&Cell>) {
-        let done = match self.copy(id, &asker, task, cell) {
+    pub(super) fn redrive_read(&mut self, id: TaskId, asker: Asker, seen: &Seen) {
+        let done = match self.copy(id, &asker, seen) {
             Ok(done) => done,
             Err(error) => return self.not_redriven(id, &asker, error),
         };
@@ -92,12 +92,18 @@ impl Node {
     }
 
     /// What is to stand in the facts of the dead task.
-    fn copy(&self, id: TaskId, asker: &Asker, task: &Task, cell: Option<&Cell>) -> Result<Completed, Error> {
+    fn copy(&self, id: TaskId, asker: &Asker, seen: &Seen) -> Result<Completed, Error> {
+        let (task, cell) = (&seen.task, seen.cell.as_ref());
         let blind = mutant!(self.config, LettersMinted) && matches!(asker, Asker::Leader(_));
         if !blind && let Some((_, done)) = task.copies().min_by_key(|(copy, _)| (!asker.wants(*copy), *copy)) {
             return Ok(done.clone());
         }
         let Some(spec) = &task.spec else {
+            if seen.stub.is_some() {
+                // A letter is owed until there is somebody who does not want it any more.
+                let waits = matches!(asker, Asker::Leader(_)) && !task.is_purged();
+                return Err(if waits { Error::unavailable("its payload is lost") } else { part_lost() });
+            }
             return Err(Error::new(ErrorCode::NotFound, "no such task, or its payload is not kept any more"));
         };
         let death = cell.and_then(Cell::death);

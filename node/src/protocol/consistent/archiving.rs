@@ -4,7 +4,7 @@
 //! leader that lost its unsynced records, or was away, may know less. So it asks the others first, and takes only tasks that
 //! are known to be the same elsewhere: on a majority, as what was acknowledged strictly is on one; and on every member where
 //! the spec is unknown, as then there is nothing to archive. What differs is passed over until anti-entropy has levelled it, and what
-//! the log cannot give back until it is there again.
+//! the log cannot give back until it is there again, or the task is purged: the archive has the rest then, and what is lost.
 //!
 //! Where there is no archive the others are asked as well about tasks of which the spec is unknown: for how long such a task is kept,
 //! and whether a group needs it, its spec says. If a majority does not know it either, nobody was told strictly that it is there.
@@ -13,14 +13,15 @@ use super::forgetting::{Due, PAUSE_MS};
 use super::{Epoch, ReplicaId};
 use crate::config::mutant;
 use crate::limits::{EXCHANGE_BYTES_MAX, within};
-use crate::protocol::available::view;
+use crate::protocol::available::{Seen, view};
 use crate::protocol::loads::Then;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{Digest, Task, Tomb};
+use crate::protocol::task::{Digest, Outline, Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Effect, Node};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId, TaskView};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Between attempts where nothing can be archived, or tasks were passed over.
 const ARCHIVE_MS: u64 = 10_000;
@@ -211,22 +212,29 @@ impl Node {
         }
         archiving.batch = Some(Batch { number, tombs, last, asked: None, until_us });
         if bodies.is_empty() {
-            self.archive_whole(partition, number, &tasks);
+            self.archive_whole(partition, number, tasks);
         } else {
             self.load(Then::Archive { partition, number, tasks, gaps }, bodies);
         }
         true
     }
 
-    /// Tasks have their bodies: the host archives them. Those whose bodies are lost are not buried, either.
-    pub(in crate::protocol) fn archive_whole(&mut self, partition: PartitionId, number: u64, tasks: &[(TaskId, Task)]) {
+    /// Tasks have their bodies: the host archives them. Those of which a part is lost are not buried, either, unless they are purged:
+    /// then the archive gets the rest.
+    pub(in crate::protocol) fn archive_whole(
+        &mut self,
+        partition: PartitionId,
+        number: u64,
+        tasks: Vec<(TaskId, Task)>,
+    ) {
         let wall_ms = self.now.wall_ms;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let Some(leading) = replica.register.leading_mut() else { return };
         let Archiving { batch, passed, .. } = &mut leading.archiving;
         let Some(batch) = batch.as_mut().filter(|batch| batch.number == number) else { return };
-        let archived = tasks.iter().filter(|_| self.config.archives);
-        let views: Vec<TaskView> = archived.filter_map(|(id, task)| view(*id, task, None, wall_ms)).collect();
+        let archived = tasks.into_iter().filter(|_| self.config.archives);
+        let seen = archived.filter_map(|(id, task)| Some((id, to_archive(replica.store.task(&id)?, task)?)));
+        let views: Vec<TaskView> = seen.filter_map(|(id, seen)| view(id, &seen, wall_ms)).collect();
         let viewed: BTreeSet<TaskId> = views.iter().map(|view| view.id).collect();
         // Of a task that nobody ever heard of there is nothing to archive.
         let empty = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.spec.is_none());
@@ -263,4 +271,12 @@ impl Node {
         self.bury(partition, tombs);
         self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
     }
+}
+
+/// What of a task is archived, which was loaded as far as it could be; nothing, if it has to wait.
+fn to_archive(known: &Task<Outline>, task: Task) -> Option<Seen> {
+    let is_let_go = known.is_purged() && known.is_lost();
+    let outline = known.spec.as_ref().filter(|outline| is_let_go && task.spec.is_none() && outline.body.is_lost());
+    let stub = outline.map(|outline| Arc::new(outline.stub()));
+    (task.has_blobs() || is_let_go).then_some(Seen { task, cell: None, stub })
 }

@@ -227,8 +227,8 @@ impl Node {
             let free = over.filter(|(_, id)| replica.register.cell(id).is_none());
             let tombs = free.filter_map(|(at_ms, id)| {
                 let task = replica.store.task(id)?;
-                // What cannot be read cannot be archived; it waits until the log or a peer gives it back.
-                let kept = archives && task.is_lost();
+                // What cannot be read cannot be archived; it waits until the log or a peer gives it back, or an operator lets it go.
+                let kept = archives && task.is_lost() && !task.is_purged();
                 let due = Due { queue: queue.cloned(), at_ms: *at_ms, id: *id };
                 task.tomb().filter(|_| !kept).map(|tomb| (due, tomb))
             });

@@ -632,7 +632,8 @@ impl Node {
             rest.filter(|id| replica.may_drop(id, committed)).copied().take(DROP_TASKS_MAX).collect();
         let looked = (ids.len(), ids.last().copied());
         let is_held = |id: &TaskId| replica.register.cell(id).is_some();
-        let away = |id: &&TaskId| is_held(id) && replica.store.task(id).is_some_and(|task| !task.has_blobs());
+        let is_away = |id: &TaskId| replica.store.task(id).is_some_and(|task| !task.has_blobs());
+        let away = |id: &&TaskId| is_held(id) && is_away(id) && replica.store.told_ending(id).is_none();
         let away: Vec<TaskId> = ids.iter().filter(away).copied().collect();
         let mut owed = self.owed_letters(partition, &ids);
         self.bring_back(partition, &away);

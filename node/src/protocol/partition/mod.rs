@@ -374,7 +374,7 @@ impl Partition {
     /// What a leader tells its followers about a task whose claim it drops, if that is in memory: how it ended, and which claims it
     /// had. How those ended is left out where some node would not know what that is.
     pub fn ending(&self, id: &TaskId, tells_ends: bool) -> Option<Task> {
-        let mut ending = self.store.ending(id).filter(Task::has_blobs)?;
+        let mut ending = self.store.told_ending(id)?;
         let cell = self.register.cell(id)?;
         if ending.tomb.is_none() {
             let mut claims = cell.history_with(cell.end_with(&ending));

@@ -356,6 +356,20 @@ impl Store {
         ended.or_else(|| self.buried_task(id))
     }
 
+    /// The same, to be told; nothing if it is not all in memory. An operator who has a task purged whose result is lost lets go of that,
+    /// if it is known to have ended all the same.
+    pub fn told_ending(&self, id: &TaskId) -> Option<Task> {
+        let mut ending = self.ending(id)?;
+        if !ending.has_blobs() {
+            let is_away = ending.blobs().any(|(_, blob)| blob.here().is_none() && !blob.is_lost());
+            if is_away || !self.task(id).is_some_and(Task::is_purged) {
+                return None;
+            }
+            ending.leave_out_gaps();
+        }
+        ending.ended().is_some().then_some(ending)
+    }
+
     /// A task's digest; 0 if it is unknown.
     pub fn digest(&self, id: &TaskId) -> Digest {
         self.tasks.get(id).map_or_else(|| self.tomb_digest(id), |entry| entry.digest())

@@ -6,12 +6,14 @@
 
 use super::outline::Place;
 use super::{Digest, Facts, Task, Wanted};
+use crdts::CvRDT;
 use norn_client::wire::{Spec, TaskId, Token};
 use serde::de::Deserializer;
 use serde::ser::{Error, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::cmp::Ordering;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -19,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const SMALL_BYTES: usize = 128;
 
 /// What of a task may be in the log alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Slot {
     /// Its spec.
     Spec,
@@ -28,6 +30,9 @@ pub enum Slot {
     /// The result of a completion.
     Result(Token),
 }
+
+/// What is known of bytes that a replica has lost: where they belong, their hash, and how many they were.
+pub type LostBytes = (Slot, u64, u32);
 
 /// What the log has given back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +77,12 @@ struct Placed {
 }
 
 impl Blob {
+    /// Bytes that another replica has lost.
+    fn lost(hash: u64, bytes: u32) -> Blob {
+        let nowhere = Place { file: NonZeroU32::MIN, offset: 0 };
+        Blob(Content::Placed(Box::new(Placed { here: None, place: nowhere, hash, bytes, lost: true, digest: 0 })))
+    }
+
     /// The bytes, if they are in memory.
     pub fn here(&self) -> Option<&ByteBuf> {
         match &self.0 {
@@ -370,6 +381,27 @@ impl Facts {
         self.blobs_mut().for_each(|(_, blob)| blob.leave_out_place());
     }
 
+    /// Takes out what cannot be told, without the bytes.
+    fn take_gaps(&mut self) -> (Facts, Vec<LostBytes>) {
+        let gaps = self.blobs().filter(|(_, blob)| blob.here().is_none());
+        let bytes: Vec<LostBytes> = gaps.map(|(slot, blob)| (slot, blob.hash(), blob.len() as u32)).collect();
+        let mut facts = Facts { seal: self.seal, ..Facts::default() };
+        for (slot, ..) in &bytes {
+            match *slot {
+                Slot::Spec => {}
+                Slot::Entry(token, sequence) => facts.updates.push(((token, sequence), Vec::new().into())),
+                Slot::Result(token) => {
+                    let completions = self.completions.iter().filter(|(other, _)| *other == token);
+                    let without =
+                        |done: &super::Completed| super::Completed { result: Some(Vec::new().into()), ..done.clone() };
+                    facts.completions.extend(completions.map(|(token, done)| (*token, without(done))));
+                }
+            }
+        }
+        self.leave_out_gaps();
+        (facts, bytes)
+    }
+
     /// Leaves out what nobody can tell.
     fn leave_out_gaps(&mut self) {
         self.updates.retain(|(_, data)| data.here().is_some());
@@ -425,6 +457,37 @@ impl Task {
                 }
             }
         }
+    }
+
+    /// Takes out what could not be filled, without its bytes, and what is known of these.
+    pub fn take_gaps(&mut self) -> (Task, Vec<LostBytes>) {
+        let has_gaps = !self.has_blobs();
+        match &mut self.facts {
+            Some(facts) if has_gaps => {
+                let (facts, bytes) = facts.take_gaps();
+                (Task::from_facts(facts), bytes)
+            }
+            _ => Default::default(),
+        }
+    }
+
+    /// What another replica told without these bytes has lost them.
+    pub fn mark_lost(&mut self, bytes: &[LostBytes]) {
+        let Some(facts) = &mut self.facts else { return };
+        for (slot, hash, length) in bytes {
+            if let Some(blob) = facts.blob_mut(*slot) {
+                *blob = Blob::lost(*hash, *length);
+            }
+        }
+    }
+
+    /// Merges what another replica told a reader: what the one has lost, the other one may have.
+    pub fn merge_told(&mut self, mut other: Task) {
+        if let (Some(known), Some(facts)) = (&mut self.facts, &mut other.facts) {
+            known.restore(facts);
+            facts.restore(known);
+        }
+        self.merge(other);
     }
 
     /// Leaves out what could not be filled: it says less then, and nothing that is not so.

@@ -17,7 +17,7 @@ mod outline;
 mod tests;
 mod view;
 
-pub use blob::{Blob, Filling, SMALL_BYTES, Slot};
+pub use blob::{Blob, Filling, LostBytes, SMALL_BYTES, Slot};
 pub use children::Children;
 pub use digest::{Digest, buried, spec_digest};
 pub use end::{bound_reasons, claim_end, end_bytes, is_reason};

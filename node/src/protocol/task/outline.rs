@@ -206,6 +206,23 @@ impl Outline {
         self.body.size &= !LOST;
     }
 
+    /// What is known of it without the body: payload, headers and key are empty.
+    pub fn stub(&self) -> Spec {
+        let Rare { not_before_ms, after, grouping, revision } = self.rare.as_deref().cloned().unwrap_or_default();
+        Spec {
+            queue: self.queue.clone(),
+            payload: Vec::new(),
+            priority: self.priority,
+            not_before_ms,
+            headers: Vec::new(),
+            attempts_max: self.attempts_max,
+            after: after.into_vec(),
+            key: None,
+            grouping,
+            revision,
+        }
+    }
+
     /// Another replica had it: it is as if it had just been learned.
     pub fn restore(&mut self, body: Body) {
         assert!(self.body.is_lost() && body.here.is_some(), "a lost body comes back from who has it");

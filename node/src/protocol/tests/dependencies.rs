@@ -30,7 +30,7 @@ impl Cluster {
         assert!(matches!(self.complete(index, id, granted.token), Response::Acked(results) if results[0].is_ok()));
     }
 
-    fn cancel(&mut self, index: usize, id: TaskId) {
+    pub(super) fn cancel(&mut self, index: usize, id: TaskId) {
         let request = Request::Cancel { id, reason: "not needed".into(), at_ms: 7, acks: Acks::Quorum };
         assert!(matches!(self.ask(index, request), Response::AckedOne(_)));
     }

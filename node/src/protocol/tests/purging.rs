@@ -8,7 +8,7 @@ use crate::protocol::task::Task;
 use norn_client::wire::Versions;
 
 impl Cluster {
-    fn purge(&mut self, index: usize, id: TaskId) -> Result<TaskId, Error> {
+    pub(super) fn purge(&mut self, index: usize, id: TaskId) -> Result<TaskId, Error> {
         match self.ask(index, Request::Purge { id, acks: Acks::Quorum, state: None }) {
             Response::AckedOne(acked) => Ok(acked.id),
             Response::Error(error) => Err(error),
@@ -17,7 +17,7 @@ impl Cluster {
     }
 
     /// Replicas that have the tombstone of a task.
-    fn burying(&self, id: &TaskId) -> usize {
+    pub(super) fn burying(&self, id: &TaskId) -> usize {
         (0..self.nodes.len()).filter(|index| self.replica_of(*index, id).store.tomb(id).is_some()).count()
     }
 

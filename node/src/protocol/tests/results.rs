@@ -20,12 +20,12 @@ impl Cluster {
         self.nodes[index].partitions.values().map(|replica| replica.store.body_bytes()).sum()
     }
 
-    fn task_at(&self, index: usize, id: &TaskId) -> &Task<Outline> {
+    pub(super) fn task_at(&self, index: usize, id: &TaskId) -> &Task<Outline> {
         self.replica_of(index, id).store.task(id).expect("it is kept")
     }
 
     /// Enqueues a task, writes a log entry, and completes it with a result.
-    fn end_with_result(&mut self, index: usize, number: u8) -> TaskId {
+    pub(super) fn end_with_result(&mut self, index: usize, number: u8) -> TaskId {
         let id = self.enqueue(index, &bytes_of(number), u32::from(number) << 20);
         let granted = self.claim(index, 10_000).remove(0);
         assert_eq!(granted.id, id);

@@ -1,0 +1,209 @@
+//! Parts of tasks that no replica can read back: readers are told, and an operator gets rid of such a task.
+
+use super::*;
+use crate::config::Retention;
+use crate::protocol::task::Slot;
+use norn_client::wire::membership::QueueSetting;
+use norn_client::wire::response::Losses;
+use std::sync::Arc;
+
+const PAYLOAD: Losses = Losses { payload: true, result: false, rejected: false, log: false };
+const RESULT: Losses = Losses { payload: false, result: true, rejected: false, log: false };
+
+/// Nodes that keep tasks for ever, and next to nothing in memory.
+fn keeping(size: usize, archives: bool) -> Cluster {
+    let retention = Arc::new(Retention { default_ms: u64::MAX, ..Retention::default() });
+    let config = Config { retention, archives, payload_memory_bytes: 0, ..Config::default() };
+    let mut cluster = Cluster::with_config(size, &config);
+    cluster.connect_all();
+    cluster
+}
+
+impl Cluster {
+    /// Parts of tasks that a snapshot would lack: it is given up then.
+    fn snapshot_lacks(&self, index: usize) -> usize {
+        let gaps = self.nodes[index].save(&mut Cursor::default(), usize::MAX).gaps;
+        let lacks = |wanted: &Wanted| self.body(index, wanted).is_none_or(|filling| !wanted.is(&filling));
+        gaps.iter().filter(|gap| lacks(&gap.wanted)).count()
+    }
+
+    /// The results that have been written so far cannot be read, the payloads can.
+    fn spoil_results(&mut self, index: usize) {
+        let has_result =
+            |task: &crate::protocol::task::Task| task.blobs().any(|(slot, _)| matches!(slot, Slot::Result(_)));
+        let records = self.logs[index].iter().enumerate();
+        let spoiled = records.filter(|(_, record)| match record {
+            Record::Facts { items, .. } => items.iter().any(|(_, task)| has_result(task)),
+            _ => false,
+        });
+        let spoiled: Vec<(usize, usize)> = spoiled.map(|(at, _)| (index, at)).collect();
+        self.unreadable.extend(spoiled);
+    }
+
+    fn page(&mut self, index: usize) -> Vec<(TaskId, State, Option<Losses>)> {
+        let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 100 };
+        match self.ask(index, list) {
+            Response::Page(page) => page.tasks.iter().map(|view| (view.id, view.state, view.lost)).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Nothing of a task is kept by any replica, nor that anything of it is lost, nor its claim.
+    fn assert_let_go(&mut self, id: TaskId) {
+        let all = 0..self.nodes.len();
+        self.run_until(|cluster| cluster.burying(&id) == cluster.nodes.len());
+        self.run_until(|cluster| cluster.nodes.iter().all(|node| node.bodies.lost.is_empty()));
+        for index in all {
+            assert_eq!((self.lost(index), self.snapshot_lacks(index)), (0, 0), "node {index}");
+            assert!(self.replica_of(index, &id).register.cell(&id).is_none());
+            let get = Request::Get { id, minimum: None, minimum_sequence: None };
+            assert_eq!(self.refused(index, get), ErrorCode::NotFound);
+        }
+    }
+}
+
+/// Goal: a task whose payload is lost is shown, listed and counted as such, and an operator gets rid of it.
+#[test]
+fn a_task_without_its_payload_is_shown_and_can_be_cancelled_and_purged() {
+    for size in [1, 3] {
+        let mut cluster = keeping(size, false);
+        let id = cluster.enqueue(0, b"gone", 7);
+        cluster.advance(2_000);
+        (0..size).for_each(|index| cluster.spoil(index));
+        cluster.claim_in_vain(0);
+        let other = cluster.enqueue(0, b"there", 7);
+        let view = cluster.get(0, id);
+        assert_eq!((view.lost, view.state, view.spec), (Some(PAYLOAD), State::Waiting, spec(b"", 0)));
+        assert_eq!(cluster.page(0), [(id, State::Waiting, Some(PAYLOAD)), (other, State::Ready, None)]);
+        assert_eq!(cluster.ask(0, Request::Count { queue: None, state: None }), Response::Count(2));
+        assert_eq!(cluster.purge(0, id).expect_err("it is open").code, ErrorCode::Invalid);
+        assert!((0..size).all(|index| cluster.snapshot_lacks(index) == 1));
+
+        cluster.cancel(0, id);
+        let view = cluster.get(0, id);
+        assert_eq!((view.lost, view.state), (Some(PAYLOAD), State::Cancelled));
+        assert_eq!(cluster.purge(0, id), Ok(id));
+        cluster.assert_let_go(id);
+        assert_eq!(cluster.claim(0, 10_000).remove(0).id, other);
+    }
+}
+
+/// Goal: the same of a task that has ended, whose result is lost.
+#[test]
+fn a_task_without_its_result_is_shown_and_can_be_purged() {
+    for (size, archives) in [(1, false), (3, false), (1, true), (3, true)] {
+        let mut cluster = keeping(size, archives);
+        let id = cluster.end_with_result(0, 1);
+        cluster.run_until(|cluster| (0..size).all(|index| !cluster.task_at(index, &id).has_blobs()));
+        (0..size).for_each(|index| cluster.spoil_results(index));
+        let view = cluster.get(0, id);
+        assert_eq!((view.lost, view.state, view.result), (Some(RESULT), State::Done, None));
+        assert_eq!((view.spec.payload, view.updates.len(), view.version), (vec![1; 1_000], 1, None));
+        assert_eq!(cluster.page(0), [(id, State::Done, Some(RESULT))]);
+        assert!((0..size).all(|index| cluster.snapshot_lacks(index) == 1));
+        assert_eq!(cluster.purge(0, id), Ok(id));
+        cluster.assert_let_go(id);
+        let archived: Vec<_> = cluster.archived.iter().map(|view| (view.id, view.state, view.lost)).collect();
+        assert_eq!(archived, if archives { vec![(id, State::Done, Some(RESULT))] } else { Vec::new() });
+    }
+}
+
+/// Goal: the archive is told that a payload is lost, of a task that an operator lets go.
+#[test]
+fn a_purged_task_without_its_payload_is_archived_as_such() {
+    let mut cluster = keeping(1, true);
+    let id = cluster.enqueue(0, b"gone", 7);
+    cluster.spoil(0);
+    cluster.claim_in_vain(0);
+    cluster.cancel(0, id);
+    cluster.advance(20_000);
+    assert!(cluster.archived.is_empty());
+    assert_eq!(cluster.purge(0, id), Ok(id));
+    cluster.assert_let_go(id);
+    let archived: Vec<_> = cluster.archived.iter().map(|view| (view.id, view.state, view.lost)).collect();
+    assert_eq!(archived, [(id, State::Cancelled, Some(PAYLOAD))]);
+}
+
+/// Goal: what one replica has counts, and one that is down is waited for, but no longer than a read may take.
+#[test]
+fn what_another_replica_has_is_not_lost() {
+    let mut cluster = keeping(3, false);
+    let (id, open) = (cluster.end_with_result(0, 1), cluster.enqueue(0, b"open", 1 << 20));
+    cluster.run_until(|cluster| (0..3).all(|index| !cluster.task_at(index, &id).has_blobs()));
+    cluster.advance(2_000);
+    (0..2).for_each(|index| cluster.spoil(index));
+    cluster.down.insert(2);
+    let began_us = cluster.now.mono_us;
+    let view = cluster.get(0, id);
+    assert_eq!(view.lost, Some(Losses { log: true, payload: true, ..RESULT }));
+    let waited_ms = (cluster.now.mono_us - began_us) / 1_000;
+    let timeout_ms = Config::default().request_timeout_ms;
+    assert!((timeout_ms..timeout_ms + 100).contains(&waited_ms), "{waited_ms} ms");
+    cluster.restart(2);
+    cluster.connect_all();
+    let number = cluster.submit(0, Request::Get { id, minimum: None, minimum_sequence: None });
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    let Some(Response::Task(view)) = cluster.replies.remove(&number) else { panic!("a task") };
+    assert_eq!((view.lost, view.result.map(|result| result.into_vec())), (None, Some(vec![201; 1_000])));
+    assert_eq!(cluster.get(0, open).lost, None);
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.lost(index) == 0));
+}
+
+/// Goal: a claim whose task ended with a result that is lost since is dropped once the task is purged, and not before.
+#[test]
+fn the_claim_of_a_purged_task_is_dropped_without_its_result() {
+    let mut cluster = keeping(1, false);
+    let id = cluster.enqueue(0, &[1; 1_000], 7);
+    let token = cluster.claim(0, 10_000).remove(0).token;
+    let result = Some(vec![2; 1_000].into());
+    let items = vec![Completion { id, token, sequence: None, result, at_ms: 5, children: Vec::new() }];
+    let number = cluster.submit(0, Request::Complete { items, acks: Acks::Quorum });
+    assert!(cluster.replies.contains_key(&number), "nothing else happened meanwhile");
+    let partition = cluster.nodes[0].partition_of(&id);
+    let replica = cluster.nodes[0].partitions.get_mut(&partition).expect("it leads");
+    assert!(replica.register.cell(&id).is_some());
+    replica.store.leave(&id);
+    cluster.nodes[0].count_bodies(partition);
+    cluster.spoil(0);
+    cluster.advance(5_000);
+    let has_claim = |cluster: &Cluster| cluster.replica_of(0, &id).register.cell(&id).is_some();
+    assert!(has_claim(&cluster) && cluster.lost(0) == 1);
+    assert_eq!(cluster.purge(0, id), Ok(id));
+    cluster.run_until(|cluster| !has_claim(cluster));
+    cluster.assert_let_go(id);
+}
+
+/// Goal: a dead task without its payload owes its letter, which cannot be written, until it is purged.
+#[test]
+fn a_letter_that_cannot_be_written_does_not_hold_a_purged_task() {
+    let mut cluster = keeping(1, false);
+    cluster.set(0, "mail", QueueSetting::DeadLetter(QueueName::new("dead").ok()));
+    cluster.advance(1_000);
+    let id = cluster.enqueue(0, b"gone", 7);
+    let token = cluster.claim(0, 60_000).remove(0).token;
+    cluster.spoil(0);
+    let reason = "broken".to_owned();
+    let fail = Request::Fail { id, token, reason, retry_in_ms: 0, invalid: true, retry_open: false };
+    assert_eq!(cluster.ask(0, fail), Response::Done);
+    cluster.advance(5_000);
+    let has_claim = |cluster: &Cluster| cluster.replica_of(0, &id).register.cell(&id).is_some();
+    assert!(has_claim(&cluster));
+    let redrive = Request::Redrive { id, child: cluster.id(0), queue: None, acks: Acks::Quorum };
+    assert!(matches!(cluster.ask(0, redrive), Response::Error(_)));
+    assert_eq!(cluster.purge(0, id), Ok(id));
+    cluster.assert_let_go(id);
+}
+
+/// Goal: nodes of before, which do not know what is lost, are told nothing of such a task, and take nothing for so that is not.
+#[test]
+fn an_old_node_is_told_nothing_of_what_is_lost() {
+    let mut cluster = keeping(3, false);
+    let id = cluster.enqueue(0, b"gone", 7);
+    cluster.advance(2_000);
+    (0..3).for_each(|index| cluster.spoil(index));
+    (0..3).for_each(|index| cluster.begin_old(index));
+    let get = Request::Get { id, minimum: None, minimum_sequence: None };
+    assert_eq!(cluster.refused(0, get), ErrorCode::Unavailable);
+    let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 100 };
+    assert_eq!(cluster.refused(0, list), ErrorCode::Unavailable);
+}
