@@ -3,8 +3,8 @@
 //!
 //! Either is a copy of the task, a task of its own. It stands in the facts of the dead one as a child, under a token that no
 //! claim has ([`Token::of_copy`]), and is enqueued as what a completion brings is (`children.rs`): sooner or later, once a
-//! majority has it, and under one id however often it is sent. Who wants a copy reads the task at a majority first, and is
-//! answered with the one that there is. So there is one, unless two operators ask at the same moment: then each has what it was
+//! majority has it, and under one id however often it is sent. A client that redrives a task finds the copy as soon as it is answered:
+//! its node writes the copy as well. Who wants a copy reads the task at a majority first, and is answered with the one that there is. So there is one, unless two operators ask at the same moment: then each has what it was
 //! told of, and both are shown.
 //!
 //! **Letters.** That a leader gave a task up is in its table, and the claim stays there until a majority has the letter, as facts.
@@ -26,7 +26,9 @@ use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::limits::HEADER_BYTES_MAX;
 use norn_client::wire::response::Acked;
-use norn_client::wire::{Acks, NewTask, PartitionId, QueueName, Response, Spec, State, TaskId, Token, headers};
+use norn_client::wire::{
+    Acks, NewTask, PartitionId, QueueName, Response, SESSIONS_QUEUE, Spec, State, TaskId, Token, headers,
+};
 use std::collections::BTreeSet;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -60,6 +62,21 @@ impl Asker {
     }
 }
 
+/// A copy on its way.
+#[derive(Debug, Clone)]
+pub struct Copying {
+    /// Who wants it.
+    pub asker: Asker,
+    /// The dead task.
+    id: TaskId,
+    /// The copy.
+    child: TaskId,
+    /// What it is to be. Absent where a leader hands it over, and where it was handed over before.
+    task: Option<Task>,
+    /// It is in the facts of the dead task.
+    recorded: Option<Acked>,
+}
+
 /// Letters that a leader owes.
 #[derive(Debug, Default)]
 pub struct Letters {
@@ -87,8 +104,11 @@ impl Node {
             Asker::Leader(_) => Acks::Quorum,
         };
         let copy = done.children.as_ref().and_then(|children| children.ids.first().copied()).expect("it is a child");
+        let open = done.open_children().filter(|_| matches!(asker, Asker::Client { .. }));
+        let task = open.and_then(|children| children.tasks().next()).map(|(_, spec)| Task::from_spec(spec));
         let fact = Task::from_completion(Token::of_copy(copy), done);
-        self.write_for(Writer::Redrive(asker, copy), vec![(id, fact)], (acks, true));
+        let copying = Copying { asker, id, child: copy, task, recorded: None };
+        self.write_for(Writer::Redrive(Box::new(copying)), vec![(id, fact)], (acks, true));
     }
 
     /// What is to stand in the facts of the dead task.
@@ -106,6 +126,9 @@ impl Node {
             }
             return Err(Error::new(ErrorCode::NotFound, "no such task, or its payload is not kept any more"));
         };
+        if spec.queue.as_str() == SESSIONS_QUEUE {
+            return Err(Error::invalid(format!("the task is a session of {SESSIONS_QUEUE}, whose end is final: open another one")));
+        }
         let death = cell.and_then(Cell::death);
         match ended(task, cell) {
             // The letter that it may bring comes first.
@@ -156,15 +179,24 @@ impl Node {
         }
     }
 
-    /// The copy is in the facts of the dead task, or is refused.
-    pub(super) fn redriven(&mut self, id: TaskId, asker: &Asker, child: TaskId, result: Result<Acked, Error>) {
-        match (asker, result) {
-            (Asker::Client { client, number, .. }, Ok(acked)) => {
-                self.outbox.reply(*client, *number, Response::AckedOne(Acked { id: child, ..acked }));
-            }
-            (Asker::Leader(partition), result) => self.letter_written(*partition, id, result.map(drop)),
-            (asker, Err(error)) => self.not_redriven(id, asker, error),
+    /// The copy is in the facts of the dead task, or is refused; or it is in its own partition as well, or cannot be brought there now.
+    pub(super) fn redriven(&mut self, copying: Copying, result: Result<Acked, Error>) {
+        let Copying { ref asker, id, child, .. } = copying;
+        let (client, number, acks) = match (asker, &copying.recorded) {
+            (Asker::Leader(partition), _) => return self.letter_written(*partition, id, result.map(drop)),
+            (Asker::Client { client, number, acks, .. }, _) => (*client, *number, *acks),
+        };
+        let acked = match (result, copying.recorded) {
+            (Err(error), None) => return self.not_redriven(id, asker, error),
+            // Whoever has the facts of the dead task brings it there sooner or later.
+            (result, Some(recorded)) => result.unwrap_or(recorded),
+            (Ok(recorded), None) => recorded,
+        };
+        if let Some(task) = copying.task {
+            let copying = Copying { task: None, recorded: Some(acked), ..copying };
+            return self.write_for(Writer::Redrive(Box::new(copying)), vec![(child, task)], (acks, true));
         }
+        self.outbox.reply(client, number, Response::AckedOne(Acked { id: child, ..acked }));
     }
 
     fn letter_written(&mut self, partition: PartitionId, id: TaskId, result: Result<(), Error>) {

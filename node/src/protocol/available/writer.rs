@@ -1,7 +1,7 @@
 //! Who waits for a write, and how they are told what became of it.
 
 use super::children::Delivery;
-use super::redrive::Asker;
+use super::redrive::{Asker, Copying};
 use crate::protocol::Node;
 use crate::protocol::consistent::uniques;
 use crate::protocol::event::ClientId;
@@ -19,8 +19,8 @@ pub enum Writer {
     Children(Delivery),
     /// A schedule of the cluster.
     Schedule(FiringId),
-    /// Somebody who wants this copy of a dead task.
-    Redrive(Asker, TaskId),
+    /// A client or a leader that wants a copy of a dead task.
+    Redrive(Box<Copying>),
     /// A leader, for a task that is the only one with its key.
     Unique(Box<uniques::Name>),
     /// A leader, for a transaction that is decided.
@@ -33,10 +33,13 @@ impl Writer {
     /// The client that waits, if any does.
     pub(super) fn client(&self) -> Option<ClientId> {
         match self {
-            Writer::Client(client, _) | Writer::Redrive(Asker::Client { client, .. }, _) => Some(*client),
+            Writer::Client(client, _) => Some(*client),
+            Writer::Redrive(copying) => match copying.asker {
+                Asker::Client { client, .. } => Some(client),
+                Asker::Leader(_) => None,
+            },
             Writer::Children(_)
             | Writer::Schedule(_)
-            | Writer::Redrive(Asker::Leader(_), _)
             | Writer::Unique(_)
             | Writer::Transaction(_)
             | Writer::Abort(_) => None,
@@ -65,9 +68,7 @@ impl Node {
                 let told = ids.into_iter().zip(results);
                 return told.for_each(|(id, result)| self.schedule_written(firing, id, result));
             }
-            Writer::Redrive(asker, copy) => {
-                return self.redriven(ids[0], &asker, copy, results.pop().expect("it is one write"));
-            }
+            Writer::Redrive(copying) => return self.redriven(*copying, results.pop().expect("it is one write")),
             Writer::Abort(group) => return self.group_aborted(&group),
             Writer::Transaction(id) => return self.transaction_written(id, &results),
             Writer::Unique(name) => {

@@ -91,6 +91,9 @@ pub enum Reason {
     /// A queue's dead letters would be taken for sessions.
     #[error("queue {SESSIONS_QUEUE} is for sessions, and takes no dead letters: name another one")]
     SessionLetters,
+    /// Sessions end for good.
+    #[error("queue {SESSIONS_QUEUE} is for sessions, which end for good: it has no dead-letter queue")]
+    LettersOfSessions,
     /// No room for more members.
     #[error(
         "there are {present} members, and {gone} that are gone and not forgotten: {NODES_MAX} members are possible, \
@@ -174,6 +177,7 @@ impl Reason {
             | Reason::Policies
             | Reason::OwnLetters
             | Reason::SessionLetters
+            | Reason::LettersOfSessions
             | Reason::Full { .. }
             | Reason::NumbersUsedUp
             | Reason::Replicas { .. }

@@ -250,9 +250,13 @@ impl Root {
         if policy.dead_letter.as_ref() == Some(queue) {
             return Err(Reason::OwnLetters);
         }
-        let names = |letters: &QueueName| letters.as_str() == SESSIONS_QUEUE;
-        if policy.dead_letter != before.dead_letter && policy.dead_letter.as_ref().is_some_and(names) {
-            return Err(Reason::SessionLetters);
+        if let Some(letters) = policy.dead_letter.as_ref().filter(|_| policy.dead_letter != before.dead_letter) {
+            if letters.as_str() == SESSIONS_QUEUE {
+                return Err(Reason::SessionLetters);
+            }
+            if queue.as_str() == SESSIONS_QUEUE {
+                return Err(Reason::LettersOfSessions);
+            }
         }
         if policy == before {
             return Ok(Admission::Already(None));

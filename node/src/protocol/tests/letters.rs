@@ -185,6 +185,40 @@ fn a_dead_task_is_redriven_once_and_its_copy_again() {
     assert_eq!(cluster.redrive(0, id, second), Ok(first), "even now");
 }
 
+/// Goal: whoever is told of a copy finds it at once, whether it is new or the letter that is just on its way.
+#[test]
+fn a_copy_is_there_when_its_redrive_is_answered() {
+    for letters in [false, true] {
+        for steps in 0..30 {
+            let mut cluster = if letters { Cluster::with_letters() } else { Cluster::modern(3) };
+            let id = cluster.kill(b"hello", 7);
+            for _ in 0..steps {
+                cluster.handle_next();
+            }
+            let child = cluster.id(7);
+            let Ok(copy) = cluster.redrive(0, id, child) else { continue };
+            assert_eq!(copy == child, !letters);
+            assert_eq!(cluster.get(1, copy).state, State::Ready, "after {steps} steps");
+        }
+    }
+}
+
+/// A session's end is final: nothing of it is enqueued again.
+#[test]
+fn sessions_are_not_redriven() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.id(7);
+    let queue = QueueName::new(SESSIONS_QUEUE).expect("a name");
+    let fact = Task::from_spec(Arc::new(Spec { queue, ..spec(b"x", 0) }));
+    let partition = cluster.nodes[0].partition_of(&id);
+    let dead = Cancel { dead: true, reason: String::new(), at_ms: 1 };
+    for node in &mut cluster.nodes {
+        node.learn(partition, vec![(id, fact.clone()), (id, Task::from_cancel(dead.clone()))]);
+    }
+    let child = cluster.id(7);
+    assert_eq!(cluster.redrive(0, id, child).expect_err("it is a session").code, ErrorCode::Invalid);
+}
+
 /// That a member was given up is not lost where it is cancelled for its group before that is committed.
 #[test]
 fn what_is_given_up_while_its_group_ends_it_shows_that_and_has_its_letter() {
