@@ -374,6 +374,55 @@ async fn letters_that_are_not_sent_back_are_free_at_once() {
     assert!(outcome.printed.contains("sent back to mail"), "{}", outcome.printed);
 }
 
+/// Goal: an operator finds the task that goes on.
+#[tokio::test]
+async fn the_new_task_of_a_letter_is_named() {
+    let claimed = Response::Claimed { tasks: vec![granted()], unavailable: 0, left: 0 };
+    let told = [(headers::DEAD_TASK, id(9).to_string()), (headers::DEAD_QUEUE, "mail".to_owned())];
+    let mut letter = bare_task(1, State::Claimed);
+    letter.spec.headers = told.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    letter.claims = vec![ClaimView {
+        token: Token { epoch: 7, number: 42 },
+        start_ms: 1_000,
+        end_ms: None,
+        completed_ms: None,
+        worker: "w".to_owned(),
+        rejected: None,
+        superseded: None,
+        end: None,
+    }];
+    let answers = || {
+        let read = Ok(Response::Task(Box::new(letter.clone())));
+        [Ok(claimed.clone()), read, Ok(Response::Acked(vec![Ok(acked(1))]))]
+    };
+    let line = "redrive --letters mail/dead --limit 1";
+    let outcome = run(line, answers()).await;
+    let brought = outcome.calls.iter().find_map(|(call, _)| match call {
+        Call::Complete { items, .. } => items[0].children[0].id,
+        _ => None,
+    });
+    let brought = brought.expect("the id follows from the letter");
+    let expected = format!("sent back to mail as {brought}, and done is letter {} (", id(1));
+    assert!(outcome.printed.starts_with(&expected), "{}", outcome.printed);
+    let outcome = run(&format!("{line} --json"), answers()).await;
+    let row: serde_json::Value = serde_json::from_str(outcome.printed.trim()).unwrap();
+    assert_eq!((&row["id"], &row["task"]), (&id(1).to_string().into(), &brought.to_string().into()), "{row}");
+}
+
+/// Goal: an operator knows how many tasks a redrive is about before it is made.
+#[tokio::test]
+async fn a_dry_run_of_a_redrive_counts_and_enqueues_nothing() {
+    let mut tasks = [1, 2, 3].map(|number| bare_task(number, State::Dead));
+    tasks[1].redriven = vec![id(7)];
+    let page = || [Ok(Response::Page(Page { tasks: tasks.to_vec(), next: None }))];
+    let outcome = run("redrive --queue mail --dry-run", page()).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 1), "{}", outcome.noted);
+    assert_eq!(outcome.printed, "2 dead tasks chosen; the same without --dry-run enqueues them again\n");
+    let outcome = run("redrive --queue mail --dry-run --limit 1 --json", page()).await;
+    assert_eq!(outcome.printed, "{\"chosen\":1,\"changed\":0}\n");
+    assert_eq!(run("redrive --queue mail --reason none --dry-run", page()).await.calls.len(), 1);
+}
+
 /// Has two letters, and answers nothing but the claim of them.
 #[derive(Default)]
 struct Slow(Mutex<Vec<(TaskId, Token)>>);
