@@ -3,7 +3,7 @@
 use super::*;
 use crate::wire::headers;
 use crate::wire::membership::QueuePolicy;
-use crate::wire::response::{ClaimEnd, ClaimOutcome};
+use crate::wire::response::{ClaimEnd, ClaimOutcome, Rejected};
 
 async fn fails(line: &str, error: Error) -> Outcome {
     run(line, [Err(error)]).await
@@ -552,6 +552,7 @@ async fn a_completion_that_another_one_stands_over_is_shown() {
         completed_ms,
         worker: "w".into(),
         rejected: None,
+        superseded: None,
         end: Some(ClaimEnd { outcome, at_ms: NOW_MS - 7_000, reason: None }),
     };
     let claims = vec![
@@ -559,8 +560,14 @@ async fn a_completion_that_another_one_stands_over_is_shown() {
         claim(2, None, ClaimOutcome::Failed),
         claim(3, Some(NOW_MS - 4_000), ClaimOutcome::Done),
     ];
-    let task = Ok(Response::Task(Box::new(TaskView { claims, ..bare_task(1, State::Done) })));
-    let outcome = run(&format!("get {}", id(1)), [task]).await;
+    let mut task = TaskView { claims, ..bare_task(1, State::Done) };
     let told = "  1.1 was completed 3s ago, too: the result is that of 1.3\n";
+    let outcome = run(&format!("get {}", id(1)), [Ok(Response::Task(Box::new(task.clone())))]).await;
     assert!(outcome.printed.ends_with(told), "{}", outcome.printed);
+    task.claims[0].superseded = Some(Rejected { result: Some(b"seven".to_vec().into()) });
+    let answer = || [Ok(Response::Task(Box::new(task.clone())))];
+    let outcome = run(&format!("get {}", id(1)), answer()).await;
+    assert!(outcome.printed.ends_with(&format!("{told}  1.1 was completed with  seven\n")), "{}", outcome.printed);
+    let outcome = run(&format!("get {} --json", id(1)), answer()).await;
+    assert!(outcome.printed.contains("\"superseded\":{\"result\":\"seven\","), "{}", outcome.printed);
 }
