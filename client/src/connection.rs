@@ -23,7 +23,7 @@ use crate::wire::error::{Error, ErrorCode};
 use crate::wire::ids::{TaskId, Token};
 use crate::wire::request::Request;
 use crate::wire::response::Response;
-use link::{Event, Happening, Outbox};
+use link::{Event, Happening, Outbox, Ways};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -175,6 +175,8 @@ struct Link {
     started: Instant,
     /// Protocol version, once it is settled.
     version: Option<u8>,
+    /// Where no node at the addresses of the name serves.
+    ways: Option<Ways>,
     outbox: Arc<Outbox>,
     task: JoinHandle<()>,
 }
@@ -342,9 +344,10 @@ impl Driver {
             return;
         }
         match happening {
-            Happening::Connected(version) => {
+            Happening::Connected(version, ways) => {
                 if let Some(link) = &mut self.links[endpoint] {
                     link.version = Some(version);
+                    link.ways = ways;
                 }
                 self.step(Input::Connected { endpoint, version });
             }
@@ -443,8 +446,8 @@ impl Driver {
             events: self.events_out.clone(),
         };
         let task = tokio::spawn(task.run());
-        self.links[endpoint] =
-            Some(Link { generation: self.generation_last, started: Instant::now(), version: None, outbox, task });
+        let (generation, started) = (self.generation_last, Instant::now());
+        self.links[endpoint] = Some(Link { generation, started, version: None, ways: None, outbox, task });
     }
 
     fn done(&mut self, call: CallId, mut result: Result<Response, Error>, lease_from_us: Option<u64>) {
@@ -472,12 +475,17 @@ impl Driver {
         }
     }
 
-    /// Of several nodes, says which one is of no cluster: its message is of "this node".
+    /// Of several nodes, says which one is of no cluster: its message is of "this node". What stands against the other addresses of
+    /// its name belongs to it, too.
     fn name_unfounded(&self, endpoint: usize, response: &mut Response) {
-        if let Response::Error(error) = response
-            && error.is_of_no_member()
-            && self.addresses.len() > 1
-        {
+        let Response::Error(error) = response else { return };
+        if !error.is_of_no_member() {
+            return;
+        }
+        if let Some(Ways { taken, others }) = self.links[endpoint].as_ref().and_then(|link| link.ways.as_ref()) {
+            error.message = format!("{taken}: {}; {others}", error.message);
+        }
+        if self.addresses.len() > 1 {
             error.message = format!("{}: {}", self.addresses[endpoint], error.message);
         }
     }

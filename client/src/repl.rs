@@ -10,22 +10,24 @@ mod prompt;
 mod tests;
 
 use crate::command::input::{Purpose, Reading};
+use crate::command::interrupt::listen;
 use crate::command::text::clean;
 use crate::command::words::{Word, split};
-use crate::command::{Command, Exit, Failure, Input, Output, Place, Runner, ShownIds, Transport, refuse_usage};
+use crate::command::{Command, Exit, Failure, Input, Output, Place, Recent, Runner, ShownIds, Transport, refuse_usage};
 use crate::wire::{Request, Response};
 use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser};
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest line of a command: room for the largest payload with every byte escaped.
 pub const LINE_BYTES_MAX: usize = 8 << 20;
-/// The queues offered for completion are no older than this.
-const QUEUES_AGE_MAX: Duration = Duration::from_secs(30);
-const QUEUES_TIMEOUT: Duration = Duration::from_secs(2);
+/// The queues and schedules offered for completion are no older than this.
+const NAMES_AGE_MAX: Duration = Duration::from_secs(30);
+const NAMES_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the prompt may wait for the name of its cluster.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -86,6 +88,8 @@ pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Res
     runner.shown.clone_from(&options.shown);
     if interactive {
         let (name, greeting) = greet(&runner).await;
+        // Also an interrupt that comes between the first Enter and its verb is none of the process.
+        listen().await;
         let known = prompt::Known { recent: runner.recent.clone(), shown: options.shown.clone() };
         runner.input = prompt::input(options.history.clone(), known, runner.output.color(), name);
         if !options.json {
@@ -119,13 +123,13 @@ fn unwritten(failure: &Failure) -> anyhow::Error {
 /// Runs commands until the end of the runner's input or `quit`, or until a result cannot be written: then it says where it stopped, and
 /// is refused, as commands may be left.
 pub async fn serve<T: Transport>(runner: &mut Runner<T>) -> anyhow::Result<Exit> {
-    let mut queues_seen = None;
+    let mut names_seen = None;
     // Data in a script is all that follows its command, so that each line before it is a command's.
     let mut line_number: u64 = 0;
     while !runner.output_lost {
         line_number += 1;
         runner.output.script_line = (runner.place == Place::Script).then_some(line_number);
-        let reading = next_line(runner, &mut queues_seen).await.context("cannot read commands")?;
+        let reading = next_line(runner, &mut names_seen).await.context("cannot read commands")?;
         match reading {
             Reading::End => {
                 if runner.place == Place::Prompt && !runner.output.json() {
@@ -163,32 +167,35 @@ enum Step {
     Quit,
 }
 
-/// Waits for a line. While a person types, the queues are fetched that completion offers.
-async fn next_line<T: Transport>(
-    runner: &mut Runner<T>,
-    queues_seen: &mut Option<Instant>,
-) -> std::io::Result<Reading> {
-    let stale = queues_seen.is_none_or(|seen| seen.elapsed() > QUEUES_AGE_MAX);
+/// Waits for a line. While a person types, the queues and schedules are fetched that completion offers.
+async fn next_line<T: Transport>(runner: &mut Runner<T>, names_seen: &mut Option<Instant>) -> std::io::Result<Reading> {
+    let stale = names_seen.is_none_or(|seen| seen.elapsed() > NAMES_AGE_MAX);
     if runner.place != Place::Prompt || !stale {
         return runner.input.line(Purpose::Command, LINE_BYTES_MAX).await;
     }
-    *queues_seen = Some(Instant::now());
-    let recent = runner.recent.clone();
-    let request = crate::command::Call::Request(Request::Queues);
-    let fetch = runner.transport.call_quietly(request, Some(QUEUES_TIMEOUT));
+    *names_seen = Some(Instant::now());
+    let fetch = fetch_names(&runner.transport, runner.recent.clone());
     let line = runner.input.line(Purpose::Command, LINE_BYTES_MAX);
     tokio::pin!(fetch, line);
     tokio::select! {
         biased;
         line = &mut line => return line,
-        queues = &mut fetch => {
-            // Without them, completion offers the queues of this session.
-            if let (Ok(Response::Queues(queues)), Ok(mut recent)) = (queues, recent.lock()) {
-                queues.iter().for_each(|queue| recent.see_queue(&queue.queue));
-            }
-        }
+        () = &mut fetch => {}
     }
     line.await
+}
+
+/// Without an answer, completion offers the queues of this session, and the schedules that were heard of before.
+async fn fetch_names(transport: &impl Transport, recent: Arc<Mutex<Recent>>) {
+    for request in [Request::Queues, Request::Schedules { name: None }] {
+        let answer = transport.call_quietly(crate::command::Call::Request(request), Some(NAMES_TIMEOUT)).await;
+        let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+        match answer {
+            Ok(Response::Queues(queues)) => queues.iter().for_each(|queue| recent.see_queue(&queue.queue)),
+            Ok(Response::Schedules(views)) => recent.see_schedules(views.into_iter().map(|view| view.name)),
+            _ => {}
+        }
+    }
 }
 
 /// Runs one line.

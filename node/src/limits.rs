@@ -23,7 +23,9 @@ pub const RAN_EARLY_MS: u64 = 50;
 pub const RAN_ASIDE_MS: u64 = 100;
 
 /// Most past claims that a task shows.
-pub const PAST_CLAIMS_MAX: usize = 64;
+pub const PAST_CLAIMS_MAX: usize = norn_client::wire::limits::CLAIMS_SHOWN_MAX;
+/// Bytes of results that do not count which a reader is shown: the answer is to fit a frame.
+pub const LOSING_RESULTS_BYTES_MAX: usize = 4 << 20;
 /// Bytes that are kept of the reason for which a claim ended.
 pub const CLAIM_REASON_BYTES_MAX: usize = 256;
 /// Bytes of the reasons that the past claims of one task keep, those of the latest ones: they travel with the table.

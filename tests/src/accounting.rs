@@ -327,6 +327,7 @@ mod tests {
             end_ms: None,
             completed_ms: Some(1),
             rejected: None,
+            superseded: None,
             end: None,
             worker: String::new(),
         };

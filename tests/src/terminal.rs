@@ -54,6 +54,14 @@ impl Terminal {
         kill_process(Pid::from_child(&self.child), Signal::INT).expect("it runs");
     }
 
+    /// Whether the signal of Ctrl-C does not end it.
+    pub fn hears_interrupts(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("it says so");
+        let caught = u64::from_str_radix(caught.trim(), 16).expect("it is a set");
+        caught & (1 << (Signal::INT.as_raw() - 1)) != 0
+    }
+
     /// Waits until this is shown; gives all that was shown up to its end since the last look.
     pub fn shows(&mut self, text: &str) -> String {
         loop {

@@ -85,6 +85,8 @@ pub struct SentBack {
     pub queue: QueueName,
     /// The completion of the letter, under the letter's id.
     pub acked: Acked,
+    /// The new task. Absent where its id does not follow from the letter: a node that does not say when the letter was claimed.
+    pub task: Option<TaskId>,
 }
 
 /// Letters that are sent back, one after the other, as far as they are asked for. Holds claims of 32 at most.
@@ -281,11 +283,12 @@ impl Sending {
     }
 
     async fn complete(&self, caller: &impl Caller, begun: Begun) -> Result<SentBack, Error> {
+        let task = begun.finish.children[0].id;
         let call = Call::Complete { items: vec![begun.finish], acks: self.options.acks };
         match caller.make(call).await? {
             Response::Acked(mut results) if results.len() == 1 => {
                 let acked = results.remove(0)?;
-                Ok(SentBack { queue: begun.queue, acked })
+                Ok(SentBack { queue: begun.queue, acked, task })
             }
             _ => unexpected("complete"),
         }

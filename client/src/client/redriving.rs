@@ -115,6 +115,18 @@ impl Dead {
         Dead { options, walk: Walk::new(dead, 0), page: Vec::new().into_iter(), open: None }
     }
 
+    /// How many there are, up to a limit. None is enqueued.
+    #[cfg(feature = "repl")]
+    pub async fn count(mut self, caller: &impl Caller, limit: u64) -> Result<u64, Error> {
+        let mut count = 0;
+        while count < limit
+            && let Some(page) = self.walk.next(caller, self.walk.options.page).await?
+        {
+            count += page.iter().filter(|task| self.options.wants(task)).count() as u64;
+        }
+        Ok(count.min(limit))
+    }
+
     /// Enqueues the next one again.
     pub async fn next(&mut self, caller: &impl Caller) -> Result<Option<(TaskId, Acked)>, Error> {
         while self.open.is_none() {

@@ -8,7 +8,7 @@ use super::runner::{only, unexpected};
 use super::several::{self, Change, SeveralArguments};
 use super::{Call, Finish, Runner, Transport, children, group, json, text};
 use crate::client::cancelling::seen_ended;
-use crate::client::choosing::held_by;
+use crate::client::choosing::{carry_out, held_by};
 use crate::wire::limits::{
     CLAIM_TASKS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, UPDATES_MAX, WAIT_MS_MAX,
 };
@@ -98,14 +98,13 @@ impl ClaimArguments {
             let message = format!("nothing was found, but {}", text::unasked(unavailable));
             return Err(Error::unavailable(message).into());
         }
-        for task in &tasks {
-            runner.recent().see(task.id);
-            match runner.output.json() {
-                true => runner.output.row(&json::granted(task, from_ms))?,
-                false => print_granted(&mut runner.output, task, from_ms, (runner.clock)())?,
-            }
+        let shown = show_granted(runner, &tasks, from_ms);
+        if matches!(shown, Err(Failure::Output(_))) {
+            // Nothing knows the tokens. What is given back is said with what took effect.
+            let release = |task: &Granted| Request::Release { id: task.id, token: task.token };
+            let _ = carry_out(&*runner, tasks.iter().map(release).collect(), "given back", None).await;
         }
-        runner.output.end_rows()?;
+        shown?;
         if !tasks.is_empty() {
             return Ok(Exit::Done);
         }
@@ -114,6 +113,19 @@ impl ClaimArguments {
         }
         Ok(Exit::NothingToClaim)
     }
+}
+
+/// Has them read, as far as that can be known.
+fn show_granted<T: Transport>(runner: &mut Runner<T>, tasks: &[Granted], from_ms: u64) -> Result<(), Failure> {
+    for task in tasks {
+        runner.recent().see(task.id);
+        match runner.output.json() {
+            true => runner.output.row(&json::granted(task, from_ms))?,
+            false => print_granted(&mut runner.output, task, from_ms, (runner.clock)())?,
+        }
+    }
+    runner.output.end_rows()?;
+    if tasks.is_empty() { Ok(()) } else { runner.output.flush() }
 }
 
 fn print_granted(output: &mut Output, task: &Granted, from_ms: u64, now_ms: u64) -> Result<(), Failure> {

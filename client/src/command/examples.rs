@@ -76,7 +76,8 @@ See also: enqueue, complete, get";
 
 pub const REDRIVE: &str = "Examples:
   norn redrive 000038g2m4d7kq9rjscg0080000w3n5t
-  norn redrive --queue mail --reason timeout --limit 100    # what died in a queue
+  norn redrive --queue mail --reason timeout --dry-run      # how many died so in a queue
+  norn redrive --queue mail --reason timeout --limit 100    # and these once more
   norn redrive --letters mail-dead                          # letters, back to where they came from
 
 See also: list, get, purge, queue set, enqueue";

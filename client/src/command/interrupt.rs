@@ -41,6 +41,19 @@ impl Drop for Mark<'_> {
     }
 }
 
+/// Has interrupts heard from here on. One that comes where nothing waits for any is dropped then; before the first listener it would end
+/// the process.
+#[cfg(feature = "repl")]
+pub(crate) async fn listen() {
+    let mut next = pin!(ctrl_c());
+    poll_fn(|context| {
+        // Where interrupts cannot be heard, each command says so.
+        let _ = next.as_mut().poll(context);
+        Poll::Ready(())
+    })
+    .await;
+}
+
 impl Interrupt {
     /// What `work` gives, or nothing if Ctrl-C comes first. Such an interrupt is the verb's: the prompt does not give it up.
     pub(super) async fn before<R>(&self, work: impl Future<Output = R>) -> Option<R> {

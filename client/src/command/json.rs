@@ -3,6 +3,7 @@
 
 use crate::wire::error::{Cause, Error};
 use crate::wire::group::{GroupView, Grouping, MemberOf};
+use crate::wire::limits::CLAIMS_SHOWN_MAX;
 use crate::wire::membership::MemberState;
 use crate::wire::response::{
     Agreement, ClaimOutcome, ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Rejected, Status,
@@ -317,6 +318,8 @@ struct ClaimLine<'a> {
     worker: &'a str,
     /// Where it was completed and that does not count: what it said.
     rejected: Option<RejectedLine<'a>>,
+    /// Where another completion stands over this one: what it said.
+    superseded: Option<RejectedLine<'a>>,
     /// Its lease holds now; otherwise `end_ms` is when it would have ended by itself.
     running: bool,
     outcome: Option<ClaimOutcome>,
@@ -345,6 +348,7 @@ fn claim<'a>(task: &TaskView, claim: &'a ClaimView) -> ClaimLine<'a> {
         completed_ms: claim.completed_ms,
         worker: &claim.worker,
         rejected: claim.rejected.as_ref().map(rejected),
+        superseded: claim.superseded.as_ref().map(rejected),
         running: task.runs(claim),
         outcome: claim.end.as_ref().map(|end| end.outcome),
         reason: claim.end.as_ref().and_then(|end| end.reason.as_deref()),
@@ -363,6 +367,8 @@ pub struct TaskLine<'a> {
     #[serde(flatten)]
     data: Data<'a>,
     claims: Vec<ClaimLine<'a>>,
+    /// There are as many as are kept, so there may have been earlier ones.
+    claims_more: bool,
     updates: Vec<UpdateLine<'a>>,
     result: Option<Cow<'a, str>>,
     result_encoding: Option<&'static str>,
@@ -403,6 +409,7 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         priority: task.spec.priority,
         data: encode(&task.spec.payload),
         claims: task.claims.iter().map(|one| claim(task, one)).collect(),
+        claims_more: task.claims.len() >= CLAIMS_SHOWN_MAX,
         updates: task.updates.iter().map(update).collect(),
         result,
         result_encoding,

@@ -6,10 +6,10 @@ use super::error::{Exit, Failure};
 use super::output::state_cell;
 use super::parse;
 use super::table::Grid;
-use super::{Runner, Transport, json, text};
+use super::{Runner, Transport, group, json, text};
 use crate::client::ListOptions;
 use crate::client::walk::Walk;
-use crate::wire::limits::LIST_PAGE_MAX;
+use crate::wire::limits::{CLAIMS_SHOWN_MAX, LIST_PAGE_MAX};
 use crate::wire::{State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
@@ -67,13 +67,16 @@ impl ListArguments {
         let mut shown = Shown { listed: 0, cursor: options.after, more: false };
         let mut walk = Walk::new(options, (runner.clock)());
         walk.bounded = self.newest || self.filters();
-        let titles = ["ID", "QUEUE", "STATE", "#PRIORITY", "#CLAIMS", "ENQUEUED", "DATA", "REASON"];
-        let titles = if self.shows_reasons() { &titles[..] } else { &titles[..titles.len() - 1] };
-        let spare: &[&str] = match self.shows_reasons() {
-            true => &["PRIORITY", "CLAIMS", "ENQUEUED", "DATA", "QUEUE"],
-            false => &["PRIORITY", "CLAIMS", "ENQUEUED", "QUEUE"],
+        let (waits, died) = (self.shows_waits(), self.shows_reasons());
+        let more: &[&str] = if waits { &["DUE", "WAITS FOR"] } else { &[] };
+        let reason: &[&str] = if died { &["REASON"] } else { &[] };
+        let titles = [&["ID", "QUEUE", "STATE", "#PRIORITY", "#CLAIMS", "ENQUEUED"], more, &["DATA"], reason].concat();
+        let spare: &[&str] = match (waits, died) {
+            (true, _) => &["PRIORITY", "CLAIMS", "ENQUEUED", "DATA", "WAITS FOR", "QUEUE"],
+            (false, true) => &["PRIORITY", "CLAIMS", "ENQUEUED", "DATA", "QUEUE"],
+            (false, false) => &["PRIORITY", "CLAIMS", "ENQUEUED", "QUEUE"],
         };
-        let mut table = runner.output.new_table(titles).spare(spare).wish("REASON", REASON_CHARACTERS).one_line();
+        let mut table = runner.output.new_table(&titles).spare(spare).wish("REASON", REASON_CHARACTERS).one_line();
         let walked = self.go(runner, &mut walk, &mut shown, &mut table).await;
         if !runner.output.json() && shown.listed > 0 {
             runner.output.table(&mut table)?;
@@ -131,6 +134,11 @@ impl ListArguments {
         matches!(self.state, Some(State::Dead | State::Cancelled)) || self.reason.is_some()
     }
 
+    /// Whether all that it lists waits: for a moment, or for other tasks.
+    fn shows_waits(&self) -> bool {
+        self.state == Some(State::Waiting)
+    }
+
     async fn go<T: Transport>(
         &self,
         runner: &mut Runner<T>,
@@ -169,24 +177,45 @@ impl ListArguments {
         if runner.output.json() {
             return runner.output.row(&json::task(task));
         }
+        let now_ms = (runner.clock)();
+        let claims = match task.claims.len() {
+            count @ ..CLAIMS_SHOWN_MAX => count.to_string(),
+            _ => format!("{CLAIMS_SHOWN_MAX}+"),
+        };
         let mut row = vec![
             Cell::new(task.id),
             Cell::new(&task.spec.queue),
             state_cell(task.state),
             Cell::new(task.spec.priority),
-            Cell::new(task.claims.len()),
-            Cell::new(text::relative((runner.clock)(), task.id.time_ms())),
-            Cell::new(match task.lost {
-                Some(lost) if lost.payload => text::LOST.to_owned(),
-                _ => text::preview(&task.spec.payload, PREVIEW_CHARACTERS),
-            }),
+            Cell::new(claims),
+            Cell::new(text::relative(now_ms, task.id.time_ms())),
         ];
+        if self.shows_waits() {
+            let due = task.next_attempt_ms.map_or_else(|| "-".to_owned(), |due_ms| text::relative(now_ms, due_ms));
+            row.extend([Cell::new(due), Cell::new(waits_for(task))]);
+        }
+        row.push(Cell::new(match task.lost {
+            Some(lost) if lost.payload => text::LOST.to_owned(),
+            _ => text::preview(&task.spec.payload, PREVIEW_CHARACTERS),
+        }));
         if self.shows_reasons() {
             row.push(Cell::new(text::clean(task.reason.as_deref().unwrap_or("-"))));
         }
         table.add_row(row);
         // No more rows are kept than a page has.
         if table.rows() >= ROWS_MAX { runner.output.table_rows(table) } else { Ok(()) }
+    }
+}
+
+/// Other tasks that are to end before it.
+fn waits_for(task: &TaskView) -> String {
+    if let Some(group) = &task.group {
+        return group::progress(group);
+    }
+    match &task.waits_for[..] {
+        [] => "-".to_owned(),
+        [only] => only.to_string(),
+        several => text::number(several.len() as u64, "task"),
     }
 }
 

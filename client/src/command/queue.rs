@@ -102,6 +102,18 @@ impl Key {
     }
 }
 
+/// What can be set for a key, where that is one of a few words.
+#[cfg(feature = "repl")]
+pub(crate) fn choices(key: &str) -> Option<Vec<&'static str>> {
+    match Key::from_str(key, false).ok()? {
+        Key::Paused => Some(vec!["yes", "no"]),
+        Key::Order => Some(Order::ALL.map(Order::name).to_vec()),
+        Key::Mode => Some(Mode::ALL.map(Mode::name).to_vec()),
+        Key::FailedDependency => Some(FailedDependency::ALL.map(FailedDependency::name).to_vec()),
+        _ => None,
+    }
+}
+
 /// Sets something for a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SetArguments {

@@ -13,6 +13,7 @@ pub const ID_CHARACTERS: usize = 32;
 /// Most ids that are remembered.
 pub const IDS_MAX: usize = 1_000;
 const QUEUES_MAX: usize = 1_000;
+const SCHEDULES_MAX: usize = 1_000;
 
 /// All ids that begin with a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +108,8 @@ pub struct Recent {
     /// How many of the latest were seen since they were taken.
     new: usize,
     queues: BTreeSet<QueueName>,
+    /// Names of all schedules, as they were told last.
+    schedules: BTreeSet<String>,
 }
 
 impl Recent {
@@ -147,6 +150,16 @@ impl Recent {
         if self.queues.len() < QUEUES_MAX {
             self.queues.insert(queue.clone());
         }
+    }
+
+    /// Remembers the names of the schedules that there are, instead of those that there were.
+    pub fn see_schedules(&mut self, names: impl IntoIterator<Item = String>) {
+        self.schedules = names.into_iter().take(SCHEDULES_MAX).collect();
+    }
+
+    /// Schedules by name.
+    pub fn schedules(&self) -> impl Iterator<Item = &str> {
+        self.schedules.iter().map(String::as_str)
     }
 
     /// Ids, latest first.

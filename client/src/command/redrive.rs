@@ -12,7 +12,7 @@ use crate::client::redriving::{Dead, redrive};
 use crate::client::why::{Hindrance, hindrance};
 use crate::client::{LetterOptions, RedriveOptions, SentBack};
 use crate::wire::limits::LIST_PAGE_MAX;
-use crate::wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId, headers};
+use crate::wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId, TaskView, headers};
 use clap::Args;
 use serde::Serialize;
 
@@ -37,6 +37,9 @@ pub struct RedriveArguments {
     /// At most this many
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 100), allow_negative_numbers = true, conflicts_with = "ids")]
     pub limit: Option<u64>,
+    /// Says how many dead tasks of the queue these are, and enqueues none
+    #[arg(long, requires = "queue", conflicts_with_all = ["ids", "letters"])]
+    pub dry_run: bool,
     /// To this queue
     #[arg(long, value_name = "QUEUE")]
     pub to: Option<String>,
@@ -59,20 +62,31 @@ impl RedriveArguments {
             return end(runner, redriven, "letter", "that is ready");
         }
         if let Some(queue) = parse::queue_if_any(self.queue.as_ref())? {
+            if self.dry_run {
+                return preview(runner, self.chosen(queue, to).count(&*runner, limit).await?);
+            }
             let redriven = self.dead(runner, queue, to, limit).await?;
             return end(runner, redriven, "dead task", "without a copy or a letter");
         }
         each(runner, &self.ids, async |runner: &mut Runner<T>, id: &str| {
             let id = runner.resolve_target(id).await?;
-            match tasks::get(runner, id, None).await?.redriven.first() {
-                Some(copy) => show_copy(runner, (id, *copy), to.as_ref()).await,
-                None => {
-                    let copy = redrive(&*runner, id, to.clone(), self.durability.acks).await?;
-                    show_redriven(runner, id, &copy)
-                }
+            let task = tasks::get(runner, id, None).await?;
+            if let Some(copy) = task.redriven.first().filter(|_| !task.children_open) {
+                return show_copy(runner, (id, *copy), to.as_ref()).await;
             }
+            // One that is on its way is there once this is answered.
+            let copy = redrive(&*runner, id, to.clone(), self.durability.acks).await?;
+            if task.redriven.contains(&copy.id) || is_letter(runner, (id, copy.id)).await? {
+                return show_copy(runner, (id, copy.id), to.as_ref()).await;
+            }
+            show_redriven(runner, id, &copy)
         })
         .await
+    }
+
+    fn chosen(&self, queue: QueueName, to: Option<QueueName>) -> Dead {
+        let reason = self.reason.clone();
+        Dead::new(RedriveOptions { queue, reason, to, acks: self.durability.acks }, LIST_PAGE_MAX)
     }
 
     async fn dead<T: Transport>(
@@ -82,9 +96,7 @@ impl RedriveArguments {
         to: Option<QueueName>,
         limit: u64,
     ) -> Result<u64, Failure> {
-        let reason = self.reason.clone();
-        let options = RedriveOptions { queue, reason, to, acks: self.durability.acks };
-        let (mut dead, mut redriven) = (Dead::new(options, LIST_PAGE_MAX), 0);
+        let (mut dead, mut redriven) = (self.chosen(queue, to), 0);
         while redriven < limit
             && let Some((id, copy)) = dead.next(&*runner).await?
         {
@@ -102,10 +114,10 @@ impl RedriveArguments {
         limit: u64,
     ) -> Result<u64, Failure> {
         let mut sending = Sending::new(LetterOptions { letters, to, limit, acks: self.durability.acks });
-        while let Some(SentBack { queue, acked }) = sending.next_or_leave(&*runner).await? {
-            runner.recent().see(acked.id);
-            let done = format!("sent back to {queue}, and done is letter");
-            show_acked(&mut runner.output, &done, &acked).inspect_err(|_| sending.leave(&*runner))?;
+        while let Some(sent) = sending.next_or_leave(&*runner).await? {
+            runner.recent().see(sent.acked.id);
+            sent.task.iter().for_each(|task| runner.recent().see(*task));
+            show_sent(&mut runner.output, &sent).inspect_err(|_| sending.leave(&*runner))?;
         }
         Ok(sending.sent)
     }
@@ -114,6 +126,25 @@ impl RedriveArguments {
 fn show_redriven<T: Transport>(runner: &mut Runner<T>, id: TaskId, copy: &Acked) -> Result<(), Failure> {
     runner.recent().see(copy.id);
     show_acked(&mut runner.output, &format!("redrove {id} as"), copy)
+}
+
+/// A letter that is done, and the new task that it told of.
+#[derive(Serialize)]
+struct SentLine {
+    #[serde(flatten)]
+    letter: json::AckedLine,
+    task: Option<String>,
+    queue: String,
+}
+
+fn show_sent(output: &mut Output, sent: &SentBack) -> Result<(), Failure> {
+    let SentBack { queue, acked, task } = sent;
+    if output.json() {
+        let task = task.map(|task| task.to_string());
+        return output.row(&SentLine { letter: json::acked(acked), task, queue: queue.to_string() });
+    }
+    let named = task.map_or_else(String::new, |task| format!(" as {task}"));
+    print_acked(output, &format!("sent back to {queue}{named}, and done is letter"), acked)
 }
 
 /// One of several.
@@ -130,6 +161,20 @@ struct Existing<'a> {
     state: Option<String>,
     /// It is the dead letter of the task, not a copy that was asked for.
     letter: bool,
+}
+
+/// Whether a copy is the dead letter of the task, which came first.
+async fn is_letter<T: Transport>(runner: &mut Runner<T>, (id, copy): (TaskId, TaskId)) -> Result<bool, Failure> {
+    match tasks::get(runner, copy, None).await {
+        Ok(copy) => Ok(tells_of(&copy, id)),
+        // It has ended and is forgotten, or its replicas do not answer: that it was enqueued is known.
+        Err(Failure::Call(_)) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn tells_of(task: &TaskView, dead: TaskId) -> bool {
+    task.spec.header(headers::DEAD_TASK) == Some(&dead.to_string())
 }
 
 /// A task that was redriven is not redriven again: shows its copy, or the letter that tells of it.
@@ -152,7 +197,7 @@ async fn show_copy<T: Transport>(
             format!("task {id} was redriven before: there is {is}; redrive that if it dies, or enqueue a new one");
         return Err(Error::new(ErrorCode::Conflict, message).about(id).into());
     }
-    let letter = task.as_ref().filter(|task| task.spec.header(headers::DEAD_TASK) == Some(&id.to_string()));
+    let letter = task.as_ref().filter(|task| tells_of(task, id));
     if runner.output.json() {
         let state = task.as_ref().map(|task| task.state.to_string());
         let queue = task.as_ref().map(|task| task.spec.queue.as_str());
@@ -202,11 +247,33 @@ impl Held {
             runner.output.row(&Held { redriven, ..self })?;
         } else {
             let done = if redriven == 0 { "nothing".to_owned() } else { text::number(redriven, "letter") };
-            runner.output.line(&format!("{done} redriven, and not yet {letters} that are ready: {explanation}"))?;
+            let are = if self.ready == 1 { "is" } else { "are" };
+            runner.output.line(&format!("{done} redriven, and not yet {letters} that {are} ready: {explanation}"))?;
         }
         runner.output.end_rows()?;
         Ok(if redriven == 0 { Exit::NothingToClaim } else { Exit::Done })
     }
+}
+
+/// What would be redriven.
+#[derive(Serialize)]
+struct Preview {
+    chosen: u64,
+    changed: u64,
+}
+
+fn preview<T: Transport>(runner: &mut Runner<T>, chosen: u64) -> Result<Exit, Failure> {
+    if runner.output.json() {
+        runner.output.row(&Preview { chosen, changed: 0 })?;
+        runner.output.end_rows()?;
+        return Ok(Exit::Done);
+    }
+    if chosen == 0 {
+        return end(runner, 0, "dead task", "without a copy or a letter");
+    }
+    let chosen = text::number(chosen, "dead task");
+    runner.output.line(&format!("{chosen} chosen; the same without --dry-run enqueues them again"))?;
+    Ok(Exit::Done)
 }
 
 /// `without` says which of them do not count.

@@ -9,7 +9,7 @@ use super::several::{self, Change, SeveralArguments};
 use super::{Runner, Transport, group, json, text};
 use crate::client::calling::has_ended;
 use crate::client::cancelling::{Cancellation, cancel};
-use crate::wire::limits::WAIT_MS_MAX;
+use crate::wire::limits::{CLAIMS_SHOWN_MAX, WAIT_MS_MAX};
 use crate::wire::response::{ClaimOutcome, ClaimView, LogEntry};
 use crate::wire::{ErrorCode, Request, Response, State, TaskId, TaskView};
 use clap::Args;
@@ -380,6 +380,9 @@ fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(),
         table.add_row(cells.into_iter().take(count).collect::<Vec<_>>());
     }
     output.table(&mut table)?;
+    if task.claims.len() >= CLAIMS_SHOWN_MAX {
+        output.line(&format!("  there may have been more claims: the latest {CLAIMS_SHOWN_MAX} are kept"))?;
+    }
     for (claim, rejected) in task.claims.iter().filter_map(|claim| Some((claim, claim.rejected.as_ref()?))) {
         let result = rejected.result.as_ref().map_or_else(|| "nothing".to_owned(), |result| text::data(result));
         output.line(&format!("  {} was completed, which does not count, with  {result}", claim.token))?;
@@ -389,7 +392,11 @@ fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(),
     let Some(counts) = counted.pop() else { return Ok(()) };
     for claim in counted {
         let when = claim.completed_ms.map_or_else(String::new, |at_ms| text::relative(now_ms, at_ms));
-        output.line(&format!("  {} was completed {when}, too: the result is that of {}", claim.token, counts.token))?;
+        let (token, counts) = (claim.token, counts.token);
+        output.line(&format!("  {token} was completed {when}, too: the result is that of {counts}"))?;
+        if let Some(result) = claim.superseded.as_ref().and_then(|superseded| superseded.result.as_ref()) {
+            output.line(&format!("  {token} was completed with  {}", text::data(result)))?;
+        }
     }
     Ok(())
 }

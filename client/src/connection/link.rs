@@ -10,11 +10,12 @@ use crate::wire::limits::FRAME_BYTES_MAX;
 use crate::wire::request::Request;
 use crate::wire::response::Response;
 use quinn::{Connection, RecvStream, SendStream};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -90,12 +91,40 @@ pub(super) struct Event {
 }
 
 pub(super) enum Happening {
-    /// With the protocol version that both sides agreed on.
-    Connected(u8),
+    /// With the protocol version that both sides agreed on, and the ways to the name where no node at its addresses serves.
+    Connected(u8, Option<Ways>),
     /// Answers with the numbers of their requests; none if only a part of one has come.
     Received(Vec<(u64, Response)>),
     /// Why. The last report.
     Disconnected(Reason),
+}
+
+/// What became of the addresses of a name where none leads to a node that serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ways {
+    /// The one whose node is connected.
+    pub taken: SocketAddr,
+    /// Each other one with what happened there, for people.
+    pub others: String,
+}
+
+/// Addresses of a name, each with why the attempt there failed, if it has.
+#[derive(Debug, Clone, Default)]
+struct Tried(Arc<Mutex<BTreeMap<SocketAddr, Option<String>>>>);
+
+impl Tried {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Option<String>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ways(&self, mut taken: SocketAddr) -> Ways {
+        taken.set_ip(taken.ip().to_canonical());
+        let why = |reason: &Option<String>| reason.clone().unwrap_or_else(|| "no answer yet".to_owned());
+        let all = self.all();
+        let others = all.iter().filter(|(address, _)| **address != taken);
+        let others: Vec<String> = others.map(|(address, reason)| format!("{address}: {}", why(reason))).collect();
+        Ways { taken, others: others.join("; ") }
+    }
 }
 
 /// A connection with its one stream.
@@ -104,8 +133,8 @@ pub(super) struct Open {
     version: u8,
     send: SendStream,
     receive: RecvStream,
-    /// Its node does not serve, and those at other addresses of the name did not answer.
-    is_spare: bool,
+    /// Where its node does not serve: those at other addresses of the name do not, either, or did not answer.
+    pub ways: Option<Ways>,
 }
 
 impl Open {
@@ -113,7 +142,7 @@ impl Open {
         let version = Versions::of_connection(&connection)
             .ok_or_else(|| Reason::answered("the handshake settled no protocol version"))?;
         let (send, receive) = connection.open_bi().await.map_err(|error| outgoing.explain(&error))?;
-        Ok(Open { connection, version, send, receive, is_spare: false })
+        Ok(Open { connection, version, send, receive, ways: None })
     }
 
     /// Why the node does not serve this client, if it does not: another address of its name may be that of one that does.
@@ -169,8 +198,9 @@ impl Task {
     }
 
     async fn serve(&self) -> Result<std::convert::Infallible, Reason> {
-        let Open { connection, version, send, receive, is_spare } = self.connect(lookup).await?;
-        self.report(Happening::Connected(version)).await;
+        let Open { connection, version, send, receive, ways } = self.connect(lookup).await?;
+        let is_spare = ways.is_some();
+        self.report(Happening::Connected(version, ways)).await;
         let serves = AtomicBool::new(false);
         let ended = tokio::select! {
             reason = self.write(send) => reason,
@@ -188,29 +218,36 @@ impl Task {
         L: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
     {
         let config = self.outgoing.config().await;
-        let (addresses, spare) = (AtomicUsize::new(0), Arc::new(Mutex::new(None)));
+        let (tried, spare) = (Tried::default(), Arc::new(Mutex::new(None)));
         let found = Arc::new(Notify::new());
         let attempt = |address: SocketAddr| {
             let connecting = self.quic.connect_with(config.clone(), address, &self.address.host);
             let (outgoing, spare, found) = (Arc::clone(&self.outgoing), Arc::clone(&spare), Arc::clone(&found));
             // With one address there is nothing to choose from.
-            let name = (addresses.load(Ordering::Relaxed) > 1).then(|| self.name.clone());
-            async move {
+            let name = (tried.all().len() > 1).then(|| self.name.clone());
+            let opened = async move {
                 let connection =
                     connecting.map_err(Reason::passing)?.await.map_err(|error| outgoing.explain(&error))?;
                 let mut open = Open::new(connection, &outgoing).await?;
                 let Some(name) = name else { return Ok(open) };
                 let Some(error) = open.refusal(name, &outgoing).await? else { return Ok(open) };
                 let reason = Reason { lasting: error.is_of_no_member(), ..Reason::answered(&error) };
-                open.is_spare = true;
                 spare.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(open);
                 found.notify_one();
                 Err(reason)
+            };
+            let tried = tried.clone();
+            async move {
+                opened.await.inspect_err(|reason: &Reason| {
+                    tried.all().insert(address, Some(reason.text.clone()));
+                })
             }
         };
         let reach = |address| {
             let reach = Reach::from(&self.quic, address);
-            addresses.fetch_add(usize::from(reach != Reach::Never), Ordering::Relaxed);
+            if reach != Reach::Never {
+                tried.all().insert(address, None);
+            }
             reach
         };
         let long_enough = async {
@@ -228,6 +265,7 @@ impl Task {
             None => None,
         };
         let spare = spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let spare = spare.map(|open| Open { ways: Some(tried.ways(open.connection.remote_address())), ..open });
         spare.ok_or_else(|| {
             let unreached = unreached.expect("the wait ends early with a spare only");
             Reason { lasting: unreached.is_refused(), ..Reason::from(unreached) }

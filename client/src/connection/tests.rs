@@ -1,6 +1,7 @@
 //! Goal: a session over real QUIC behaves as the session's own tests say, and bytes that are no frames end a
 //! connection, nothing more. Method: calls against nodes with scripted answers.
 
+use super::link::{Event, Happening};
 use super::testing::{Certificates, Manners, Node, Reply};
 use super::{Abandoned, Answer, Command, Driver, Handle, Waiting};
 use crate::client::{ClaimOptions, Client};
@@ -203,7 +204,7 @@ async fn of_a_name_the_address_is_taken_whose_node_serves() {
         (vec![other.address(), spare.address()], other.address()),
         (vec![spare.address()], spare.address()),
     ] {
-        let (endpoint, _, driver) = driver(&certificates, &spare);
+        let (endpoint, _, mut driver) = driver(&certificates, &spare);
         let task = super::link::Task {
             endpoint: 0,
             generation: 1,
@@ -219,6 +220,19 @@ async fn of_a_name_the_address_is_taken_whose_node_serves() {
         let mut taken = open.connection.remote_address();
         taken.set_ip(taken.ip().to_canonical());
         assert_eq!(taken.to_string(), expected, "{addresses:?}");
+        let of_none = Error::new(ErrorCode::NotReady, "this node waits").because(Cause::Unfounded);
+        let (mut said, waits) = (Response::Error(of_none), !expected.eq(&member.address()) && addresses.len() > 1);
+        assert_eq!(open.ways.is_some(), waits, "{addresses:?}");
+        driver.connect(0);
+        let connected = Happening::Connected(Versions::SPOKEN.newest, open.ways);
+        driver.event(Event { endpoint: 0, generation: 1, happening: connected });
+        driver.name_unfounded(0, &mut said);
+        let Response::Error(Error { message, .. }) = said else { panic!() };
+        for address in addresses.iter().filter(|_| waits) {
+            assert_eq!(message.matches(&format!("{address}: ")).count(), 1, "{address}: {message}");
+        }
+        let is_heard = waits && addresses.iter().all(|address| *address != away);
+        assert_eq!(message.contains("no answer yet"), waits && !is_heard, "{message}");
     }
 }
 

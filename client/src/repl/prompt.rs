@@ -3,7 +3,7 @@
 use super::CommandLine;
 use super::ahead::{Ahead, Asked, Terminal};
 use crate::command::input::{Input, Purpose, Reading, Source};
-use crate::command::{Meant, Recent, ShownIds, several, text, words};
+use crate::command::{Meant, Recent, ShownIds, queue, several, text, words};
 use crate::wire::{State, TaskId};
 use clap::CommandFactory as _;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
@@ -211,6 +211,7 @@ enum Slot {
     Verb,
     Flag,
     Queue,
+    Schedule,
     Id,
     File,
     Choice(Vec<String>),
@@ -299,9 +300,15 @@ impl Assistant {
         if command.get_arg_conflicts_with(positional).iter().any(is_given) {
             return Slot::Other;
         }
+        let names = slot_of(positional);
         match arguments.last() {
-            Some(key) if key == "dead-letter" && positional.get_id() == "value" => Slot::Queue,
-            _ => slot_of(positional),
+            Some(key) if positional.get_id() == "value" => match queue::choices(key) {
+                Some(choices) => Slot::Choice(choices.into_iter().map(str::to_owned).collect()),
+                None if key == "dead-letter" => Slot::Queue,
+                None => names,
+            },
+            _ if positional.get_id() == "name" && typed.before[0] == "schedule" => Slot::Schedule,
+            _ => names,
         }
     }
 
@@ -332,6 +339,10 @@ impl Assistant {
                 let (listed, _) = last_of_list(typed.word);
                 let recent = self.known.recent.lock().unwrap_or_else(PoisonError::into_inner);
                 recent.queues().map(|queue| format!("{listed}{queue}")).collect()
+            }
+            Slot::Schedule => {
+                let recent = self.known.recent.lock().unwrap_or_else(PoisonError::into_inner);
+                recent.schedules().map(str::to_owned).collect()
             }
             Slot::Id => return self.ids(typed.word),
             Slot::Choice(choices) => choices,
@@ -476,6 +487,7 @@ mod tests {
         recent.see(TaskId::MAX);
         recent.see_queue(&QueueName::new("mail").unwrap());
         recent.see_queue(&QueueName::new("team/maps").unwrap());
+        recent.see_schedules(["nightly", "night-shift", "hourly"].map(str::to_owned));
         of(recent)
     }
 
@@ -558,6 +570,15 @@ mod tests {
         for line in ["redrive --letters ma", "redrive --queue dead --to ma", "queue set other dead-letter ma"] {
             assert_eq!(offered(line), ["mail"], "{line}");
         }
+        for verb in ["show", "remove", "pause", "resume", "set"] {
+            assert_eq!(offered(&format!("schedule {verb} night")), ["night-shift", "nightly"], "{verb}");
+        }
+        assert_eq!(offered("schedule show nightly "), Vec::<String>::new());
+        assert_eq!(offered("queue set mail mode "), ["any", "holder"]);
+        assert_eq!(offered("queue set mail order "), ["priority", "random", "fair"]);
+        assert_eq!(offered("queue set mail paused y"), ["yes"]);
+        assert_eq!(offered("queue set mail failed-dependency "), ["fail", "skip", "wait"]);
+        assert_eq!(offered("queue set mail mode any "), Vec::<String>::new());
         assert_eq!(offered("cancel --queue mail --state "), ["waiting", "ready", "claimed"]);
         assert_eq!(offered("release --queue mail --state "), ["claimed"]);
         assert_eq!(offered("purge --queue mail --state d"), ["done", "dead"]);

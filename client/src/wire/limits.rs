@@ -30,6 +30,8 @@ pub const CHILDREN_BYTES_MAX: usize = 1 << 20;
 pub const TRANSACTION_TASKS_MAX: usize = 100;
 /// Largest transaction, all payloads, headers and results together.
 pub const TRANSACTION_BYTES_MAX: usize = 2 << 20;
+/// Claims that a task shows: of more, the latest. With them those whose completions are known.
+pub const CLAIMS_SHOWN_MAX: usize = 64;
 /// Most tasks in one claim call.
 pub const CLAIM_TASKS_MAX: u32 = 1_000;
 /// Most tasks that one claim depends on.

@@ -210,6 +210,10 @@ pub struct ClaimView {
     /// It was completed, and that does not count: another one's completion does, or the task's end came before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
+    /// It was completed under a token whose completions count, and another one stands over it. Absent also of an older node, in lists,
+    /// and where there is no room for the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded: Option<Rejected>,
     /// How it ended; absent of a claim that holds, and of one that ended under a version that did not keep this.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_end")]
     pub end: Option<ClaimEnd>,

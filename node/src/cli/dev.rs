@@ -19,6 +19,7 @@ use norn_node::runtime::certificates::{
 };
 use norn_node::runtime::clock::unix_seconds;
 use norn_node::runtime::disk::is_of_log;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -32,6 +33,9 @@ use tokio::sync::mpsc;
 const NODES_DEFAULT: u16 = 3;
 /// First port unless said otherwise.
 const BASE_PORT_DEFAULT: u16 = 7400;
+/// First ports that are taken. Those of all nodes are ports then.
+const BASE_PORT_MIN: u16 = 1024;
+const BASE_PORT_MAX: u16 = 65_000;
 /// Most nodes that one machine is asked to run.
 const NODES_MAX: u16 = 32;
 /// How long one node may take to answer.
@@ -55,7 +59,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR", default_value = ".norn")]
     data: PathBuf,
     /// Port of the first node; the others follow [default: 7400, or as before].
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1024..=65_000))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(i64::from(BASE_PORT_MIN)..=i64::from(BASE_PORT_MAX)))]
     base_port: Option<u16>,
     /// Forgets what was there before.
     #[arg(long)]
@@ -200,21 +204,30 @@ fn has_log(directory: &Path) -> bool {
         .any(|(path, name)| is_of_log(&path, &name))
 }
 
-/// Where the nodes were that have directories or logs here, by the latter: for a client file that is damaged. None where they do not say.
+/// Where the nodes were that have a directory, a log or a certificate here, by the logs: for a client file that is damaged. Their ports
+/// follow one another, so that one log is enough. None where no log says it, or two differ.
 fn logged_addresses(layout: &Layout) -> Option<Vec<String>> {
-    let is_there = |name: &String| layout.data(name).is_dir() || layout.log(name).is_file();
-    let names = (1..=NODES_MAX).map(|number| format!("n{number}")).take_while(is_there);
-    let addresses: Vec<String> = names.map(|name| logged_address(&layout.log(&name))).collect::<Option<_>>()?;
-    Some(addresses).filter(|addresses| !addresses.is_empty())
+    let certificate = |name: &str| Role::Node.files(&layout.certificates(), name).certificate;
+    let is_there =
+        |name: &String| layout.data(name).is_dir() || layout.log(name).is_file() || certificate(name).is_file();
+    let nodes = (1..=NODES_MAX).rev().find(|number| is_there(&format!("n{number}")))?;
+    let first = |number: u16| logged_port(&layout.log(&format!("n{number}")))?.checked_sub(number - 1);
+    let base_ports: BTreeSet<u16> = (1..=nodes).filter_map(first).collect();
+    let [base_port] = base_ports.into_iter().collect::<Vec<_>>()[..] else { return None };
+    is_base_port(base_port).then(|| Shape { nodes, base_port }.addresses())
 }
 
-/// Where a node has said last that it listens.
-fn logged_address(log: &Path) -> Option<String> {
+/// The port at which a node has said last that it listens.
+fn logged_port(log: &Path) -> Option<u16> {
     let text = String::from_utf8_lossy(&fs::read(log).ok()?).into_owned();
     let line = text.lines().rev().find(|line| line.contains("listening") && line.contains("127.0.0.1:"))?;
     let (_, behind) = line.split_once("127.0.0.1:")?;
     let port: String = behind.chars().take_while(char::is_ascii_digit).collect();
-    Some(format!("127.0.0.1:{}", port.parse::<u16>().ok()?))
+    port.parse().ok()
+}
+
+fn is_base_port(port: u16) -> bool {
+    (BASE_PORT_MIN..=BASE_PORT_MAX).contains(&port)
 }
 
 /// How a file begins that `norn dev` wrote.
@@ -267,11 +280,7 @@ fn choose_shape(options: &Options, known: Option<Vec<String>>) -> Result<Shape, 
         let nodes = options.nodes.unwrap_or(NODES_DEFAULT);
         return Ok(Shape { nodes, base_port: options.base_port.unwrap_or(BASE_PORT_DEFAULT) });
     };
-    let port = known.first().and_then(|address| address.rsplit_once(':')).and_then(|(_, port)| port.parse().ok());
-    let before = Shape {
-        nodes: u16::try_from(known.len()).unwrap_or(0),
-        base_port: port.ok_or_else(|| Failure::refused("client.toml names no port; `--fresh` starts over"))?,
-    };
+    let before = shape_of(&known)?;
     let wanted = Shape {
         nodes: options.nodes.unwrap_or(before.nodes),
         base_port: options.base_port.unwrap_or(before.base_port),
@@ -286,6 +295,25 @@ fn choose_shape(options: &Options, known: Option<Vec<String>>) -> Result<Shape, 
         )));
     }
     Ok(before)
+}
+
+/// What a client file says.
+fn shape_of(known: &[String]) -> Result<Shape, Failure> {
+    let count = known.len();
+    let nodes = u16::try_from(count).ok().filter(|nodes| (1..=NODES_MAX).contains(nodes)).ok_or_else(|| {
+        Failure::refused(format!(
+            "client.toml names {count} nodes, and `norn dev` runs 1 to {NODES_MAX}; `--fresh` starts over"
+        ))
+    })?;
+    let port = known[0].rsplit_once(':').map_or("", |(_, port)| port);
+    let port: u64 = port.parse().map_err(|_| Failure::refused("client.toml names no port; `--fresh` starts over"))?;
+    let base_port = u16::try_from(port).ok().filter(|port| is_base_port(*port)).ok_or_else(|| {
+        Failure::refused(format!(
+            "client.toml names port {port} for the first node, which is {BASE_PORT_MIN} to {BASE_PORT_MAX}: write the one there that \
+             it had, or start over with --fresh"
+        ))
+    })?;
+    Ok(Shape { nodes, base_port })
 }
 
 /// Finds out before anything starts, and says it better than three logs would. A node that has let go of its directory may
@@ -549,11 +577,47 @@ mod tests {
         fs::write(segment("n1"), "x").unwrap();
         let lost = without_log(&layout, &shape).unwrap();
         assert!(lost.contains(&layout.data("n2").display().to_string()) && lost.contains("--fresh"), "{lost}");
+        fs::remove_file(layout.log("n1")).unwrap();
+        assert_eq!(known_addresses(&layout).unwrap(), Some(known), "one log is enough");
         fs::remove_file(layout.log("n2")).unwrap();
         let refusal = format!("{:?}", known_addresses(&layout).unwrap_err());
         assert!(refusal.contains("client.toml: it has no addresses; write a line `addresses = "), "{refusal}");
         fs::write(segment("n2"), "x").unwrap();
         assert_eq!(without_log(&layout, &shape), None);
+    }
+
+    /// Goal: a damaged client file and a lost directory together do not shrink the cluster.
+    #[test]
+    fn lost_directories_shrink_no_cluster_with_a_damaged_client_file() {
+        let whole = ["127.0.0.1:24101", "127.0.0.1:24102", "127.0.0.1:24103"].map(str::to_owned);
+        for lost in ["n1", "n2", "n3"] {
+            let directory = tempfile::tempdir().unwrap();
+            let layout = Layout { directory: directory.path().to_owned() };
+            fs::write(layout.client_file(), "").unwrap();
+            make_certificates(&layout.certificates(), &["n1", "n2", "n3"].map(str::to_owned)).unwrap();
+            for (name, address) in ["n1", "n2", "n3"].into_iter().zip(&whole).filter(|(name, _)| *name != lost) {
+                fs::create_dir(layout.data(name)).unwrap();
+                fs::write(layout.log(name), format!("INFO listening address={address} node=x\n")).unwrap();
+            }
+            assert_eq!(known_addresses(&layout).unwrap().unwrap(), whole, "without {lost}");
+        }
+    }
+
+    #[test]
+    fn a_client_file_with_ports_out_of_range_is_refused() {
+        let options =
+            |base_port| Options { nodes: None, data: PathBuf::from("place"), base_port, fresh: false, no_repl: true };
+        let known = |ports: &[u32]| Some(ports.iter().map(|port| format!("127.0.0.1:{port}")).collect());
+        for ports in [&[65_535, 65_536][..], &[65_535], &[65_001, 65_002], &[80], &[0]] {
+            let refusal = format!("{:?}", choose_shape(&options(None), known(ports)).unwrap_err());
+            assert!(refusal.contains(&format!("names port {}", ports[0])), "{refusal}");
+            assert!(refusal.contains("1024 to 65000"), "{refusal}");
+        }
+        let many: Vec<u32> = (7400..7433).collect();
+        let refusal = format!("{:?}", choose_shape(&options(None), known(&many)).unwrap_err());
+        assert!(refusal.contains("names 33 nodes"), "{refusal}");
+        let shape = choose_shape(&options(Some(65_000)), known(&[65_000, 65_001])).unwrap();
+        assert_eq!(shape, Shape { nodes: 2, base_port: 65_000 });
     }
 
     #[test]

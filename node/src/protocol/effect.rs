@@ -229,6 +229,8 @@ pub enum Observation {
         table: bool,
         /// A disk has lost them; otherwise the replica is new, and gets them.
         lost: bool,
+        /// The loss was found just now; otherwise this is a step of what comes of it.
+        found: bool,
     },
     /// A replica was made, as a leader has admitted this node.
     Seated {
@@ -385,7 +387,8 @@ impl Observation {
             Observation::Memory { .. } => "memory_changes",
             Observation::DiskSlow { .. } => "disk_slow_changes",
             Observation::Retired { .. } => "stale_log_found",
-            Observation::Wounded { .. } => "data_losses",
+            Observation::Wounded { found: true, .. } => "data_losses",
+            Observation::Wounded { .. } => "data_healings",
             Observation::Seated { .. } => "replicas_added",
             Observation::Left { .. } => "replicas_removed",
             Observation::CohortChanged { .. } => "cohort_changes",

@@ -15,11 +15,21 @@ use std::collections::BTreeSet;
 impl Node {
     /// Writes down what is missing of a replica now.
     pub(super) fn tell_wound(&mut self, partition: PartitionId) {
+        self.write_wound(partition, false);
+    }
+
+    /// The same where the start has found that something is missing.
+    pub(super) fn tell_loss(&mut self, partition: PartitionId) {
+        let lost = self.partitions[&partition].healing.losses != 0;
+        self.write_wound(partition, lost);
+    }
+
+    fn write_wound(&mut self, partition: PartitionId, found: bool) {
         let healing = &self.partitions[&partition].healing;
         let (wound, losses) = (healing.wound, healing.losses);
         self.outbox.persist(Record::Wound { partition, wound, losses });
         let (Wound { facts, table }, lost) = (wound, losses != 0);
-        self.outbox.observe(Observation::Wounded { partition: partition.0, facts, table, lost });
+        self.outbox.observe(Observation::Wounded { partition: partition.0, facts, table, lost, found });
     }
 
     /// Whether anything is missing here that was acknowledged.

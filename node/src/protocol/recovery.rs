@@ -336,7 +336,7 @@ impl Node {
             let lost = replica.healing.end_replay();
             self.release_due(id);
             if lost {
-                self.tell_wound(id);
+                self.tell_loss(id);
             }
             self.count_bodies(id);
         }

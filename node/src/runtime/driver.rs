@@ -2,12 +2,12 @@
 
 use crate::protocol::Node;
 use crate::protocol::membership::MemoryReport;
-use crate::protocol::{ClientId, Cursor, Effect, Event, PeerMessage, Principal};
+use crate::protocol::{ClientId, Cursor, Effect, Event, Observation, PeerMessage, Principal};
 use crate::runtime::answers::AnswerSender;
 use crate::runtime::archive::{Archive, Batch};
 use crate::runtime::clock::Clock;
 use crate::runtime::loader::{Loaded, Loader};
-use crate::runtime::metrics::{Counter, Metrics};
+use crate::runtime::metrics::{Counter, Metrics, PeerRefusals};
 use crate::runtime::peers::{NO_MEMBER, Peers};
 use crate::runtime::store::{Report, Store, fatal};
 use norn_client::wire::ClusterId;
@@ -155,6 +155,7 @@ struct Running {
     waits: bool,
     /// How the node has left its cluster, as it was logged. Empty as long as it is a member.
     left_by: String,
+    refusals: PeerRefusals,
 }
 
 impl Driver {
@@ -169,10 +170,11 @@ impl Driver {
             stopped: false,
             waits: false,
             left_by: String::new(),
+            refusals: PeerRefusals::default(),
         };
         let now = running.driver.clock.now();
         running.driver.node.start(now, running.driver.durable, &mut running.effects);
-        running.carry_out();
+        running.carry_out(None);
         running.driver.store.wake();
         while !running.stopped && running.turn().await {}
         running.driver.peers.stop().await;
@@ -294,11 +296,17 @@ impl Running {
         }
         self.driver.metrics.add(Counter::Events, 1);
         let now = self.driver.clock.now();
+        let from = match &event {
+            Event::Peer { from, .. } => Some(*from),
+            Event::PeerConnected { peer, .. } => Some(*peer),
+            _ => None,
+        };
         self.driver.node.step(now, event, &mut self.effects);
-        self.carry_out();
+        self.carry_out(from);
     }
 
-    fn carry_out(&mut self) {
+    /// Carries out what came of an event; `from` is the peer that sent it, if any did.
+    fn carry_out(&mut self, from: Option<NodeId>) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
@@ -315,7 +323,12 @@ impl Running {
                     let archive = self.driver.archive.as_ref().expect("asked for where there is one");
                     archive.append(Batch { partition, number, tasks });
                 }
-                Effect::Observe(observation) => self.driver.metrics.observe(&observation),
+                Effect::Observe(observation) => {
+                    if let Observation::Refused { what } = observation {
+                        self.refusals.tell(what, from);
+                    }
+                    self.driver.metrics.observe(&observation);
+                }
                 Effect::Stopped => self.stopped = true,
                 Effect::Halt { reason } => fatal(&reason),
             }

@@ -50,6 +50,9 @@ pub enum JoinError {
         /// Why.
         error: Error,
     },
+    /// No member takes it, and what some say does not pass.
+    #[error("{0}")]
+    Several(String),
     /// The node itself refuses.
     #[error("this node does not take its place: {0}")]
     Own(Error),
@@ -106,24 +109,32 @@ impl Complaint {
     }
 }
 
-/// Asks each member once, until one has made the node a member. Otherwise what stood against it, if that may pass.
+/// Asks each member once, until one has made the node a member. Otherwise what stood against it, if that may pass. What one says for
+/// good stands only if no other takes the node: it may be of a node that was removed, or of another cluster.
 async fn ask_around(
     caller: &Caller,
     invitation: &Invitation,
     identity: &Identity,
 ) -> Result<Result<Box<Membership>, String>, JoinError> {
-    let mut failures = Vec::new();
+    let (mut failures, mut refusals) = (Vec::new(), Vec::new());
     for address in &invitation.addresses {
         match ask(caller, address, invitation.cluster, identity).await {
             Ok(Ok(membership)) => return Ok(Ok(membership)),
-            Ok(Err(error)) => return Err(error),
+            Ok(Err(error)) => refusals.push(error),
             Err(CallError::Refused(error)) if !error.passes() => {
-                return Err(JoinError::Refused { address: address.clone(), error });
+                refusals.push(JoinError::Refused { address: address.clone(), error });
             }
             Err(error) => failures.push(format!("{address}: {error}")),
         }
     }
-    Ok(Err(failures.join("; ")))
+    match refusals.len() {
+        0 => Ok(Err(failures.join("; "))),
+        1 if failures.is_empty() => Err(refusals.remove(0)),
+        _ => {
+            let refusals = refusals.iter().map(JoinError::to_string);
+            Err(JoinError::Several(refusals.chain(failures).collect::<Vec<_>>().join("; ")))
+        }
+    }
 }
 
 /// Asks one member. First who it is: nobody is made a member of a cluster that was not meant.

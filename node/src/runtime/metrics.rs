@@ -1,10 +1,15 @@
 //! Counters of a node's host and core, for `status` and the log.
 
 use crate::protocol::Observation;
+use norn_client::wire::NodeId;
 use norn_client::wire::response::Standing;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Between two lines of the log about messages that were refused for the same reason.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
@@ -69,6 +74,8 @@ counters! {
     Retired = "stale_log_found",
     /// Replicas that lost something, and steps of their healing.
     Wounds = "data_losses",
+    /// Steps of replicas that lacked something.
+    Healings = "data_healings",
     /// Replicas that were made because partitions moved here.
     SeatsTaken = "replicas_added",
     /// Replicas that were cleared because partitions moved away.
@@ -218,10 +225,9 @@ impl Metrics {
             Observation::Memory { .. } => (Counter::MemoryChanges, 1),
             Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
             Observation::Retired { .. } => (Counter::Retired, 1),
+            Observation::Wounded { found: true, .. } => (Counter::Wounds, 1),
             // A replica that is about to get its first facts lacks them, and has lost nothing.
-            Observation::Wounded { facts, table, lost, .. } => {
-                (Counter::Wounds, u64::from(*lost && (*facts || *table)))
-            }
+            Observation::Wounded { .. } => (Counter::Healings, 1),
             Observation::Seated { .. } => (Counter::SeatsTaken, 1),
             Observation::Left { .. } => (Counter::SeatsLeft, 1),
             Observation::CohortChanged { .. } => (Counter::CohortChanges, 1),
@@ -279,7 +285,7 @@ impl Metrics {
                 tracing::error!(reason, "this log must not be used any more: stopping for ever");
                 self.ends(&format!("its log must not be used any more: {reason}"));
             }
-            Observation::Wounded { partition, facts, table, lost: true } => tell_wound(*partition, *facts, *table),
+            Observation::Wounded { partition, facts, table, lost: true, .. } => tell_wound(*partition, *facts, *table),
             Observation::BodyLost { id } => {
                 tracing::warn!(%id, "the log cannot give this task's payload back: the other replicas are asked")
             }
@@ -353,6 +359,37 @@ impl Metrics {
                 let counts: Vec<String> =
                     self.snapshot().into_iter().map(|(name, count)| format!("{name}={count}")).collect();
                 tracing::debug!(counters = counts.join(" "), "counters");
+            }
+        }
+    }
+}
+
+/// Which refusals of messages were logged last, by their reason: each is said at most once in a while.
+#[derive(Debug, Default)]
+pub struct PeerRefusals {
+    said: BTreeMap<&'static str, (Instant, u64)>,
+}
+
+impl PeerRefusals {
+    /// Logs a refusal, unless one for the same reason was logged just now.
+    pub fn tell(&mut self, what: &'static str, from: Option<NodeId>) {
+        if let Some(left_out) = self.due(what, Instant::now()) {
+            let from = from.map_or_else(|| "this node".to_owned(), |from| from.to_string());
+            tracing::warn!(from, what, left_out, "a message was refused that a correct sender would not send");
+        }
+    }
+
+    /// Whether it is to be said now, and how many were not since the last that was.
+    fn due(&mut self, what: &'static str, now: Instant) -> Option<u64> {
+        match self.said.get_mut(what) {
+            Some((at, left_out)) if now.saturating_duration_since(*at) < REFUSAL_INTERVAL => {
+                *left_out += 1;
+                None
+            }
+            before => {
+                let left_out = before.map_or(0, |(_, left_out)| *left_out);
+                self.said.insert(what, (now, 0));
+                Some(left_out)
             }
         }
     }
@@ -441,9 +478,29 @@ fn tell_clock(standing: Standing, off_us: Option<u64>) {
 
 #[cfg(test)]
 mod tests {
-    use super::Counter;
-    use crate::protocol::COUNTED;
+    use super::{Counter, Metrics, PeerRefusals};
+    use crate::protocol::{COUNTED, Observation};
     use norn_client::command::counters::meaning;
+    use std::time::{Duration, Instant};
+
+    /// Goal: an operator who sees that messages are refused finds why in the log, and a node that sends many does not fill it.
+    #[test]
+    fn each_reason_of_a_refusal_is_said_once_a_minute() {
+        let (mut refusals, start) = (PeerRefusals::default(), Instant::now());
+        let mut due = |what, after_s| refusals.due(what, start + Duration::from_secs(after_s));
+        assert_eq!([due("a", 0), due("a", 1), due("b", 2), due("a", 59)], [Some(0), None, Some(0), None]);
+        assert_eq!([due("a", 60), due("a", 61), due("a", 120)], [Some(2), None, Some(1)]);
+    }
+
+    /// Goal: a replica that becomes whole in steps counts as one loss.
+    #[test]
+    fn steps_of_healing_are_no_losses() {
+        let metrics = Metrics::default();
+        for (facts, table, found) in [(true, true, true), (true, false, false), (false, false, false)] {
+            metrics.observe(&Observation::Wounded { partition: 1, facts, table, lost: true, found });
+        }
+        assert_eq!([Counter::Wounds, Counter::Healings].map(|counter| metrics.get(counter)), [1, 2]);
+    }
 
     #[test]
     fn every_counter_is_explained_to_people() {

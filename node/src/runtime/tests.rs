@@ -30,6 +30,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 mod copies;
+mod joins;
 
 /// A node that waits for minutes is asked less and less often, and one that is ready soon is seen so at once.
 #[test]

@@ -494,6 +494,7 @@ fn view() -> TaskView {
         completed_ms: None,
         worker: "worker".into(),
         rejected: None,
+        superseded: None,
         end: None,
     };
     TaskView {

@@ -294,6 +294,7 @@ mod tests {
             end_ms: None,
             completed_ms: Some(1),
             rejected: None,
+            superseded: None,
             end: None,
         };
         TaskView {

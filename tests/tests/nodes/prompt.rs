@@ -37,6 +37,17 @@ fn each_line_of_a_paste_runs() {
     assert_eq!(terminal.end(), Some(0));
 }
 
+/// Goal: an interrupt between the first Enter and its verb does not end the prompt. Method: before anything is typed the signal is caught.
+#[test]
+fn a_prompt_hears_interrupts_before_its_first_verb() {
+    let cluster = cluster();
+    let mut terminal = cluster.cli().terminal(&["repl"]);
+    terminal.shows(PROMPT);
+    assert!(terminal.hears_interrupts());
+    terminal.types("quit\r");
+    assert_eq!(terminal.end(), Some(0));
+}
+
 /// Goal: Ctrl-C is how a watch ends, and no error; what is typed meanwhile runs afterwards.
 #[test]
 fn an_interrupt_ends_a_watch_without_an_error() {

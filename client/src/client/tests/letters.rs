@@ -140,14 +140,16 @@ async fn a_letter_that_is_sent_once_more_brings_the_same_task() {
     let (client, kept, _, _node) = keeps_but(letters(0..2), instead).await;
     let mut letters = client.redrive_letters(LetterOptions::new(dead()));
     assert_eq!(letters.next().await.unwrap_err().code, ErrorCode::Conflict);
+    let mut named = Vec::new();
     for _ in 0..2 {
         // Nobody is granted two claims of one task at the same millisecond.
         tokio::time::sleep(Duration::from_millis(5)).await;
-        letters.next().await.unwrap().unwrap();
+        named.push(letters.next().await.unwrap().unwrap().task.unwrap());
     }
     assert!(kept.lock().unwrap().values().any(|task| task.claims.len() == 2), "it was claimed anew");
     let ids = brought.lock().unwrap().clone();
     assert!(ids.len() == 3 && ids[0] == ids[1] && ids[1] != ids[2], "{ids:?}");
+    assert_eq!(named, ids[1..]);
 }
 
 /// Goal: a claim of long ago does not make the new task's id too old, nor does one of an hour ago where nodes forget soon.

@@ -22,7 +22,16 @@ fn now_ms() -> u64 {
 pub(super) fn claim(number: u64, end: Option<(ClaimOutcome, &str)>) -> ClaimView {
     let end = end.map(|(outcome, reason)| ClaimEnd { outcome, at_ms: 1, reason: Some(reason.to_owned()) });
     let token = Token { epoch: 1, number };
-    ClaimView { token, start_ms: 1, end_ms: None, completed_ms: None, worker: String::new(), rejected: None, end }
+    ClaimView {
+        token,
+        start_ms: 1,
+        end_ms: None,
+        completed_ms: None,
+        worker: String::new(),
+        rejected: None,
+        superseded: None,
+        end,
+    }
 }
 
 /// Answers as a node does that has these tasks.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::wire::headers;
 use crate::wire::membership::QueuePolicy;
-use crate::wire::response::{ClaimEnd, ClaimOutcome};
+use crate::wire::response::{ClaimEnd, ClaimOutcome, Rejected};
 
 async fn fails(line: &str, error: Error) -> Outcome {
     run(line, [Err(error)]).await
@@ -374,6 +374,55 @@ async fn letters_that_are_not_sent_back_are_free_at_once() {
     assert!(outcome.printed.contains("sent back to mail"), "{}", outcome.printed);
 }
 
+/// Goal: an operator finds the task that goes on.
+#[tokio::test]
+async fn the_new_task_of_a_letter_is_named() {
+    let claimed = Response::Claimed { tasks: vec![granted()], unavailable: 0, left: 0 };
+    let told = [(headers::DEAD_TASK, id(9).to_string()), (headers::DEAD_QUEUE, "mail".to_owned())];
+    let mut letter = bare_task(1, State::Claimed);
+    letter.spec.headers = told.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    letter.claims = vec![ClaimView {
+        token: Token { epoch: 7, number: 42 },
+        start_ms: 1_000,
+        end_ms: None,
+        completed_ms: None,
+        worker: "w".to_owned(),
+        rejected: None,
+        superseded: None,
+        end: None,
+    }];
+    let answers = || {
+        let read = Ok(Response::Task(Box::new(letter.clone())));
+        [Ok(claimed.clone()), read, Ok(Response::Acked(vec![Ok(acked(1))]))]
+    };
+    let line = "redrive --letters mail/dead --limit 1";
+    let outcome = run(line, answers()).await;
+    let brought = outcome.calls.iter().find_map(|(call, _)| match call {
+        Call::Complete { items, .. } => items[0].children[0].id,
+        _ => None,
+    });
+    let brought = brought.expect("the id follows from the letter");
+    let expected = format!("sent back to mail as {brought}, and done is letter {} (", id(1));
+    assert!(outcome.printed.starts_with(&expected), "{}", outcome.printed);
+    let outcome = run(&format!("{line} --json"), answers()).await;
+    let row: serde_json::Value = serde_json::from_str(outcome.printed.trim()).unwrap();
+    assert_eq!((&row["id"], &row["task"]), (&id(1).to_string().into(), &brought.to_string().into()), "{row}");
+}
+
+/// Goal: an operator knows how many tasks a redrive is about before it is made.
+#[tokio::test]
+async fn a_dry_run_of_a_redrive_counts_and_enqueues_nothing() {
+    let mut tasks = [1, 2, 3].map(|number| bare_task(number, State::Dead));
+    tasks[1].redriven = vec![id(7)];
+    let page = || [Ok(Response::Page(Page { tasks: tasks.to_vec(), next: None }))];
+    let outcome = run("redrive --queue mail --dry-run", page()).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 1), "{}", outcome.noted);
+    assert_eq!(outcome.printed, "2 dead tasks chosen; the same without --dry-run enqueues them again\n");
+    let outcome = run("redrive --queue mail --dry-run --limit 1 --json", page()).await;
+    assert_eq!(outcome.printed, "{\"chosen\":1,\"changed\":0}\n");
+    assert_eq!(run("redrive --queue mail --reason none --dry-run", page()).await.calls.len(), 1);
+}
+
 /// Has two letters, and answers nothing but the claim of them.
 #[derive(Default)]
 struct Slow(Mutex<Vec<(TaskId, Token)>>);
@@ -503,6 +552,7 @@ async fn a_completion_that_another_one_stands_over_is_shown() {
         completed_ms,
         worker: "w".into(),
         rejected: None,
+        superseded: None,
         end: Some(ClaimEnd { outcome, at_ms: NOW_MS - 7_000, reason: None }),
     };
     let claims = vec![
@@ -510,8 +560,14 @@ async fn a_completion_that_another_one_stands_over_is_shown() {
         claim(2, None, ClaimOutcome::Failed),
         claim(3, Some(NOW_MS - 4_000), ClaimOutcome::Done),
     ];
-    let task = Ok(Response::Task(Box::new(TaskView { claims, ..bare_task(1, State::Done) })));
-    let outcome = run(&format!("get {}", id(1)), [task]).await;
+    let mut task = TaskView { claims, ..bare_task(1, State::Done) };
     let told = "  1.1 was completed 3s ago, too: the result is that of 1.3\n";
+    let outcome = run(&format!("get {}", id(1)), [Ok(Response::Task(Box::new(task.clone())))]).await;
     assert!(outcome.printed.ends_with(told), "{}", outcome.printed);
+    task.claims[0].superseded = Some(Rejected { result: Some(b"seven".to_vec().into()) });
+    let answer = || [Ok(Response::Task(Box::new(task.clone())))];
+    let outcome = run(&format!("get {}", id(1)), answer()).await;
+    assert!(outcome.printed.ends_with(&format!("{told}  1.1 was completed with  seven\n")), "{}", outcome.printed);
+    let outcome = run(&format!("get {} --json", id(1)), answer()).await;
+    assert!(outcome.printed.contains("\"superseded\":{\"result\":\"seven\","), "{}", outcome.printed);
 }

@@ -219,6 +219,7 @@ pub(crate) fn full_task() -> TaskView {
             end_ms: Some(NOW_MS + 27_000),
             completed_ms: None,
             rejected: None,
+            superseded: None,
             end: None,
             worker: "w1".into(),
         }],

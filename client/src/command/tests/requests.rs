@@ -199,6 +199,7 @@ async fn only_a_session_is_ended_and_renewed_as_one() {
             completed_ms: None,
             worker: "norn".into(),
             rejected: None,
+            superseded: None,
             end: None,
         }];
         Ok(Response::Task(Box::new(TaskView { spec, claims, ..view })))

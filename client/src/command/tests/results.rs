@@ -55,7 +55,7 @@ async fn json_of_a_claim() {
 async fn json_of_tasks() {
     let bare = named(concat!(
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"ready\",\"priority\":0,",
-        "\"data\":\"hello\",\"data_encoding\":\"utf8\",\"claims\":[],\"updates\":[],",
+        "\"data\":\"hello\",\"data_encoding\":\"utf8\",\"claims\":[],\"claims_more\":false,\"updates\":[],",
         "\"result\":null,\"result_encoding\":null,\"reason\":null,\"overruled\":false,\"conflict\":false,\"log_incomplete\":false,",
         "\"children\":[],\"children_open\":false,",
         "\"redriven\":[],",
@@ -67,8 +67,8 @@ async fn json_of_tasks() {
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"claimed\",\"priority\":5,",
         "\"data\":\"hello\",\"data_encoding\":\"utf8\",",
         "\"claims\":[{\"token\":\"7.42\",\"start_ms\":1700000007000,\"end_ms\":1700000037000,",
-        "\"completed_ms\":null,\"worker\":\"w1\",\"rejected\":null,\"running\":true,\"outcome\":null,\"reason\":null,\"ended_ms\":null}],",
-        "\"updates\":[{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}],",
+        "\"completed_ms\":null,\"worker\":\"w1\",\"rejected\":null,\"superseded\":null,\"running\":true,\"outcome\":null,\"reason\":null,\"ended_ms\":null}],",
+        "\"claims_more\":false,\"updates\":[{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}],",
         "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"overruled\":false,\"conflict\":true,",
         "\"log_incomplete\":true,\"children\":[],\"children_open\":false,",
         "\"redriven\":[],\"headers\":{\"trace\":\"a\\u001bb\"},",

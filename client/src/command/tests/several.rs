@@ -17,7 +17,16 @@ fn all_states() -> Result<Response, Error> {
 
 fn claim_numbered(number: u64) -> ClaimView {
     let token = Token { epoch: 7, number };
-    ClaimView { token, start_ms: 1, end_ms: None, completed_ms: None, worker: String::new(), rejected: None, end: None }
+    ClaimView {
+        token,
+        start_ms: 1,
+        end_ms: None,
+        completed_ms: None,
+        worker: String::new(),
+        rejected: None,
+        superseded: None,
+        end: None,
+    }
 }
 
 fn cancelled(number: u32) -> Result<Response, Error> {

@@ -194,6 +194,45 @@ async fn lists_of_the_dead_show_why_they_died() {
     assert!(!run("list", [page()]).await.printed.contains("REASON"), "of other lists it is no column");
 }
 
+/// Goal: a list of what waits shows until when, or for what.
+#[tokio::test]
+async fn lists_of_what_waits_show_until_when_and_for_what() {
+    let mut tasks = [1, 2, 3, 4].map(|number| bare_task(number, State::Waiting));
+    tasks[0].next_attempt_ms = Some(NOW_MS + 90_000);
+    tasks[1].waits_for = vec![id(7)];
+    tasks[2].waits_for = vec![id(7), id(8)];
+    tasks[3].group = Some(GroupView { total: Some(9), ended: 2, failed: 0 });
+    let page = || [Ok(Response::Page(Page { tasks: tasks.to_vec(), next: None }))];
+    let listed = run("list --state waiting", page()).await.printed;
+    let row = |number| listed.lines().find(|row| row.starts_with(&id(number).to_string())).unwrap();
+    let other = id(7).to_string();
+    for (number, told) in [(1, "in 1m30s"), (2, other.as_str()), (3, "2 tasks"), (4, "2 of 9 members ended")] {
+        assert!(row(number).contains(told), "{listed}");
+    }
+    assert!(!run("list", page()).await.printed.contains("DUE"), "of other lists it is no column");
+    for columns in [50, 60, 80, 120] {
+        let listed = run_in(columns, "list --state waiting", page()).await.printed;
+        assert_fits(&listed, columns);
+        assert!(listed.contains("in 1m30s"), "{listed}");
+    }
+}
+
+/// Goal: a reader does not take the claims that are kept for all that there were.
+#[tokio::test]
+async fn a_task_with_as_many_claims_as_are_kept_may_have_had_more() {
+    let mut task = long_task(1);
+    for (count, shown) in [(63, " 63 "), (64, " 64+ ")] {
+        task.claims = vec![task.claims[0].clone(); count];
+        let listed = run("list", [Ok(Response::Page(Page { tasks: vec![task.clone()], next: None }))]).await.printed;
+        assert!(listed.contains(shown), "{listed}");
+        let answer = || [Ok(Response::Task(Box::new(task.clone())))];
+        let told = run(&format!("get {}", id(1)), answer()).await.printed;
+        assert_eq!(told.contains("there may have been more claims"), count == 64, "{told}");
+        let row = run(&format!("get {} --json", id(1)), answer()).await.printed;
+        assert!(row.contains(&format!("\"claims_more\":{}", count == 64)), "{row}");
+    }
+}
+
 #[tokio::test]
 async fn a_list_of_several_pages_has_its_titles_once() {
     let answers = || [page(0..60, true), page(60..1_000, true), page(1_000..1_200, false)];

@@ -72,6 +72,11 @@ async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
         ),
         ("enqueue mail x --key a --unique".into(), vec![Ok(unique(false))], format!("stored {one}")),
         ("claim mail".into(), vec![Ok(claimed())], format!("claimed {one} under 7.42")),
+        (
+            "claim mail".into(),
+            vec![Ok(claimed()), Ok(Response::Done)],
+            format!("claimed {one} under 7.42, given back {one}"),
+        ),
         (format!("renew {one} 7.42"), vec![Ok(Response::Renewed(vec![Ok(9)]))], format!("renewed {one}")),
         (format!("update {one} 7.42 0 x"), vec![Ok(single())], format!("added to the log of {one}")),
         (format!("complete {one} 7.42"), vec![Ok(many())], format!("completed {one}")),

@@ -207,6 +207,7 @@ fn merge(answers: BTreeMap<NodeId, Answer>, selection: &Selection, wall_ms: u64)
         let right_queue = selection.queue.as_ref().is_none_or(|queue| view.spec.queue == *queue);
         if right_queue && selection.state.is_none_or(|state| state == view.state) {
             view.updates.clear();
+            view.claims.iter_mut().for_each(|claim| claim.superseded = None);
             tasks.push(view);
         }
     }

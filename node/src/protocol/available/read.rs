@@ -17,6 +17,7 @@ use super::Ask;
 use super::group::COHORTS_MAX;
 use super::purge::Purger;
 use super::redrive::Asker;
+use crate::limits::LOSING_RESULTS_BYTES_MAX;
 use crate::protocol::Node;
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::consistent::register::Hold;
@@ -302,6 +303,7 @@ fn claims(task: &Task, facts: &Facts, cell: Option<&Cell>, wall_ms: u64) -> Vec<
         let (_, completed) = facts.rejected().find(|(other, _)| other == token)?;
         Some(Rejected { result: completed.result_here() })
     };
+    let mut superseded = superseded(facts);
     claims
         .into_iter()
         .map(|(token, claim)| ClaimView {
@@ -312,8 +314,23 @@ fn claims(task: &Task, facts: &Facts, cell: Option<&Cell>, wall_ms: u64) -> Vec<
             completed_ms: completed(&token),
             worker: claim.map_or_else(String::new, |claim| claim.worker),
             rejected: rejected(&token),
+            superseded: superseded.remove(&token),
         })
         .collect()
+}
+
+/// Completions that would count, were it not for a later one: of one task, the latest, as far as there is room for their results.
+fn superseded(facts: &Facts) -> BTreeMap<Token, Rejected> {
+    let winner = facts.winner().map(|(token, _)| *token);
+    let loses = |token: Token| !token.needs_seal() && !token.is_of_copy() && Some(token) != winner;
+    let mut bytes = 0;
+    let losing = facts.completions.iter().rev().filter(|(token, _)| loses(*token));
+    let shown = losing.map(|(token, completed)| (*token, Rejected { result: completed.result_here() }));
+    let fits = |(_, rejected): &(Token, Rejected)| {
+        bytes += rejected.result.as_ref().map_or(0, |result| result.len());
+        bytes <= LOSING_RESULTS_BYTES_MAX
+    };
+    shown.take_while(fits).collect()
 }
 
 impl Node {

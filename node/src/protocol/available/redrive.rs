@@ -127,7 +127,9 @@ impl Node {
             return Err(Error::new(ErrorCode::NotFound, "no such task, or its payload is not kept any more"));
         };
         if spec.queue.as_str() == SESSIONS_QUEUE {
-            return Err(Error::invalid(format!("the task is a session of {SESSIONS_QUEUE}, whose end is final: open another one")));
+            return Err(Error::invalid(format!(
+                "the task is a session of {SESSIONS_QUEUE}, whose end is final: open another one"
+            )));
         }
         let death = cell.and_then(Cell::death);
         match ended(task, cell) {

@@ -5,6 +5,7 @@ use super::*;
 use crate::limits::OPS_KEPT_BYTES_MAX;
 use crate::protocol::task::{Blob, Completed, Outline, Slot, Task};
 use norn_client::wire::membership::{Mode, QueueSetting};
+use norn_client::wire::response::Rejected;
 use std::sync::Arc;
 
 fn with_memory(payload_memory_bytes: u64) -> Config {
@@ -68,6 +69,30 @@ impl Cluster {
         self.logs[index] = records;
         self.restart(index);
     }
+}
+
+/// Goal: of several completions of a task the result of each is shown, also once it has left memory. A list has no room for them.
+#[test]
+fn a_result_that_another_one_stands_over_is_shown() {
+    let mut cluster = Cluster::with_config(3, &with_memory(0));
+    let id = cluster.enqueue(0, b"x", 1);
+    let first = cluster.claim(0, 1_000).remove(0).token;
+    cluster.advance(3_000);
+    let second = cluster.claim(0, LONG_MS).remove(0).token;
+    for (token, number) in [(first, 1), (second, 2)] {
+        let result = Some(bytes_of(number).into());
+        let items = vec![Completion { id, token, sequence: None, result, at_ms: 5, children: Vec::new() }];
+        let response = cluster.ask(0, Request::Complete { items, acks: Acks::Quorum });
+        assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "{response:?}");
+    }
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.memory_bytes(index) == 0));
+    let view = cluster.get(1, id);
+    assert_eq!(view.result, Some(bytes_of(2).into()));
+    let of = |place: usize| view.claims[place].superseded.clone();
+    assert_eq!((of(0), of(1)), (Some(Rejected { result: Some(bytes_of(1).into()) }), None));
+    let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 9 };
+    let Response::Page(page) = cluster.ask(1, list) else { panic!() };
+    assert!(page.tasks[0].claims.iter().all(|claim| claim.superseded.is_none()), "{page:?}");
 }
 
 #[test]
