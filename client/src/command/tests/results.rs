@@ -441,7 +441,7 @@ async fn a_header_is_one_key_in_json() {
     assert!(json.contains("\"headers\":{\"a\":\"1\"}"), "{json}");
 }
 
-/// Goal: nobody takes a payload that is lost for an empty one, or a result for none.
+/// Goal: a payload that is lost is not shown as an empty one, nor a result as none.
 #[tokio::test]
 async fn what_is_lost_is_shown_as_lost() {
     let lost = Losses { payload: true, result: true, ..Losses::default() };

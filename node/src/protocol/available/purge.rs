@@ -10,10 +10,10 @@
 //! never taken back either. Where a replica that was read has not heard of the end, the purge carries it: wherever the purge
 //! survives, so does the end.
 //!
-//! **A part of it may be lost** by every replica that answers. That is no reason to keep the rest: who has a task purged lets go of
-//! what cannot be read back, the archive gets the rest, and says what is lost. A result that is lost cannot be told to others, and
-//! neither can the completion that it belongs to. So where the end rests on that alone the purge carries a cancellation, which ends the
-//! task for whoever has not heard of the completion; for all others it is done as before. That lets the leader drop its claim, too.
+//! **A part of it may be lost** by every replica that answers. That is no reason to keep the rest: with the purge the operator lets go of
+//! that part. The archive gets the rest, and is told what is lost. A result that is lost cannot be sent to replicas, and neither can its
+//! completion. So where the end rests on that completion alone, the purge carries a cancellation, which ends the task at replicas that have
+//! not heard of the completion; at all others it is done as before. With that the leader can drop the claim, too.
 //!
 //! Who purges many chooses them by how they ended, and a worker may complete a cancelled task after that. So the request may say how
 //! the task is to have ended: it is refused where a majority knows it otherwise.

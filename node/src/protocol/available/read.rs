@@ -117,8 +117,8 @@ impl ReadAsk {
         }
     }
 
-    /// Whether a replica that has not answered may have what the others have lost, and is waited for. Who wants nothing of the task to
-    /// be kept needs no part of it.
+    /// Whether a replica that has not answered may have what the others have lost, and is waited for. A purge needs no part of the
+    /// task.
     fn may_find(&mut self, seen: &Seen, now_us: u64, until_us: u64) -> bool {
         if !seen.is_lost() || matches!(self.reader, Reader::Purge(_)) {
             return false;
@@ -171,7 +171,7 @@ impl Seen {
     }
 }
 
-/// What those are told who want to do something with a task of which a part is lost.
+/// The error of a redrive, a claim or a transaction that needs a part of a task which is lost.
 pub(super) fn part_lost() -> Error {
     let message = "every replica that answered has lost a part of the task; `norn get ID` shows the rest, and `norn cancel ID` and \
                    `norn purge ID` remove it";
@@ -503,7 +503,7 @@ impl Node {
     fn answer_read(&mut self, ask: u64, seen: &Seen) {
         let Some(Ask::Read(read)) = self.close_ask(ask) else { return };
         let id = read.id;
-        // What others would be told of it, or go by, is not all there.
+        // A claim or a transaction goes by all of it.
         let whole = if seen.is_lost() { Err(part_lost()) } else { Ok(()) };
         match read.reader {
             Reader::Client(client, number) => {

@@ -120,7 +120,7 @@ impl Node {
         }
         let Some(spec) = &task.spec else {
             if seen.stub.is_some() {
-                // A letter is owed until there is somebody who does not want it any more.
+                // A leader owes the letter until an operator lets go of the task.
                 let waits = matches!(asker, Asker::Leader(_)) && !task.is_purged();
                 return Err(if waits { Error::unavailable("its payload is lost") } else { part_lost() });
             }
