@@ -4,7 +4,7 @@ use super::policies::is_changed;
 use super::*;
 use crate::protocol::task::{Cancel, GROUP_FAILED, Task};
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::headers;
+use norn_client::wire::{SESSIONS_QUEUE, headers};
 use norn_client::wire::membership::QueueSetting;
 
 const LATER: &str = "mail/dead";
