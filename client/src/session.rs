@@ -20,6 +20,8 @@
 //!   next call asks for others.
 //! - **Resolved once.** When a call is first sent, its ids, times and claim id are settled; every repeat carries
 //!   the same. What a repeat does is therefore what the first attempt would have done.
+//! - **A refusal is of its attempt.** What is refused for the clock, the room, the age of an id, the rights or the program of a node
+//!   says nothing of earlier attempts: where one of those may have been taken, the call is `unknown`, and says why it was refused.
 //! - **What is granted is confirmed.** A claim is answered once the node that answered it has heard that the answer came, so that
 //!   tasks never go to whoever is gone. A call that ends otherwise takes leave of the nodes that it asked.
 //! - **One answer.** Every submitted call gets exactly one [`Output::Done`], at its deadline at the latest.

@@ -103,6 +103,36 @@ pub(super) fn is_retryable(error: &Error) -> bool {
     error.passes() && !matches!(error.code, ErrorCode::Stale | ErrorCode::ClockAhead)
 }
 
+/// Whether a refusal says nothing of other attempts: it is for the clock, the room, the age or the program of whoever was asked, and
+/// not for what the call asks.
+fn is_of_the_attempt(error: &Error) -> bool {
+    let is_of_the_call = matches!(
+        error.code,
+        ErrorCode::Invalid
+            | ErrorCode::NotFound
+            | ErrorCode::Conflict
+            | ErrorCode::Superseded
+            | ErrorCode::Ended
+            | ErrorCode::Stale
+            | ErrorCode::Unknown
+    );
+    !is_of_the_call && !is_retryable(error)
+}
+
+/// The refusal of one attempt, where another one may have been taken. When to try again it knows best.
+fn doubt(error: &mut Error) {
+    if matches!(error.code, ErrorCode::ClockAhead | ErrorCode::IdFromFuture) {
+        error.cause = Some(Cause::IdAhead);
+    }
+    error.code = ErrorCode::Unknown;
+    error.message = format!("another attempt may have been taken, and this one was refused: {}", error.message);
+}
+
+/// Whether it is such a refusal, and no repeat helps.
+fn is_doubted(error: &Error) -> bool {
+    error.code == ErrorCode::Unknown && !error.passes()
+}
+
 fn is_write(request: &Request) -> bool {
     match request {
         Request::Enqueue { .. }
@@ -337,31 +367,27 @@ impl Pending {
             self.ids_ahead |= explain_own_ids(minted, &mut response);
         }
         let retry = |error| if current { Verdict::Retry(error) } else { Verdict::Ignore };
-        if let Response::Acked(items) = &response {
-            let mut refusals = items.iter().filter_map(|item| item.as_ref().err());
-            self.turned_away += u32::from(refusals.all(|error| !is_retryable(error) || self.turns_away(error)));
+        let in_doubt = self.is_in_doubt();
+        self.turned_away += u32::from(self.is_turned_away(&response));
+        if in_doubt {
+            errors_of(&mut response).into_iter().filter(|error| is_of_the_attempt(error)).for_each(doubt);
         }
-        let was_tried = self.sent > 1 && self.may_have_effect();
         let open = match (response, &mut self.items) {
             // To an early call `not_ready` says that there is a cluster already: no repeat changes that.
             (Response::Error(error), _)
                 if is_retryable(&error) && !(self.needs == Needs::Connection && error.code == ErrorCode::NotReady) =>
             {
-                self.turned_away += u32::from(self.turns_away(&error));
                 return retry(error);
             }
-            // Where nodes are upgraded one may refuse what another one has taken before.
-            (Response::Error(error), _) if was_tried && error.code == ErrorCode::Unsupported => {
-                self.error_last = Some(error);
-                return Verdict::Done(self.undecided("an earlier attempt may have been taken", None));
-            }
+            // Another attempt may still be answered.
+            (Response::Error(error), _) if is_doubted(&error) && !current => return Verdict::Ignore,
             (Response::Error(error), _) => return Verdict::Done(self.refused(error)),
             (response, Items::None) => return Verdict::Done(Ok(response)),
             (Response::Acked(items), Items::Acked(slots)) if items.len() == positions.len() => {
-                merge(slots, positions, items)
+                merge(slots, positions, items, current)
             }
             (Response::Renewed(items), Items::Renewed(slots)) if items.len() == positions.len() => {
-                merge(slots, positions, items)
+                merge(slots, positions, items, current)
             }
             _ => return Verdict::Done(self.undecided("the answer does not fit the request", None)),
         };
@@ -374,6 +400,9 @@ impl Pending {
 
     /// A final refusal of everything that is still open.
     fn refused(&mut self, error: Error) -> Result<Response, Error> {
+        if is_doubted(&error) {
+            return self.told_of_each(error);
+        }
         let count = match &self.items {
             Items::None => 0,
             Items::Acked(slots) => slots.len(),
@@ -400,6 +429,21 @@ impl Pending {
         error.code.is_full() && is_write(request) && (stores || error.cause == Some(Cause::TurnedAway))
     }
 
+    /// Whether an answer says that its attempt has stored nothing more, and will not.
+    fn is_turned_away(&self, response: &Response) -> bool {
+        let is_sure = |error: &Error| !is_retryable(error) || self.turns_away(error);
+        match response {
+            Response::Error(error) => is_sure(error),
+            Response::Acked(items) => items.iter().filter_map(|item| item.as_ref().err()).all(is_sure),
+            _ => false,
+        }
+    }
+
+    /// Whether another attempt than the one that is just answered may have been taken.
+    fn is_in_doubt(&self) -> bool {
+        self.may_have_effect() && self.sent > self.turned_away.saturating_add(1)
+    }
+
     /// Whether each attempt was refused before anything more was stored.
     fn was_turned_away(&self) -> bool {
         self.sent > 0 && self.turned_away == self.sent
@@ -421,7 +465,13 @@ impl Pending {
         let refusal = ahead.or_else(|| self.error_last.clone().filter(|_| self.was_turned_away()));
         // When to try again, nobody knows better than who refused it last.
         let retry = self.error_last.as_ref().map_or(code.retry(), |error| error.retry);
-        let error = refusal.unwrap_or_else(|| Error { retry, ..Error::new(code, message) });
+        let cause = self.error_last.as_ref().and_then(|error| error.cause).filter(|cause| *cause == Cause::IdAhead);
+        let error = refusal.unwrap_or_else(|| Error { retry, cause, ..Error::new(code, message) });
+        self.told_of_each(error)
+    }
+
+    /// What ends all that is still open, told of each task that it is about.
+    fn told_of_each(&mut self, error: Error) -> Result<Response, Error> {
         let ids = match &self.body {
             Body::Settled(request) => ids(request),
             Body::Open(Call::Enqueue { drafts, .. }) => drafts.iter().filter_map(|draft| draft.id).collect(),
@@ -496,6 +546,7 @@ fn merge<T>(
     slots: &mut [Option<Result<T, Error>>],
     positions: &[usize],
     items: Vec<Result<T, Error>>,
+    current: bool,
 ) -> Option<Error> {
     assert_eq!(positions.len(), items.len());
     let mut again: Option<Error> = None;
@@ -508,6 +559,8 @@ fn merge<T>(
                     again = Some(error);
                 }
             }
+            // Another attempt may still be answered.
+            Err(error) if is_doubted(&error) && !current => {}
             item => *slot = Some(item),
         }
     }

@@ -251,6 +251,52 @@ fn a_loan_that_is_ahead_is_given_up_where_the_task_may_be_stored() {
     assert_eq!(ids(next)[0].minter(), id.minter() + 1);
 }
 
+/// Goal: nobody is told that a task is certainly not stored which a node took that is gone. Method: the first attempt is lost with its
+/// node, and the next node finds the id ahead of its clock, until there is a replica again that has the task.
+#[test]
+fn an_id_that_only_a_repeat_finds_ahead_may_be_stored() {
+    let future = |id| Error::new(ErrorCode::IdFromFuture, "later").about(id).after(MINUTE_MS);
+    for (named, comes_back) in [(false, false), (false, true), (true, false)] {
+        let call = match named {
+            false => enqueue(1),
+            true => {
+                let id = Some(TaskId::new(SERVER_MS + MINUTE_MS, 1, 99, 1));
+                Call::Enqueue { drafts: vec![Draft { id, ..draft() }], acks: Acks::Quorum }
+            }
+        };
+        let (mut bench, _, request) = bench_sent(2, call, 30 * SECOND_US);
+        let id = ids(&request)[0];
+        bench.step(Input::Disconnected { endpoint: 0 });
+        let number = greeting(&mut bench, 1);
+        let outputs = bench.answer(1, number, welcome(SERVER_MS, 7));
+        let [(1, number, again)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+        assert_eq!(again, &request);
+        let mut outputs = bench.answer(1, number, Response::Acked(vec![Err(future(id))]));
+        while done(&outputs).is_empty() {
+            outputs = match sent(&outputs)[..] {
+                [(endpoint, number, Request::Hello { .. })] => bench.answer(endpoint, number, welcome(SERVER_MS, 8)),
+                [(endpoint, number, Request::Enqueue { .. })] => {
+                    let item = if comes_back { Ok(acked(id)) } else { Err(future(id)) };
+                    bench.answer(endpoint, number, Response::Acked(vec![item]))
+                }
+                _ => match connects(&outputs)[..] {
+                    [endpoint] => bench.step(Input::Disconnected { endpoint }),
+                    _ => bench.sleep(),
+                },
+            };
+        }
+        let item = match &done(&outputs)[..] {
+            [(1, Ok(Response::Acked(items)))] => items[0].clone(),
+            [(1, Err(error))] => Err(error.clone()),
+            other => panic!("{other:?}"),
+        };
+        let retry = if named { Retry::Never } else { Retry::Later };
+        let told = item.map_err(|error| (error.code, error.id, error.cause, error.retry));
+        let unknown = (ErrorCode::Unknown, Some(id), Some(Cause::IdAhead), retry);
+        assert_eq!(told, if comes_back { Ok(acked(id)) } else { Err(unknown) }, "{named}");
+    }
+}
+
 /// Goal: the node whose clock was ahead may lend none now; the others do.
 #[test]
 fn a_session_whose_ids_are_ahead_seeks_others_at_other_nodes() {
@@ -290,12 +336,19 @@ fn an_application_s_id_from_the_future_is_its_own_affair_beside_ids_of_the_sessi
     let named = [ahead(own.minter()), ahead(own.minter() + 1)];
     let mut drafts = vec![draft()];
     drafts.extend(named.map(|id| Draft { id: Some(id), ..draft() }));
-    bench.submit(2, Call::Enqueue { drafts, acks: Acks::Quorum }, 60 * SECOND_US);
+    let outputs = bench.submit(2, Call::Enqueue { drafts, acks: Acks::Quorum }, 60 * SECOND_US);
+    let number = sent(&outputs)[0].1;
+    // It is not stored there for certain.
+    bench.answer(0, number, Response::Error(error(ErrorCode::Overloaded)));
     bench.step(Input::Disconnected { endpoint: 0 });
     // What another node lends meanwhile makes the earlier ids no less the session's own.
     let number = greeting(&mut bench, 1);
-    let outputs = bench.answer(1, number, welcome(SERVER_MS, own.minter() + 1));
-    let [_, (1, number, request)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    let mut outputs = bench.answer(1, number, welcome(SERVER_MS, own.minter() + 1));
+    let is_second = |outputs: &[Output]| sent(outputs).iter().any(|(_, _, request)| ids(request).len() == 3);
+    while !is_second(&outputs) {
+        outputs = bench.sleep();
+    }
+    let Some((1, number, request)) = sent(&outputs).pop() else { panic!("{outputs:?}") };
     let future = |id| Error::new(ErrorCode::IdFromFuture, "later").about(id);
     let items = ids(request).into_iter().map(|id| Err(future(id))).collect();
     let outputs = bench.answer(1, number, Response::Acked(items));

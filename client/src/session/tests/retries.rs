@@ -128,6 +128,93 @@ fn what_is_not_supported_is_refused_at_once_and_unknown_where_it_was_tried_befor
     assert_eq!((unknown.code, unknown.id, unknown.passes()), (ErrorCode::Unknown, Some(ids(&request)[0]), false));
 }
 
+/// Goal: what is refused for the node, the clock or the age settles nothing of an earlier attempt, and ends a call for certain where each
+/// earlier one was turned away; what is refused for the call itself does so in any case. Method: each refusal of a repeat, of the whole
+/// call and of its item, behind an attempt that is lost, may have been taken, or found no room.
+#[test]
+fn a_refusal_of_a_repeat_settles_nothing_of_an_earlier_attempt() {
+    let of_attempts = [ErrorCode::TooOld, ErrorCode::IdFromFuture, ErrorCode::Denied, ErrorCode::Unsupported];
+    let of_calls =
+        [ErrorCode::Invalid, ErrorCode::NotFound, ErrorCode::Conflict, ErrorCode::Superseded, ErrorCode::Ended];
+    let befores = [None, Some(ErrorCode::Unavailable), Some(ErrorCode::Overloaded)];
+    let codes = of_attempts.into_iter().chain(of_calls);
+    let cases = codes.flat_map(|code| befores.map(|before| [(code, before, false), (code, before, true)]).concat());
+    for (code, before, whole) in cases {
+        let named = Draft { id: Some(TaskId::new(SERVER_MS, 1, 99, 1)), ..draft() };
+        let call = Call::Enqueue { drafts: vec![named], acks: Acks::Quorum };
+        let (mut bench, number, request) = bench_sent(1, call, 10 * SECOND_US);
+        let id = ids(&request)[0];
+        let number = match before {
+            Some(before) => {
+                assert!(bench.answer(0, number, Response::Error(error(before))).is_empty());
+                bench.sleep_until_sent().1
+            }
+            None => {
+                bench.step(Input::Disconnected { endpoint: 0 });
+                while connects(&bench.sleep()) != [0] {}
+                sent(&bench.open(0))[0].1
+            }
+        };
+        let refusal = error(code).about(id);
+        let answer = if whole { Response::Error(refusal) } else { Response::Acked(vec![Err(refusal)]) };
+        let refused = match done(&bench.answer(0, number, answer)).as_slice() {
+            [(1, Err(refused))] => refused.clone(),
+            [(1, Ok(Response::Acked(items)))] => items[0].clone().expect_err("it is refused"),
+            other => panic!("{other:?}"),
+        };
+        let is_sure = of_calls.contains(&code) || before == Some(ErrorCode::Overloaded);
+        let expected = if is_sure { code } else { ErrorCode::Unknown };
+        assert_eq!(
+            (refused.code, refused.id, refused.retry),
+            (expected, Some(id), Retry::Never),
+            "{code:?}, {before:?}"
+        );
+    }
+}
+
+/// Goal: a late refusal of an attempt that was given up does not end a call whose next attempt may still be answered.
+#[test]
+fn a_late_refusal_waits_for_the_attempt_that_is_under_way() {
+    for (whole, second) in
+        [(false, None), (true, None), (false, Some(ErrorCode::TooOld)), (true, Some(ErrorCode::TooOld))]
+    {
+        let (mut bench, first, request) = bench_sent(2, enqueue(1), 60 * SECOND_US);
+        let id = ids(&request)[0];
+        let refusal = || match whole {
+            true => Response::Error(error(ErrorCode::TooOld).about(id)),
+            false => Response::Acked(vec![Err(error(ErrorCode::TooOld).about(id))]),
+        };
+        // The node says other things, so that the connection is kept.
+        let outputs = bench.submit(2, Call::Request(Request::Queues), 60 * SECOND_US);
+        let other = sent(&outputs)[0].1;
+        bench.now_us += 1_000;
+        bench.answer(0, other, Response::Queues(Vec::new()));
+        let mut outputs = bench.sleep();
+        while connects(&outputs) != [1] {
+            outputs = bench.sleep();
+        }
+        let outputs = bench.open(1);
+        let [(1, number, again)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+        assert_eq!(again, &request);
+        assert_eq!(done(&bench.answer(0, first, refusal())), [], "the other one is under way");
+        match second {
+            None => {
+                let expected = Ok(Response::Acked(vec![Ok(acked(id))]));
+                assert_eq!(done(&bench.answer(1, number, Response::Acked(vec![Ok(acked(id))]))), [(1, expected)]);
+            }
+            Some(code) => {
+                let outputs = bench.answer(1, number, refusal());
+                let refused = match done(&outputs).as_slice() {
+                    [(1, Err(refused))] => refused.clone(),
+                    [(1, Ok(Response::Acked(items)))] => items[0].clone().expect_err("it is refused"),
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(refused.code, code, "each attempt was refused");
+            }
+        }
+    }
+}
+
 /// Goal: a write is not said to have failed which a node took that is gone, and what was acknowledged is not lost, where the next node
 /// is too old for the request.
 #[test]

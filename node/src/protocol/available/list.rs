@@ -1,7 +1,10 @@
 //! Lists: pages of tasks in the order of their ids, merged from the replicas, in bounded memory.
+//!
+//! A list hears every node that it can, leaders before the others. So it would show what a leader has appended and nobody else has,
+//! and a read of the task would hear two others and show less. What a minority alone has is not shown therefore.
 
 use super::Ask;
-use super::read::{combine, view};
+use super::read::{Seen, combine, view};
 use crate::limits::{LIST_BYTES_MAX, LIST_SCAN_MAX};
 use crate::protocol::Node;
 use crate::protocol::consistent::Viewstamp;
@@ -9,6 +12,7 @@ use crate::protocol::consistent::cell::Cell;
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Known, PeerMessage};
+use crate::protocol::ring;
 use crate::protocol::task::{Outline, Task};
 use norn_client::wire::error::Error;
 use norn_client::wire::response::Page;
@@ -154,7 +158,9 @@ impl Node {
             return;
         }
         let Some(Ask::List(list)) = self.close_ask(ask) else { return };
-        let page = merge(list.answers, &list.selection, self.now.wall_ms);
+        let cohorts: Vec<Cohort> = (0..genesis.partitions as u16).map(|id| self.cohort_of(PartitionId(id))).collect();
+        let cohort = |id: &TaskId| &cohorts[usize::from(ring::partition_of_task(id, genesis.partitions).0)];
+        let page = merge(list.answers, &list.selection, self.now.wall_ms, cohort);
         self.outbox.reply(list.client, list.number, Response::Page(page));
     }
 
@@ -187,13 +193,42 @@ impl Node {
     }
 }
 
+/// The table whose cell of a task a page shows, of those that were heard: the newest one that a majority may have. What its leader alone
+/// has appended is left out, as a read may hear others. Whatever is committed is in it.
+fn agreed(cohort: &Cohort, several: &[(NodeId, Known)]) -> Viewstamp {
+    let tables = || several.iter().map(|(_, known)| known.viewstamp);
+    let newest = tables().max().unwrap_or_default();
+    // Who was not heard for certain may have anything.
+    let may_have = |node: NodeId, at: Viewstamp| {
+        let answer = several.iter().find(|(from, _)| *from == node).map(|(_, known)| known);
+        answer.is_none_or(|known| known.holes || known.at != cohort.version || known.viewstamp >= at)
+    };
+    let of_majority = tables().filter(|at| cohort.members_quorum(|node| may_have(node, *at))).max();
+    // Another epoch's table need not be the beginning of the newest one.
+    of_majority.filter(|at| at.epoch == newest.epoch).unwrap_or(newest)
+}
+
+/// What several nodes know of a task, which a cohort holds.
+fn seen(cohort: &Cohort, several: Vec<(NodeId, Known)>) -> Seen {
+    let at = agreed(cohort, &several);
+    let cell = several.iter().find(|(_, known)| known.viewstamp == at).and_then(|(_, known)| known.cell.clone());
+    Seen { cell, ..combine(several.into_iter().map(|(_, known)| known)) }
+}
+
 /// One page from the answers of several nodes: complete up to where the shortest of them ends.
-fn merge(answers: BTreeMap<NodeId, Answer>, selection: &Selection, wall_ms: u64) -> Page {
+fn merge<'a>(
+    answers: BTreeMap<NodeId, Answer>,
+    selection: &Selection,
+    wall_ms: u64,
+    cohort: impl Fn(&TaskId) -> &'a Cohort,
+) -> Page {
     let end = answers.values().filter_map(|answer| answer.end).min();
-    let mut known: BTreeMap<TaskId, Vec<Known>> = BTreeMap::new();
-    for (id, one) in answers.into_values().flat_map(|answer| answer.tasks) {
+    let mut known: BTreeMap<TaskId, Vec<(NodeId, Known)>> = BTreeMap::new();
+    for (node, (id, one)) in
+        answers.into_iter().flat_map(|(node, answer)| answer.tasks.into_iter().map(move |it| (node, it)))
+    {
         if end.is_none_or(|end| id <= end) {
-            known.entry(id).or_default().push(one);
+            known.entry(id).or_default().push((node, one));
         }
     }
     let mut tasks = Vec::new();
@@ -203,7 +238,7 @@ fn merge(answers: BTreeMap<NodeId, Answer>, selection: &Selection, wall_ms: u64)
             next = tasks.last().map(|view: &norn_client::wire::TaskView| view.id);
             break;
         }
-        let Some(mut view) = view(id, &combine(several.into_iter()), wall_ms) else { continue };
+        let Some(mut view) = view(id, &seen(cohort(&id), several), wall_ms) else { continue };
         let right_queue = selection.queue.as_ref().is_none_or(|queue| view.spec.queue == *queue);
         if right_queue && selection.state.is_none_or(|state| state == view.state) {
             view.updates.clear();
@@ -212,4 +247,36 @@ fn merge(answers: BTreeMap<NodeId, Answer>, selection: &Selection, wall_ms: u64)
         }
     }
     Page { tasks, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::consistent::ReplicaId;
+
+    /// Goal: a page shows whatever may be committed, and of the rest only what a majority has. Method: three members, and the table of each
+    /// that is heard.
+    #[test]
+    fn the_newest_table_that_a_majority_may_have_is_shown() {
+        let members = [1, 2, 3].map(|node| ReplicaId { node: NodeId(node), incarnation: 7 });
+        let cohort = Cohort::founded(&members);
+        let at = |(epoch, length)| Viewstamp { epoch, length };
+        let shown = |heard: &[(u64, u64)], is_whole: bool| {
+            let known = |(place, table): (usize, &(u64, u64))| {
+                let (viewstamp, holes) = (at(*table), !is_whole && place > 0);
+                let (task, cell) = (Task::default(), None);
+                (
+                    NodeId(place as u128 + 1),
+                    Known { task, cell, viewstamp, at: cohort.version, told: None, holes, lost: None },
+                )
+            };
+            agreed(&cohort, &heard.iter().enumerate().map(known).collect::<Vec<_>>())
+        };
+        let (ahead, behind, other) = ((3, 5), (3, 4), (4, 1));
+        assert_eq!(shown(&[ahead, behind, behind], true), at(behind), "a minority alone has it");
+        assert_eq!(shown(&[ahead, behind, ahead], true), at(ahead));
+        assert_eq!(shown(&[ahead, behind], true), at(ahead), "the third one may have it");
+        assert_eq!(shown(&[ahead, behind, behind], false), at(ahead), "they may have forgotten it");
+        assert_eq!(shown(&[other, ahead, behind], true), at(other), "what an earlier leader appended may be gone");
+    }
 }

@@ -4,8 +4,8 @@ use super::policies::is_changed;
 use super::*;
 use crate::protocol::task::{Cancel, GROUP_FAILED, Task};
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{SESSIONS_QUEUE, headers};
 use norn_client::wire::membership::QueueSetting;
+use norn_client::wire::{SESSIONS_QUEUE, headers};
 
 const LATER: &str = "mail/dead";
 

@@ -76,3 +76,43 @@ fn reads_are_not_logged() {
     }
     assert_eq!(facts(&cluster), before);
 }
+
+/// Goal: a list shows no more of a task than a read right after it. Method: a leader has appended that a task is dead, and no follower has
+/// heard of that; the read hears the followers.
+#[test]
+fn a_list_shows_nothing_that_a_leader_alone_has() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.id(9);
+    let tasks = vec![NewTask { id, spec: Spec { attempts_max: 1, ..spec(b"x", 0) } }];
+    assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
+    let token = cluster.claim(0, 60_000).remove(0).token;
+    cluster.advance(1_000);
+    let leader = cluster.leader(&id);
+    let reader = (leader + 1) % 3;
+    let of_task = cluster.nodes[leader].partition_of(&id);
+    let is_lost = |to: usize, message: &PeerMessage| match message {
+        PeerMessage::Ops { partition, .. } => *partition == of_task,
+        PeerMessage::Read { .. } => to == leader,
+        _ => false,
+    };
+    let reason = "broken".into();
+    let fail = Request::Fail { id, token, reason, retry_in_ms: 0, invalid: false, retry_open: false };
+    let failed = cluster.post(leader, fail);
+    cluster.advance_losing(20, is_lost);
+    let cell = cluster.replica_of(leader, &id).register.cell(&id).expect("it is claimed");
+    assert!(cell.death().is_some() && !cluster.replies.contains_key(&failed), "it is appended, and not committed");
+    let shown = |cluster: &mut Cluster| {
+        let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 4 };
+        let listed = cluster.post(reader, list);
+        cluster.advance_losing(20, is_lost);
+        let read = cluster.post(reader, Request::Get { id, minimum: None, minimum_sequence: None });
+        cluster.advance_losing(20, is_lost);
+        match (cluster.replies.remove(&listed), cluster.replies.remove(&read)) {
+            (Some(Response::Page(page)), Some(Response::Task(view))) => (page.tasks[0].state, view.state),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(shown(&mut cluster), (State::Claimed, State::Claimed));
+    cluster.run_until(|cluster| cluster.replies.contains_key(&failed));
+    assert_eq!(shown(&mut cluster), (State::Dead, State::Dead));
+}

@@ -164,3 +164,45 @@ fn clients_that_are_gone_are_forgotten() {
     cluster.pings(0, 100);
     assert_eq!(cluster.nodes[0].broker.heard_of(), 0);
 }
+
+impl Cluster {
+    /// How many messages tell nodes of work while each of so many tasks is enqueued and granted to somebody who waits.
+    fn told_of(&mut self, tasks: u32) -> usize {
+        let mut told = 0;
+        let wait = |cluster: &mut Cluster, index: u32| {
+            let claim = claim_of(claim_id(cluster.number + 1), LEASE_MS, 1);
+            cluster.say(index as usize % 3, 500, Request::Claim(Claim { wait_ms: 60_000, ..claim }))
+        };
+        let waits: Vec<u64> = (0..3 * tasks).map(|index| wait(self, index)).collect();
+        self.advance(2_000);
+        for number in 0..tasks {
+            (0..3).for_each(|index| self.pings(index, 500));
+            let tasks = vec![NewTask { id: self.id(number << 20), spec: spec(b"x", 0) }];
+            self.post(1, Request::Enqueue { tasks, acks: Acks::Quorum });
+            for _ in 0..250 {
+                while let Some((_, event)) = self.queue.front() {
+                    let is_told =
+                        matches!(event, Event::Peer { message: PeerMessage::Available { head: Some(_), .. }, .. });
+                    told += usize::from(is_told);
+                    self.handle_next();
+                }
+                self.advance_losing(1, |_, _| false);
+            }
+        }
+        let granted = waits.iter().filter(|number| self.replies.contains_key(number)).count();
+        assert_eq!(granted, tasks as usize);
+        told
+    }
+}
+
+/// Goal: permits cost few messages where there are enough of them.
+#[test]
+fn no_more_are_told_of_work_where_permits_are_ample() {
+    let [free, limited] = [None, Some(super::claim_limits::rate(1_000, 1_000))].map(|rate| {
+        let mut cluster = connected();
+        rate.into_iter().for_each(|rate| drop(cluster.set(0, "mail", rate)));
+        cluster.advance(5_000);
+        cluster.told_of(12)
+    });
+    assert!(limited <= free + 12, "{limited} messages, and {free} without a rate");
+}
