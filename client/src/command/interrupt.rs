@@ -43,7 +43,6 @@ impl Drop for Mark<'_> {
 
 /// Has interrupts heard from here on. One that comes where nothing waits for any is dropped then; before the first listener it would end
 /// the process.
-#[cfg(feature = "repl")]
 pub(crate) async fn listen() {
     let mut next = pin!(ctrl_c());
     poll_fn(|context| {

@@ -20,6 +20,8 @@ const LIMIT_DEFAULT: u64 = 100;
 const PREVIEW_CHARACTERS: usize = 40;
 /// Of the reason of an end, before other columns have room.
 const REASON_CHARACTERS: u16 = 32;
+/// Of the time that is left until a task is due, the same.
+const DUE_CHARACTERS: u16 = 12;
 /// Rows of a table that are printed together.
 const ROWS_MAX: usize = 1_000;
 
@@ -72,11 +74,12 @@ impl ListArguments {
         let reason: &[&str] = if died { &["REASON"] } else { &[] };
         let titles = [&["ID", "QUEUE", "STATE", "#PRIORITY", "#CLAIMS", "ENQUEUED"], more, &["DATA"], reason].concat();
         let spare: &[&str] = match (waits, died) {
-            (true, _) => &["PRIORITY", "CLAIMS", "ENQUEUED", "DATA", "WAITS FOR", "QUEUE"],
+            (true, _) => &["PRIORITY", "CLAIMS", "ENQUEUED", "DATA", "WAITS FOR", "QUEUE", "STATE"],
             (false, true) => &["PRIORITY", "CLAIMS", "ENQUEUED", "DATA", "QUEUE"],
             (false, false) => &["PRIORITY", "CLAIMS", "ENQUEUED", "QUEUE"],
         };
-        let mut table = runner.output.new_table(&titles).spare(spare).wish("REASON", REASON_CHARACTERS).one_line();
+        let wished = if waits { ("DUE", DUE_CHARACTERS) } else { ("REASON", REASON_CHARACTERS) };
+        let mut table = runner.output.new_table(&titles).spare(spare).wish(wished.0, wished.1).one_line();
         let walked = self.go(runner, &mut walk, &mut shown, &mut table).await;
         if !runner.output.json() && shown.listed > 0 {
             runner.output.table(&mut table)?;

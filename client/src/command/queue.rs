@@ -103,7 +103,6 @@ impl Key {
 }
 
 /// What can be set for a key, where that is one of a few words.
-#[cfg(feature = "repl")]
 pub(crate) fn choices(key: &str) -> Option<Vec<&'static str>> {
     match Key::from_str(key, false).ok()? {
         Key::Paused => Some(vec!["yes", "no"]),

@@ -206,14 +206,14 @@ async fn lists_of_what_waits_show_until_when_and_for_what() {
     let listed = run("list --state waiting", page()).await.printed;
     let row = |number| listed.lines().find(|row| row.starts_with(&id(number).to_string())).unwrap();
     let other = id(7).to_string();
-    for (number, told) in [(1, "in 1m30s"), (2, other.as_str()), (3, "2 tasks"), (4, "2 of 9 members ended")] {
+    for (number, told) in [(1, "in 1m 30s"), (2, other.as_str()), (3, "2 tasks"), (4, "2 of 9 members ended")] {
         assert!(row(number).contains(told), "{listed}");
     }
     assert!(!run("list", page()).await.printed.contains("DUE"), "of other lists it is no column");
     for columns in [50, 60, 80, 120] {
         let listed = run_in(columns, "list --state waiting", page()).await.printed;
         assert_fits(&listed, columns);
-        assert!(listed.contains("in 1m30s"), "{listed}");
+        assert!(listed.contains("in 1m 30s"), "{listed}");
     }
 }
 

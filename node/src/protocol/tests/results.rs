@@ -78,7 +78,7 @@ fn a_result_that_another_one_stands_over_is_shown() {
     let id = cluster.enqueue(0, b"x", 1);
     let first = cluster.claim(0, 1_000).remove(0).token;
     cluster.advance(3_000);
-    let second = cluster.claim(0, LONG_MS).remove(0).token;
+    let second = cluster.claim(0, 60_000).remove(0).token;
     for (token, number) in [(first, 1), (second, 2)] {
         let result = Some(bytes_of(number).into());
         let items = vec![Completion { id, token, sequence: None, result, at_ms: 5, children: Vec::new() }];
