@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Between summaries to those who are interested.
 const SUMMARIES_INTERVAL_MS: u64 = 200;
-/// Where permits are scarce all that wait are told at once, but no more often than that.
+/// Of a queue with a rate all that wait are told at once, but no more often than that.
 const ALL_TOLD_MS: u64 = 100;
 /// A partition whose leader was silent about it for so long may be asleep.
 const QUIET_MS: u64 = 1_000;
@@ -234,7 +234,7 @@ impl Node {
         self.tell_waiting(queue, self.heads.count(queue));
     }
 
-    /// Tells as many waiting workers' nodes as there are new tasks, in turn; all of them where there are fewer permits than tasks, as those
+    /// Tells as many waiting workers' nodes as there are new tasks, in turn; all of them where permits are used up one by one, as those
     /// whose turn it is may all be gone, and the next permit may be far.
     pub(super) fn tell_waiting(&mut self, queue: &QueueName, gained: u64) {
         let now_us = self.now.mono_us;
@@ -243,8 +243,7 @@ impl Node {
             self.seek(queue, 0);
         }
         let gained = gained.min(permits.unwrap_or(u64::MAX));
-        let is_scarce = permits.is_some_and(|permits| permits < self.heads.count(queue));
-        let tells_all = is_scarce && gained > 0 && self.heads.tells_all(queue, now_us);
+        let tells_all = permits.is_some() && gained > 0 && self.heads.tells_all(queue, now_us);
         let Some(interest) = self.heads.interest.get_mut(queue) else { return };
         let mut told = BTreeSet::new();
         let gained = if tells_all { gained.max(interest.len() as u64) } else { gained };
