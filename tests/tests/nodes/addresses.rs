@@ -65,7 +65,7 @@ async fn nodes_are_reached_by_a_name_whose_first_addresses_lead_nowhere() {
     for index in 0..3 {
         let hosts = ["cert", "node", cluster.name(index), "--host", "127.0.0.1,several.test", "--dir", "certs"];
         let file = |kind: &str| cluster.certificates().join(format!("node-{}.{kind}", cluster.name(index)));
-        ["crt", "key"].map(|kind| std::fs::remove_file(file(kind)).expect("it is there"));
+        ["crt", "key"].into_iter().for_each(|kind| std::fs::remove_file(file(kind)).expect("it is there"));
         cli::run(cluster.directory(), &hosts).done();
     }
     for index in 0..3 {
