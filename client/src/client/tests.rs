@@ -2,6 +2,7 @@
 
 mod letters;
 mod many;
+mod verbs;
 
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};

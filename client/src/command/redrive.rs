@@ -8,11 +8,11 @@ use super::parse::{self, DurabilityArguments};
 use super::{Runner, Transport, json, tasks, text};
 use crate::client::calling::has_ended;
 use crate::client::letters::Sending;
-use crate::client::redriving::{Dead, redrive};
+use crate::client::redriving::{Dead, existing, redrive};
 use crate::client::why::{Hindrance, hindrance};
 use crate::client::{LetterOptions, RedriveOptions, SentBack};
 use crate::wire::limits::LIST_PAGE_MAX;
-use crate::wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId, headers};
+use crate::wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId};
 use clap::Args;
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ pub struct RedriveArguments {
     /// All that are dead in this queue, and were not redriven before
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// All letters of dead tasks that are ready in this queue, back to the queues where these died
+    /// Without ids, all letters of dead tasks that are ready in this queue, back to the queues where these died
     #[arg(long, value_name = "QUEUE", conflicts_with = "queue")]
     pub letters: Option<String>,
     /// Only those with this in the reason of their death
@@ -139,11 +139,10 @@ async fn show_copy<T: Transport>(
     to: Option<&QueueName>,
 ) -> Result<(), Failure> {
     runner.recent().see(copy);
-    let task = match tasks::get(runner, copy, None).await {
-        Err(Failure::Call(error)) if error.code == ErrorCode::NotFound => None,
-        found => Some(found?),
-    };
-    let is = match &task {
+    let existing = existing(&*runner, id, copy).await?;
+    let task = existing.task.as_ref();
+    task.into_iter().for_each(|task| runner.recent().see_queue(&task.spec.queue));
+    let is = match task {
         Some(task) => format!("{copy} in {}, {}", task.spec.queue, task.state),
         None => format!("{copy}, which has ended and is forgotten"),
     };
@@ -152,19 +151,18 @@ async fn show_copy<T: Transport>(
             format!("task {id} was redriven before: there is {is}; redrive that if it dies, or enqueue a new one");
         return Err(Error::new(ErrorCode::Conflict, message).about(id).into());
     }
-    let letter = task.as_ref().filter(|task| task.spec.header(headers::DEAD_TASK) == Some(&id.to_string()));
     if runner.output.json() {
-        let state = task.as_ref().map(|task| task.state.to_string());
-        let queue = task.as_ref().map(|task| task.spec.queue.as_str());
+        let state = task.map(|task| task.state.to_string());
+        let queue = task.map(|task| task.spec.queue.as_str());
         return runner.output.row(&Existing {
             id: copy.to_string(),
             existing: true,
             queue,
             state,
-            letter: letter.is_some(),
+            letter: existing.letter,
         });
     }
-    if let Some(letter) = letter {
+    if let Some(letter) = task.filter(|_| existing.letter) {
         runner.output.line(&format!("the dead letter of {id} is out already: there is {is}"))?;
         if !has_ended(letter.state) {
             let queue = &letter.spec.queue;

@@ -5,7 +5,7 @@ use crate::command::words;
 use clap::CommandFactory as _;
 use std::collections::BTreeSet;
 
-const README: &str = include_str!("../../../../README.md");
+pub(super) const README: &str = include_str!("../../../../README.md");
 
 fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, String)>) {
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
@@ -17,7 +17,7 @@ fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, String)>) 
     }
 }
 
-fn verbs() -> Vec<(String, String)> {
+pub(super) fn verbs() -> Vec<(String, String)> {
     let mut all = Vec::new();
     leaves(&CommandLine::command(), "", &mut all);
     all
