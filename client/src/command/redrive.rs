@@ -25,7 +25,7 @@ pub struct RedriveArguments {
     /// Dead tasks; each is tried, whatever becomes of the others
     #[arg(value_name = "ID", required_unless_present_any = ["queue", "letters"], conflicts_with_all = ["queue", "letters"])]
     pub ids: Vec<String>,
-    /// All that are dead in this queue, and were not redriven before
+    /// Without ids, all that are dead in this queue and were not redriven before
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
     /// Without ids, all letters of dead tasks that are ready in this queue, back to the queues where these died
@@ -34,10 +34,10 @@ pub struct RedriveArguments {
     /// Only those with this in the reason of their death
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["ids", "letters"])]
     pub reason: Option<String>,
-    /// At most this many
+    /// At most this many; all if left out
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 100), allow_negative_numbers = true, conflicts_with = "ids")]
     pub limit: Option<u64>,
-    /// To this queue
+    /// To this queue; if left out, to the one where the task died
     #[arg(long, value_name = "QUEUE")]
     pub to: Option<String>,
     /// How safe it is before the answer.
@@ -146,7 +146,7 @@ async fn show_copy<T: Transport>(
         Some(task) => format!("{copy} in {}, {}", task.spec.queue, task.state),
         None => format!("{copy}, which has ended and is forgotten"),
     };
-    if to.is_some_and(|to| task.as_ref().is_none_or(|task| task.spec.queue != *to)) {
+    if to.is_some_and(|to| task.is_none_or(|task| task.spec.queue != *to)) {
         let message =
             format!("task {id} was redriven before: there is {is}; redrive that if it dies, or enqueue a new one");
         return Err(Error::new(ErrorCode::Conflict, message).about(id).into());

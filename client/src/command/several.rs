@@ -17,7 +17,8 @@ use serde::Serialize;
 /// each other.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SeveralArguments {
-    /// Those of this queue to which it can be done and that are as the options say; of at most 100000, or fewer that are large
+    /// Without an id, those of this queue to which it can be done and that are as the options say; of at most 100000, or fewer that
+    /// are large
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
     /// Of the queue, only those in this state, or in one of several; `cancel` takes waiting, ready and claimed, `release` claimed,
@@ -54,7 +55,7 @@ pub struct SeveralArguments {
     /// Says how many tasks these are, and changes none
     #[arg(long, requires = "queue", conflicts_with_all = ["id", "confirm"])]
     pub dry_run: bool,
-    /// Changes them if they are this many, as --dry-run says
+    /// Changes them if they are this many, as --dry-run says; without this, none
     #[arg(
         long, value_name = "N", value_parser = parse::whole(0, LOOKED_MAX as usize, 100), allow_negative_numbers = true,
         requires = "queue", conflicts_with = "id"

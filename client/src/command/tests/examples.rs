@@ -1,7 +1,7 @@
 //! Each verb is shown by example, in its help and in the README.
 
 use super::*;
-use crate::command::words;
+use crate::command::{unexplained_default, words};
 use clap::CommandFactory as _;
 use std::collections::BTreeSet;
 
@@ -109,13 +109,15 @@ fn the_help_of_each_verb_names_others_and_its_defaults() {
     }
     let mut commands = vec![CommandLine::command()];
     while let Some(command) = commands.pop() {
-        let with_default = |argument: &&clap::Arg| {
-            argument.is_hide_default_value_set() && argument.get_default_values().iter().any(|value| !value.is_empty())
-        };
-        for argument in command.get_arguments().filter(with_default) {
-            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains("default"), "{} {}: {help}", command.get_name(), argument.get_id());
+        for argument in command.get_arguments() {
+            assert_eq!(unexplained_default(argument), None, "{} --{}", command.get_name(), argument.get_id());
         }
         commands.extend(command.get_subcommands().cloned());
     }
 }
+    let option = |help: &'static str| clap::Arg::new("limit").long("limit").action(clap::ArgAction::Set).help(help);
+    assert_eq!(unexplained_default(&option("At most this many")).as_deref(), Some("At most this many"));
+    assert_eq!(unexplained_default(&option("At most this many; all if left out")), None);
+    assert_eq!(unexplained_default(&option("At most this many").default_value("7")), None, "it is shown");
+    let hidden = option("At most this many").default_value("7").hide_default_value(true);
+    assert!(unexplained_default(&hidden).is_some());
