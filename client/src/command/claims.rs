@@ -336,7 +336,7 @@ impl ReleaseArguments {
         let (Some(id), Some(token)) = (&self.id, &self.token) else {
             let request = |task: &TaskView| Some(Request::Release { id: task.id, token: held_by(task)? });
             let left = "had ended or changed hands meanwhile";
-            let change = Change { states: several::HELD, done: "released", left, brings: None };
+            let change = Change { states: several::HELD, ended_with: None, done: "released", left, brings: None };
             return self.several.each(runner, change, request).await;
         };
         let token = parse::token(token)?;

@@ -171,7 +171,13 @@ impl CancelArguments {
             let request =
                 |task: &TaskView| Some(Request::Cancel { id: task.id, reason: self.reason.clone(), at_ms: 0, acks });
             let left = "had ended or changed hands meanwhile";
-            let change = Change { states: several::OPEN, done: "cancelled", left, brings: Some(State::Cancelled) };
+            let change = Change {
+                states: several::OPEN,
+                ended_with: None,
+                done: "cancelled",
+                left,
+                brings: Some(State::Cancelled),
+            };
             return self.several.each(runner, change, request).await;
         };
         let id = runner.resolve_target(id).await?;
