@@ -102,7 +102,7 @@ impl LogArguments {
             false => print_updates(&mut runner.output, &task.updates, "")?,
         }
         if task.log_incomplete {
-            runner.output.line("more entries were written, which are shown once those before them are here")?;
+            runner.output.sentence(0, "more entries were written, which are shown once those before them are here")?;
         }
         Ok(Exit::Done)
     }
@@ -301,7 +301,7 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     }
     print_end(output, task)?;
     if task.conflict {
-        output.line("conflict    a client wrote two different values under one key")?;
+        output.sentence(12, "conflict    a client wrote two different values under one key")?;
     }
     if !task.claims.is_empty() {
         output.line("claims")?;
@@ -312,7 +312,7 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
         print_updates(output, &task.updates, "  ")?;
     }
     if task.log_incomplete {
-        output.line("  more entries were written, which are shown once those before them are here")?;
+        output.sentence(2, "  more entries were written, which are shown once those before them are here")?;
     }
     Ok(())
 }
@@ -327,7 +327,7 @@ fn print_ties(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
         output.line(&format!("member      {} of {}", member.number, member.group))?;
     }
     if let Some(group) = &task.group {
-        output.line(&format!("group       {}", group::progress(group)))?;
+        output.sentence(12, &format!("group       {}", group::progress(group)))?;
     }
     Ok(())
 }
@@ -347,8 +347,9 @@ fn print_end(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     if let Some(reason) = &task.reason {
         output.line(&format!("reason      {}", text::clean(reason)))?;
         if task.was_overruled() {
-            output
-                .line("            it was cancelled or given up for this, and a completion that came later counts")?;
+            let overruled =
+                "            it was cancelled or given up for this, and a completion that came later counts";
+            output.sentence(12, overruled)?;
         }
     }
     for copy in &task.redriven {
