@@ -25,7 +25,7 @@ mod answers;
 pub(crate) mod calling;
 pub(crate) mod cancelling;
 pub(crate) mod choosing;
-mod cluster;
+pub(crate) mod cluster;
 mod config;
 mod groups;
 pub(crate) mod letters;
@@ -62,7 +62,7 @@ pub use groups::GroupMember;
 pub use letters::{LetterOptions, Letters, SentBack};
 pub use listing::{ListOptions, Listing};
 pub use options::{ClaimOptions, CompleteOptions, FailOptions};
-pub use redriving::{RedriveOptions, Redriving};
+pub use redriving::{Existing, RedriveOptions, Redriven, Redriving};
 pub use sessions::WorkerSession;
 pub use transactions::TransactError;
 pub use watching::Watch;
@@ -95,12 +95,17 @@ pub struct Client {
 
 struct Shared {
     handle: Handle,
-    request_timeout: Duration,
+    /// What it was made with, for clients of single nodes.
+    config: ClientConfig,
+    certificates: Renewal,
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Client").field("request_timeout", &self.shared.request_timeout).finish_non_exhaustive()
+        formatter
+            .debug_struct("Client")
+            .field("request_timeout", &self.shared.config.request_timeout)
+            .finish_non_exhaustive()
     }
 }
 
@@ -128,21 +133,39 @@ impl Client {
         Client::connect_by(config, Some(certificates)).await
     }
 
+    /// A client of the node at one address alone, with the same certificates, name and timeouts: for what a node says of itself, such as
+    /// its counters, or does by itself.
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// for member in client.nodes().await? {
+    ///     let counters = client.node(&member.address).await?.status().await?.counters;
+    ///     println!("{}: {counters:?}", member.name);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn node(&self, address: impl Into<String>) -> Result<Client, ConnectError> {
+        let config = ClientConfig { addresses: vec![address.into()], ..self.shared.config.clone() };
+        Client::connect_by(config, Some(self.shared.certificates.clone())).await
+    }
+
     async fn connect_by(config: ClientConfig, certificates: Option<Renewal>) -> Result<Client, ConnectError> {
         if config.addresses.is_empty() {
             return Err(ConnectError::NoAddress);
         }
         let parse = |text: &String| parse_address(text).ok_or_else(|| ConnectError::Address(text.clone()));
         let addresses = config.addresses.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-        let files = CertificateFiles { authority: config.ca, certificate: config.certificate, key: config.key };
+        let ClientConfig { ca: authority, certificate, key, .. } = config.clone();
+        let files = CertificateFiles { authority, certificate, key };
         let certificates = certificates.map_or_else(|| Renewal::now(files), Ok)?;
-        let outgoing = Outgoing::with(certificates, |own| tls::transport(own.client(Versions::SPOKEN)?))?;
+        let outgoing = Outgoing::with(certificates.clone(), |own| tls::transport(own.client(Versions::SPOKEN)?))?;
         let runtime = Arc::new(quinn::TokioRuntime);
         let endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, tls::socket()?, runtime)?;
         let unreached_ms_max = config.unreached_timeout.map(millis);
-        let session = Config { name: config.name, unreached_ms_max, ..Config::default() };
+        let session = Config { name: config.name.clone(), unreached_ms_max, ..Config::default() };
         let handle = Handle::start(endpoint, outgoing, addresses, session, rand::random());
-        Ok(Client { shared: Arc::new(Shared { handle, request_timeout: config.request_timeout }) })
+        Ok(Client { shared: Arc::new(Shared { handle, config, certificates }) })
     }
 
     /// Makes any call. `timeout` bounds it with all its retries; absent, it is the configuration's. The time that a
@@ -174,7 +197,7 @@ impl Client {
             | Call::Complete { .. } => 0,
         };
         let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));
-        let timeout = timeout.unwrap_or(self.shared.request_timeout).saturating_add(wait);
+        let timeout = timeout.unwrap_or(self.shared.config.request_timeout).saturating_add(wait);
         // A timeout beyond what the clock can tell is cut to a year.
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(365 * 86_400));
@@ -241,6 +264,17 @@ impl Client {
             Response::AckedUnique { acked, existing } => Ok((acked, existing)),
             _ => unexpected("enqueue"),
         }
+    }
+
+    /// Stores a task as [`Client::enqueue_with`] does, if all that it waits for ([`Draft::after`]) is known now. Otherwise the error is
+    /// [`ErrorCode::NotFound`] with the id of the first task that is not, and nothing is stored.
+    ///
+    /// [`ErrorCode::NotFound`]: crate::wire::ErrorCode::NotFound
+    pub async fn enqueue_after_known(&self, draft: Draft, acks: Acks) -> Result<Acked, Error> {
+        for id in &draft.spec.after {
+            self.get(*id).await.map_err(|error| error.about(*id))?;
+        }
+        self.enqueue_with(draft, acks).await
     }
 
     /// Stores many tasks, in batches as large as allowed and one after the other; one result for each, in order.
@@ -403,7 +437,7 @@ impl Client {
     }
 
     /// Enqueues a task that has died again, in another queue than its own if one is given. What is acknowledged is the copy, under
-    /// its own id: the one that there is already, if the task was redriven before or has a letter.
+    /// its own id: the one that there is already, if the task was redriven before or has a letter. [`Client::redrive_once`] tells which.
     pub async fn redrive(&self, id: TaskId, queue: Option<QueueName>, acks: Acks) -> Result<Acked, Error> {
         redriving::redrive(self, id, queue, acks).await
     }

@@ -1,11 +1,17 @@
 //! Calls that look at the cluster as a whole, and change it.
 
 use super::Client;
-use super::answers::unexpected;
+use super::answers::{millis, unexpected};
 use crate::wire::error::Error;
-use crate::wire::membership::{Changed, ClusterChange, ClusterView};
+use crate::wire::ids::{NodeId, PartitionId};
+use crate::wire::invitation::Invitation;
+use crate::wire::membership::{Changed, ClusterChange, ClusterView, Member, Remnant};
 use crate::wire::request::Request;
 use crate::wire::response::Response;
+use std::time::Duration;
+
+/// Members that an invitation names: enough for one of them to be there.
+const MEMBERS_NAMED: usize = 5;
 
 impl Client {
     /// Who belongs to the cluster, what is wanted of it, and how far it is, as the leader of its root sees it.
@@ -65,10 +71,71 @@ impl Client {
         self.change_or_not(change, true).await
     }
 
+    /// What a new machine must know to join: which cluster it is, and some of its members. Its text is the token of `norn start --join`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
+    /// println!("norn start --join {}", client.invitation().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn invitation(&self) -> Result<Invitation, Error> {
+        Ok(invitation(&self.cluster().await?))
+    }
+
+    /// Has replicas of the answering node go on without members that are lost for good. LOSES DATA that only these have: see
+    /// *If a majority is lost for good* in the README. Nothing is granted in these partitions for as long as `longest_lease`. Without
+    /// partitions it changes nothing. Either way the answer says which partitions of this node have no majority without the lost.
+    ///
+    /// Each node speaks for its own replicas ([`Client::node`]). Of the nodes that are left and have a partition, the one whose replica
+    /// has the highest epoch, and the greatest length in it, is to go on; the node refuses what could be undone by others.
+    ///
+    /// ```no_run
+    /// # use norn_client::wire::NodeId;
+    /// # async fn example(client: norn_client::client::Client, lost: Vec<NodeId>) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::collections::BTreeMap;
+    /// use std::time::Duration;
+    /// let hour = Duration::from_secs(3_600);
+    /// let mut latest = BTreeMap::new();
+    /// for member in client.nodes().await?.into_iter().filter(|member| !lost.contains(&member.node)) {
+    ///     let node = client.node(&member.address).await?;
+    ///     for remnant in node.recover(lost.clone(), Vec::new(), hour).await? {
+    ///         let rank = (remnant.epoch, remnant.length, member.address.clone());
+    ///         let best = latest.entry(remnant.partition).or_insert_with(|| rank.clone());
+    ///         *best = rank.max(best.clone());
+    ///     }
+    /// }
+    /// for (partition, (_, _, address)) in latest {
+    ///     client.node(address).await?.recover(lost.clone(), vec![partition], hour).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn recover(
+        &self,
+        lost: Vec<NodeId>,
+        partitions: Vec<PartitionId>,
+        longest_lease: Duration,
+    ) -> Result<Vec<Remnant>, Error> {
+        match self.request(Request::Recover { lost, partitions, lease_ms: millis(longest_lease) }).await? {
+            Response::Remnants(remnants) => Ok(remnants),
+            _ => unexpected("recover"),
+        }
+    }
+
     async fn change_or_not(&self, change: ClusterChange, dry_run: bool) -> Result<Changed, Error> {
         match self.request(Request::Change { change: Box::new(change), dry_run }).await? {
             Response::Changed(changed) => Ok(*changed),
             _ => unexpected("change"),
         }
     }
+}
+
+/// How a new machine finds a cluster.
+pub(crate) fn invitation(view: &ClusterView) -> Invitation {
+    let mut members: Vec<&Member> = view.roster.members.values().filter(|member| member.state.may_hold()).collect();
+    // A sort that keeps the order otherwise: those who are there come first.
+    members.sort_by_key(|member| !view.heard.contains(&member.node));
+    let addresses = members.iter().take(MEMBERS_NAMED).map(|member| member.address.clone()).collect();
+    Invitation { cluster: Some(view.cluster), addresses }
 }

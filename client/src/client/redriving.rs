@@ -1,10 +1,11 @@
 //! Dead tasks of a queue once more.
 
 use super::answers::unexpected;
-use super::calling::{Caller, request};
+use super::calling::{Caller, read, request};
 use super::walk::Walk;
 use super::{Client, ListOptions};
-use crate::wire::error::Error;
+use crate::wire::error::{Error, ErrorCode};
+use crate::wire::headers;
 use crate::wire::ids::{QueueName, TaskId};
 use crate::wire::request::{Acks, Request};
 use crate::wire::response::{Acked, Response, State, TaskView};
@@ -90,6 +91,48 @@ impl Client {
     }
 }
 
+/// What came of a dead task that was to be enqueued again once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Redriven {
+    /// It is enqueued again, as this copy.
+    Now(Acked),
+    /// It was before, or its letter is out. Nothing was changed.
+    Before(Box<Existing>),
+}
+
+/// What stands for a dead task already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Existing {
+    /// The copy, or the letter.
+    pub id: TaskId,
+    /// The same as it is now; absent once it has ended and is forgotten.
+    pub task: Option<TaskView>,
+    /// It is the dead letter of the task, not a copy that was asked for.
+    pub letter: bool,
+}
+
+impl Client {
+    /// Enqueues a task that has died again, as [`Client::redrive`] does, unless it was redriven before or has a letter: then the answer
+    /// shows that copy or letter, in whatever queue it is.
+    ///
+    /// ```no_run
+    /// # use norn_client::client::Client;
+    /// # async fn example(client: Client, dead: norn_client::wire::TaskId) -> Result<(), norn_client::wire::Error> {
+    /// use norn_client::client::Redriven;
+    /// use norn_client::wire::Acks;
+    /// match client.redrive_once(dead, None, Acks::Quorum).await? {
+    ///     Redriven::Now(copy) => println!("it goes on as {}", copy.id),
+    ///     Redriven::Before(existing) if existing.letter => println!("its letter {} is out", existing.id),
+    ///     Redriven::Before(existing) => println!("there is {} already", existing.id),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn redrive_once(&self, id: TaskId, queue: Option<QueueName>, acks: Acks) -> Result<Redriven, Error> {
+        redrive_once(self, id, queue, acks).await
+    }
+}
+
 impl Redriving {
     /// Enqueues the next one again. Gives its id, and the copy as it is acknowledged; nothing after the last. After an error, asking
     /// again repeats it, and there is still one copy.
@@ -155,4 +198,37 @@ pub(crate) async fn redrive(
         Response::AckedOne(acked) => Ok(acked),
         _ => unexpected("redrive"),
     }
+}
+
+/// As [`Client::redrive_once`].
+pub(crate) async fn redrive_once(
+    caller: &impl Caller,
+    id: TaskId,
+    queue: Option<QueueName>,
+    acks: Acks,
+) -> Result<Redriven, Error> {
+    let task = read(caller, id).await?;
+    if let Some(copy) = task.redriven.first().filter(|_| !task.children_open) {
+        return Ok(Redriven::Before(Box::new(existing(caller, id, *copy).await?)));
+    }
+    // One that is on its way is there once this is answered; the letter may have come first.
+    let acked = redrive(caller, id, queue, acks).await?;
+    let found = existing(caller, id, acked.id).await;
+    match found {
+        Ok(existing) if existing.letter || task.redriven.contains(&existing.id) => {
+            Ok(Redriven::Before(Box::new(existing)))
+        }
+        // That it is enqueued is known, whatever else can be read.
+        Ok(_) | Err(_) => Ok(Redriven::Now(acked)),
+    }
+}
+
+/// The copy of a dead task, or the letter that tells of it.
+async fn existing(caller: &impl Caller, dead: TaskId, id: TaskId) -> Result<Existing, Error> {
+    let task = match read(caller, id).await {
+        Err(error) if error.code == ErrorCode::NotFound => None,
+        found => Some(found?),
+    };
+    let of_dead = |task: &TaskView| task.spec.header(headers::DEAD_TASK) == Some(&dead.to_string());
+    Ok(Existing { id, letter: task.as_ref().is_some_and(of_dead), task })
 }

@@ -1,13 +1,14 @@
 //! Sessions of workers: one heartbeat for all claims.
 
+use super::answers::{expiry, one, unexpected};
 use super::calling::{Caller, read};
 use super::{ClaimOptions, Claimed, Client, CompleteOptions, why};
 use crate::session::{Call, Draft, SESSIONS_QUEUE, TransactionDraft};
-use crate::wire::error::Error;
+use crate::wire::error::{Error, ErrorCode};
 use crate::wire::ids::{QueueName, TaskId, Token};
 use crate::wire::limits;
 use crate::wire::request::Request;
-use crate::wire::response::{State, TaskView};
+use crate::wire::response::{Response, State, TaskView};
 use std::time::{Duration, Instant};
 
 /// How long a session may take to be had, once it is enqueued.
@@ -54,6 +55,29 @@ impl Client {
         }
     }
 
+    /// Goes on with a session that this or another program has opened, by its id and its token, and renews it. Refused where the task is
+    /// no session ([`ErrorCode::Invalid`]) or the token is not that of its holder ([`ErrorCode::Superseded`]).
+    ///
+    /// ```no_run
+    /// # use norn_client::wire::{TaskId, Token};
+    /// # async fn example(client: norn_client::client::Client, id: TaskId, token: Token) -> Result<(), norn_client::wire::Error> {
+    /// let session = client.resume_session(id, token).await?;
+    /// session.end().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn resume_session(&self, id: TaskId, token: Token) -> Result<WorkerSession, Error> {
+        known(self, id, token).await?;
+        let renewal = Call::Request(Request::Renew { items: vec![(id, token)], lease_ms: None });
+        let answer = self.answer(renewal, None).await;
+        let lease_ms = match answer.result? {
+            Response::Renewed(items) => one(Ok(items))?,
+            _ => return unexpected("renew"),
+        };
+        let (ttl, expires) = (Duration::from_millis(lease_ms), expiry(answer.lease_from, lease_ms));
+        Ok(WorkerSession { client: self.clone(), id, token, ttl, expires })
+    }
+
     /// Takes a session that is there and that nobody holds; none where it is certain that there is none.
     pub(crate) async fn take_session(
         &self,
@@ -71,6 +95,21 @@ impl Client {
         let ttl = Duration::from_millis(granted.lease_ms.min(limits::LEASE_MS_MAX));
         Ok(Some(WorkerSession { client: self.clone(), id: granted.id, token: granted.token, ttl, expires }))
     }
+}
+
+/// Refuses what is no session, and a token that is not that of its holder: to take another task for a session would complete that.
+pub(crate) async fn known(caller: &impl Caller, id: TaskId, token: Token) -> Result<(), Error> {
+    let view = read(caller, id).await?;
+    if view.spec.queue.as_str() != SESSIONS_QUEUE {
+        let message = "the task is no session: `session open` gives the id of one";
+        return Err(Error::invalid(message).about(id));
+    }
+    let message = match view.claims.last().map(|claim| claim.token) {
+        Some(latest) if latest == token => return Ok(()),
+        Some(latest) => format!("the session's token is {latest}, not {token}"),
+        None => "nobody has the session: it has no token yet".to_owned(),
+    };
+    Err(Error::new(ErrorCode::Superseded, message).about(id))
 }
 
 /// Why no session was had though one was enqueued, which is taken out again, as far as that succeeds in so long.
@@ -102,7 +141,8 @@ impl WorkerSession {
         self.id
     }
 
-    pub(crate) fn token(&self) -> Token {
+    /// With its id it stands for the session elsewhere: [`Client::resume_session`].
+    pub fn token(&self) -> Token {
         self.token
     }
 

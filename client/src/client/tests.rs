@@ -2,6 +2,7 @@
 
 mod letters;
 mod many;
+mod verbs;
 
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};
@@ -347,6 +348,25 @@ fn dependency_lines_of_the_readme_name_features_that_suffice() {
         features.flat_map(|needs| needs.as_array().unwrap()).filter_map(toml::Value::as_str).collect();
     assert!(needs.contains(&"dep:tokio") && needs.contains(&"dep:toml"), "{needs:?}");
     assert!(!needs.contains(&"dep:clap"), "no command line comes with the library: {needs:?}");
+}
+
+/// Goal: what the README shows of the library compiles. Method: its blocks are those of an example, which is compiled as they say.
+#[test]
+fn the_rust_of_the_readme_is_that_of_its_example() {
+    let (readme, example) = (include_str!("../../../README.md"), include_str!("../../examples/readme.rs"));
+    let blocks: Vec<&str> = readme.split("\n```").filter_map(|block| block.strip_prefix("rust\n")).collect();
+    for block in &blocks {
+        let indented = |line: &str| if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") };
+        let module: String = block.lines().map(indented).collect();
+        assert!(
+            example.contains(&format!(" {{\n{module}}}\n")),
+            "client/examples/readme.rs has no module with\n{module}"
+        );
+    }
+    assert_eq!(example.matches("\nmod ").count(), blocks.len(), "a module for each block");
+    assert!(readme.contains("`ClientConfig::load`") && example.contains("ClientConfig::load("));
+    let gate = include_str!("../../../.ci/run");
+    assert!(gate.contains("-p norn-client --no-default-features --features net --lib --example readme"));
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub struct ClaimArguments {
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
     /// Claims nothing unless these tasks are there and have not ended, in any queue: switches, for example. ID@VERSION: and nobody
-    /// has changed it since
+    /// has changed it since. Depends on none if left out
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     pub depends: Vec<String>,
 }
@@ -241,18 +241,18 @@ pub struct CompleteArguments {
     /// `-` reads the result from standard input
     #[arg(value_name = "-", value_parser = parse::dash, conflicts_with_all = ["result", "file"])]
     pub stdin: Option<String>,
-    /// How many updates this claim has written; readers are told while some of them are missing
+    /// How many updates this claim has written; readers are told while some of them are missing, but not if this is left out
     #[arg(long = "seq", value_name = "N", value_parser = parse::whole(0, UPDATES_MAX, 3), allow_negative_numbers = true)]
     pub sequence: Option<u32>,
-    /// The result as text; `-` reads it from standard input, @FILE in the REPL from a file
+    /// The result as text; `-` reads it from standard input, @FILE in the REPL from a file. None if left out
     #[arg(long, value_name = "DATA", allow_hyphen_values = true, conflicts_with = "file")]
     pub result: Option<String>,
-    /// Reads the result from a file
+    /// Reads the result from a file instead
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Enqueues the tasks of this file with the completion: an object or a list of objects in JSON, with queue, data,
     /// data_encoding, priority, delay, at, max_attempts, headers. All of them are enqueued, or the completion is refused.
-    /// One may be a "join": {"total": N, "fail_fast": false}, and others, with "number": N, the members of its group
+    /// One may be a "join": {"total": N, "fail_fast": false}, and others, with "number": N, the members of its group. None if left out
     #[arg(long, value_name = "FILE.json")]
     pub then: Option<PathBuf>,
     /// How safe it is before the answer.
@@ -294,7 +294,7 @@ pub struct FailArguments {
     /// Token of the claim
     #[arg(value_name = "TOKEN")]
     pub token: String,
-    /// Why, for people to read
+    /// Why, for people to read; nothing by default
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub reason: String,
     /// Not claimable again for this long; if left out, as long as is set for its queue, or 0s
@@ -348,7 +348,7 @@ impl ReleaseArguments {
         let (Some(id), Some(token)) = (&self.id, &self.token) else {
             let request = |task: &TaskView| Some(Request::Release { id: task.id, token: held_by(task)? });
             let left = "had ended or changed hands meanwhile";
-            let change = Change { states: several::HELD, done: "released", left, brings: None };
+            let change = Change { states: several::HELD, ended_with: None, done: "released", left, brings: None };
             return self.several.each(runner, change, request).await;
         };
         let token = parse::token(token)?;

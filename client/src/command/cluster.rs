@@ -220,7 +220,7 @@ fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) ->
 /// Shows the cluster in short.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct StatusArguments {
-    /// Shows it again and again until Ctrl-C, every second or as often as given
+    /// Shows it again and again until Ctrl-C, every second or as often as given; once if left out
     #[arg(long, value_name = "DUR", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
         value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub watch: Option<u64>,

@@ -34,34 +34,35 @@ pub struct EnqueueArguments {
     /// Higher is claimed first
     #[arg(long, value_name = "N", value_parser = parse::whole(i32::MIN, i32::MAX, 5), default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
-    /// Not claimable for this long, for example 10s
+    /// Not claimable for this long, for example 10s; at once if left out
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true, conflicts_with = "at")]
     pub delay: Option<u64>,
-    /// Not claimable before this time (RFC 3339)
+    /// Not claimable before this time (RFC 3339); at once if left out
     #[arg(long, value_name = "TIME", value_parser = parse::instant_ms)]
     pub at: Option<u64>,
-    /// After this many attempts that did not complete, the task is dead
+    /// After this many attempts that did not complete, the task is dead; if left out, after as many as are set for its queue, or never
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5), allow_negative_numbers = true)]
     pub max_attempts: Option<u32>,
-    /// The id of an earlier enqueue that is repeated
+    /// The id of an earlier enqueue that is repeated; a new task if left out
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
     /// How safe it is before the answer.
     #[command(flatten)]
     pub durability: DurabilityArguments,
-    /// Handed to the worker beside the data; can be repeated
+    /// Handed to the worker beside the data; can be repeated; none if left out
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header)]
     pub headers: Vec<(String, String)>,
-    /// Not claimable before these tasks have ended; they may be enqueued later. See `queue set QUEUE failed-dependency`
+    /// Not claimable before these tasks have ended; they may be enqueued later. See `queue set QUEUE failed-dependency`. Waits for
+    /// none if left out
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     pub after: Vec<String>,
     /// Refuses it if one of the tasks that it waits for is not known
     #[arg(long, requires = "after")]
     pub must_exist: bool,
-    /// Tasks of the queue with the same key are run one at a time, the oldest first
+    /// Tasks of the queue with the same key are run one at a time, the oldest first; if left out, it waits for no other
     #[arg(long, value_name = "K")]
     pub key: Option<String>,
-    /// Lie where this task does, so that one transaction can change both
+    /// Lie where this task does, so that one transaction can change both; anywhere if left out
     #[arg(long, value_name = "ID", conflicts_with_all = ["key", "id", "lines"])]
     pub near: Option<String>,
     /// Only if the queue has no task with this key that has not ended; else tells of the one that there is

@@ -12,16 +12,18 @@ use clap::Args;
 /// Of enqueue: the group that a task is a member of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct GroupArguments {
-    /// Makes it a member of the group with this name, of which the queue of the join has one at a time
+    /// Makes it a member of the group with this name, of which the queue of the join has one at a time. Without this and --group-id it
+    /// is in none
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
-    /// The same for the group whose join has this id, and is or will be enqueued otherwise
+    /// The same without a name, for the group whose join has this id, and is or will be enqueued otherwise
     #[arg(long, value_name = "ID")]
     pub group_id: Option<String>,
-    /// Number of the member, from 1. The same again is the same task
+    /// Number of the member, from 1, not to be left out with a group. The same again is the same task
     #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3), allow_negative_numbers = true)]
     pub number: Option<u32>,
-    /// How many members the group has; once this is known and all of them have ended, its join can be claimed
+    /// How many members the group has; once this is known and all of them have ended, its join can be claimed. Any member may say
+    /// it; while it is left out with all of them, the group stays open
     #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3), allow_negative_numbers = true)]
     pub total: Option<u32>,
     /// Cancels the other members when one fails, once the total is known

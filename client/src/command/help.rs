@@ -45,6 +45,23 @@ pub fn print_help(mut command: clap::Command, verb: &[String], output: &mut Outp
     }
 }
 
+/// Words by which the help of an option says what holds without it.
+const DEFAULT_WORDS: [&str; 5] = ["default", "left out", "without", "only ", "instead"];
+
+/// The help of an option that may be left out, where neither it nor a default that is shown says what holds then. For tests of the
+/// verbs here and of the program's own.
+#[doc(hidden)]
+pub fn unexplained_default(argument: &clap::Arg) -> Option<String> {
+    let may_be_left_out = argument.get_long().is_some() && !argument.is_required_set() && !argument.is_hide_set();
+    let shows = !argument.is_hide_default_value_set() && !argument.get_default_values().is_empty();
+    if !may_be_left_out || !argument.get_action().takes_values() || shows {
+        return None;
+    }
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let words = help.to_lowercase();
+    (!DEFAULT_WORDS.iter().any(|said| words.contains(said))).then_some(help)
+}
+
 fn print_rendered(rendered: &StyledStr, output: &mut Output) -> Result<Exit, Failure> {
     match output.json() {
         true => output.object(&HelpLine { help: rendered.to_string() })?,

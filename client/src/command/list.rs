@@ -40,7 +40,7 @@ pub struct ListArguments {
     /// The newest first instead of the oldest
     #[arg(long)]
     pub newest: bool,
-    /// Goes on after this task, in the same order
+    /// Goes on after this task, in the same order; begins with the first if left out
     #[arg(long, value_name = "ID")]
     pub after: Option<String>,
     /// Only those enqueued longer ago than this

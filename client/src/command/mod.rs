@@ -58,6 +58,8 @@ pub use cluster::{NodeStatusArguments, StatusArguments};
 pub use enqueue::EnqueueArguments;
 pub use error::{Exit, Failure};
 pub use group::GroupArguments;
+#[doc(hidden)]
+pub use help::unexplained_default;
 pub use help::{HelpArguments, print_help, refuse_usage, usage_summary};
 pub use input::Input;
 pub use list::ListArguments;

@@ -306,6 +306,23 @@ impl Output {
         Ok(writeln!(self.results, "{}", without_formats(text))?)
     }
 
+    /// A sentence for people. Where the screen ends it goes on in the next line, so far from its left edge.
+    pub(super) fn sentence(&mut self, indent: usize, text: &str) -> Result<(), Failure> {
+        let room = self.size().map_or(usize::MAX, |(columns, _)| columns.into());
+        let mut words = text.split(' ');
+        let mut line = words.next().unwrap_or_default().to_owned();
+        for word in words {
+            if console::measure_text_width(&line) + 1 + console::measure_text_width(word) > room {
+                self.line(&line)?;
+                line = " ".repeat(indent) + word;
+            } else {
+                line += " ";
+                line += word;
+            }
+        }
+        self.line(&line)
+    }
+
     /// Leaves the line on which a terminal shows ^C. What programs read goes on as it is.
     pub(super) fn leave_line(&mut self) -> Result<(), Failure> {
         if self.color() { self.line("") } else { Ok(()) }

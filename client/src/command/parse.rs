@@ -144,7 +144,7 @@ pub struct DataArguments {
     /// '-' and '@...' stand for themselves
     #[arg(value_name = "DATA", conflicts_with = "file")]
     pub data: Option<String>,
-    /// Reads the data from a file
+    /// Reads the data from a file instead
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 }

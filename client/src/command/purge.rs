@@ -22,6 +22,9 @@ pub struct PurgeArguments {
     /// Many at once.
     #[command(flatten)]
     pub several: SeveralArguments,
+    /// Of the queue, only those with this text in the reason of their end
+    #[arg(long, value_name = "TEXT", requires = "queue", conflicts_with = "id", allow_hyphen_values = true)]
+    pub reason: Option<String>,
     /// How safe it is before the answer.
     #[command(flatten)]
     pub durability: DurabilityArguments,
@@ -32,8 +35,8 @@ impl PurgeArguments {
         let acks = self.durability.acks;
         if self.id.is_empty() {
             let request = |task: &TaskView| Some(Request::Purge { id: task.id, acks, state: Some(task.state) });
-            let change =
-                Change { states: OVER, done: "purged", left: "gone or ended otherwise meanwhile", brings: None };
+            let left = "gone or ended otherwise meanwhile";
+            let change = Change { states: OVER, ended_with: self.reason, done: "purged", left, brings: None };
             return self.several.each(runner, change, request).await;
         }
         each(runner, &self.id, async |runner: &mut Runner<T>, id: &str| {

@@ -5,14 +5,14 @@ use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
 use super::output::Output;
 use super::parse::{self, DurabilityArguments};
-use super::{Runner, Transport, json, tasks, text};
+use super::{Runner, Transport, json, text};
 use crate::client::calling::has_ended;
 use crate::client::letters::Sending;
-use crate::client::redriving::{Dead, redrive};
+use crate::client::redriving::{Dead, Existing, Redriven, redrive_once};
 use crate::client::why::{Hindrance, hindrance};
 use crate::client::{LetterOptions, RedriveOptions, SentBack};
 use crate::wire::limits::LIST_PAGE_MAX;
-use crate::wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId, TaskView, headers};
+use crate::wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId};
 use clap::Args;
 use serde::Serialize;
 
@@ -25,22 +25,22 @@ pub struct RedriveArguments {
     /// Dead tasks; each is tried, whatever becomes of the others
     #[arg(value_name = "ID", required_unless_present_any = ["queue", "letters"], conflicts_with_all = ["queue", "letters"])]
     pub ids: Vec<String>,
-    /// All that are dead in this queue, and were not redriven before
+    /// Without ids, all that are dead in this queue and were not redriven before
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// All letters of dead tasks that are ready in this queue, back to the queues where these died
+    /// Without ids, all letters of dead tasks that are ready in this queue, back to the queues where these died
     #[arg(long, value_name = "QUEUE", conflicts_with = "queue")]
     pub letters: Option<String>,
     /// Only those with this in the reason of their death
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["ids", "letters"])]
     pub reason: Option<String>,
-    /// At most this many
+    /// At most this many; all if left out
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 100), allow_negative_numbers = true, conflicts_with = "ids")]
     pub limit: Option<u64>,
     /// Says how many dead tasks of the queue these are, and enqueues none
     #[arg(long, requires = "queue", conflicts_with_all = ["ids", "letters"])]
     pub dry_run: bool,
-    /// To this queue
+    /// To this queue; if left out, to the one where the task died
     #[arg(long, value_name = "QUEUE")]
     pub to: Option<String>,
     /// How safe it is before the answer.
@@ -70,16 +70,10 @@ impl RedriveArguments {
         }
         each(runner, &self.ids, async |runner: &mut Runner<T>, id: &str| {
             let id = runner.resolve_target(id).await?;
-            let task = tasks::get(runner, id, None).await?;
-            if let Some(copy) = task.redriven.first().filter(|_| !task.children_open) {
-                return show_copy(runner, (id, *copy), to.as_ref()).await;
+            match redrive_once(&*runner, id, to.clone(), self.durability.acks).await? {
+                Redriven::Now(copy) => show_redriven(runner, id, &copy),
+                Redriven::Before(existing) => show_existing(runner, id, &existing, to.as_ref()),
             }
-            // One that is on its way is there once this is answered.
-            let copy = redrive(&*runner, id, to.clone(), self.durability.acks).await?;
-            if task.redriven.contains(&copy.id) || is_letter(runner, (id, copy.id)).await? {
-                return show_copy(runner, (id, copy.id), to.as_ref()).await;
-            }
-            show_redriven(runner, id, &copy)
         })
         .await
     }
@@ -154,7 +148,7 @@ pub(super) fn show_acked(output: &mut Output, done: &str, acked: &Acked) -> Resu
 
 /// A copy that there was before.
 #[derive(Serialize)]
-struct Existing<'a> {
+struct ExistingLine<'a> {
     id: String,
     existing: bool,
     queue: Option<&'a str>,
@@ -163,53 +157,37 @@ struct Existing<'a> {
     letter: bool,
 }
 
-/// Whether a copy is the dead letter of the task, which came first.
-async fn is_letter<T: Transport>(runner: &mut Runner<T>, (id, copy): (TaskId, TaskId)) -> Result<bool, Failure> {
-    match tasks::get(runner, copy, None).await {
-        Ok(copy) => Ok(tells_of(&copy, id)),
-        // It has ended and is forgotten, or its replicas do not answer: that it was enqueued is known.
-        Err(Failure::Call(_)) => Ok(false),
-        Err(failure) => Err(failure),
-    }
-}
-
-fn tells_of(task: &TaskView, dead: TaskId) -> bool {
-    task.spec.header(headers::DEAD_TASK) == Some(&dead.to_string())
-}
-
 /// A task that was redriven is not redriven again: shows its copy, or the letter that tells of it.
-async fn show_copy<T: Transport>(
+fn show_existing<T: Transport>(
     runner: &mut Runner<T>,
-    (id, copy): (TaskId, TaskId),
+    id: TaskId,
+    existing: &Existing,
     to: Option<&QueueName>,
 ) -> Result<(), Failure> {
+    let (copy, task) = (existing.id, existing.task.as_ref());
     runner.recent().see(copy);
-    let task = match tasks::get(runner, copy, None).await {
-        Err(Failure::Call(error)) if error.code == ErrorCode::NotFound => None,
-        found => Some(found?),
-    };
-    let is = match &task {
+    task.into_iter().for_each(|task| runner.recent().see_queue(&task.spec.queue));
+    let is = match task {
         Some(task) => format!("{copy} in {}, {}", task.spec.queue, task.state),
         None => format!("{copy}, which has ended and is forgotten"),
     };
-    if to.is_some_and(|to| task.as_ref().is_none_or(|task| task.spec.queue != *to)) {
+    if to.is_some_and(|to| task.is_none_or(|task| task.spec.queue != *to)) {
         let message =
             format!("task {id} was redriven before: there is {is}; redrive that if it dies, or enqueue a new one");
         return Err(Error::new(ErrorCode::Conflict, message).about(id).into());
     }
-    let letter = task.as_ref().filter(|task| tells_of(task, id));
     if runner.output.json() {
-        let state = task.as_ref().map(|task| task.state.to_string());
-        let queue = task.as_ref().map(|task| task.spec.queue.as_str());
-        return runner.output.row(&Existing {
+        let state = task.map(|task| task.state.to_string());
+        let queue = task.map(|task| task.spec.queue.as_str());
+        return runner.output.row(&ExistingLine {
             id: copy.to_string(),
             existing: true,
             queue,
             state,
-            letter: letter.is_some(),
+            letter: existing.letter,
         });
     }
-    if let Some(letter) = letter {
+    if let Some(letter) = task.filter(|_| existing.letter) {
         runner.output.line(&format!("the dead letter of {id} is out already: there is {is}"))?;
         if !has_ended(letter.state) {
             let queue = &letter.spec.queue;

@@ -51,13 +51,14 @@ pub struct ScheduleSetArguments {
     /// Data of each task, 4 KiB at the most
     #[command(flatten)]
     pub data: DataArguments,
-    /// Again and again: minute, hour, day of the month, month, day of the week; with seconds before them or not
+    /// Again and again: minute, hour, day of the month, month, day of the week; with seconds before them or not.
+    /// Once, without this: --at
     #[arg(long, value_name = "EXPR")]
     pub cron: Option<String>,
     /// Time zone of the expression: a name of the IANA database
     #[arg(long, value_name = "TZ", default_value = "UTC", conflicts_with = "at")]
     pub zone: String,
-    /// Once, at this time (RFC 3339)
+    /// Once, at this time (RFC 3339), instead of --cron
     #[arg(long, value_name = "TIME", value_parser = parse::instant_ms)]
     pub at: Option<u64>,
     /// What becomes of times at which the cluster could not fire: `skip`: nothing; `last`: one task for the last of them;
@@ -67,7 +68,7 @@ pub struct ScheduleSetArguments {
     /// Higher is claimed first
     #[arg(long, value_name = "N", value_parser = parse::whole(i32::MIN, i32::MAX, 5), default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
-    /// After this many attempts that did not complete, a task is dead
+    /// After this many attempts that did not complete, a task is dead; if left out, after as many as are set for its queue, or never
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5), allow_negative_numbers = true)]
     pub max_attempts: Option<u32>,
 }

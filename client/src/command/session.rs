@@ -4,9 +4,8 @@ use super::parse;
 use super::runner::{only, unexpected};
 use super::text;
 use super::{Call, Exit, Failure, Runner, Transport, examples};
-use crate::client::sessions::{none_to_be_had, withdraw};
+use crate::client::sessions::{known, none_to_be_had, withdraw};
 use crate::session::{Draft, SESSIONS_QUEUE};
-use crate::wire::error::ErrorCode;
 use crate::wire::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
 use crate::wire::{Acks, Claim, ClaimId, Completion, Error, Granted, QueueName, Request, Response, TaskId, Token};
 use clap::{Args, Subcommand};
@@ -162,20 +161,8 @@ impl SessionArguments {
     async fn known<T: Transport>(&self, runner: &mut Runner<T>) -> Result<(TaskId, Token), Failure> {
         let token = parse::token(&self.token)?;
         let id = runner.resolve_target(&self.id).await?;
-        let Response::Task(view) = runner.request(Request::Get { id, minimum: None, minimum_sequence: None }).await?
-        else {
-            return Err(unexpected("session"));
-        };
-        if view.spec.queue.as_str() != SESSIONS_QUEUE {
-            let message = "the task is no session: `session open` gives the id of one";
-            return Err(Error::invalid(message).about(id).into());
-        }
-        let message = match view.claims.last().map(|claim| claim.token) {
-            Some(latest) if latest == token => return Ok((id, token)),
-            Some(latest) => format!("the session's token is {latest}, not {token}"),
-            None => "nobody has the session: it has no token yet".to_owned(),
-        };
-        Err(Error::new(ErrorCode::Superseded, message).about(id).into())
+        known(&*runner, id, token).await?;
+        Ok((id, token))
     }
 
     async fn renew<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {

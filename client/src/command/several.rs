@@ -17,7 +17,8 @@ use serde::Serialize;
 /// each other.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SeveralArguments {
-    /// Those of this queue to which it can be done and that are as the options say; of at most 100000, or fewer that are large
+    /// Without an id, those of this queue to which it can be done and that are as the options say; of at most 100000, or fewer that
+    /// are large
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
     /// Of the queue, only those in this state, or in one of several; `cancel` takes waiting, ready and claimed, `release` claimed,
@@ -54,7 +55,7 @@ pub struct SeveralArguments {
     /// Says how many tasks these are, and changes none
     #[arg(long, requires = "queue", conflicts_with_all = ["id", "confirm"])]
     pub dry_run: bool,
-    /// Changes them if they are this many, as --dry-run says
+    /// Changes them if they are this many, as --dry-run says; without this, none
     #[arg(
         long, value_name = "N", value_parser = parse::whole(0, LOOKED_MAX as usize, 100), allow_negative_numbers = true,
         requires = "queue", conflicts_with = "id"
@@ -80,6 +81,8 @@ struct Outcome {
 pub(super) struct Change {
     /// States of tasks to which it can be done.
     pub states: &'static [State],
+    /// Only those that ended for a reason with this text in it.
+    pub ended_with: Option<String>,
     /// What is told of such a task then: `cancelled`.
     pub done: &'static str,
     /// What is told of those to which it could not be done any more.
@@ -97,7 +100,7 @@ impl SeveralArguments {
         request: impl Fn(&TaskView) -> Option<Request>,
     ) -> Result<Exit, Failure> {
         let done = change.done;
-        let requests = self.choose(runner, change.states, request).await?;
+        let requests = self.choose(runner, &change, request).await?;
         let chosen = requests.len();
         let are_chosen = text::number(chosen as u64, "task");
         if chosen == 0 {
@@ -124,9 +127,10 @@ impl SeveralArguments {
     async fn choose<T: Transport>(
         &self,
         runner: &mut Runner<T>,
-        states: &[State],
+        change: &Change,
         request: impl Fn(&TaskView) -> Option<Request>,
     ) -> Result<Vec<Request>, Failure> {
+        let states = change.states;
         if self.states.iter().any(|state| !states.contains(state)) {
             let names: Vec<String> = states.iter().map(State::to_string).collect();
             return Err(Failure::Usage(format!("--state is one of: {}", names.join(", "))));
@@ -138,6 +142,7 @@ impl SeveralArguments {
             state: if let [only] = states { Some(*only) } else { None },
             key: self.key.clone(),
             headers: self.headers.clone(),
+            reason: change.ended_with.clone(),
             failed_with: self.failed_with.clone(),
             older: self.older,
             newer: self.newer,

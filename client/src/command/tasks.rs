@@ -102,7 +102,7 @@ impl LogArguments {
             false => print_updates(&mut runner.output, &task.updates, "")?,
         }
         if task.log_incomplete {
-            runner.output.line("more entries were written, which are shown once those before them are here")?;
+            runner.output.sentence(0, "more entries were written, which are shown once those before them are here")?;
         }
         Ok(Exit::Done)
     }
@@ -171,7 +171,13 @@ impl CancelArguments {
             let request =
                 |task: &TaskView| Some(Request::Cancel { id: task.id, reason: self.reason.clone(), at_ms: 0, acks });
             let left = "had ended or changed hands meanwhile";
-            let change = Change { states: several::OPEN, done: "cancelled", left, brings: Some(State::Cancelled) };
+            let change = Change {
+                states: several::OPEN,
+                ended_with: None,
+                done: "cancelled",
+                left,
+                brings: Some(State::Cancelled),
+            };
             return self.several.each(runner, change, request).await;
         };
         let id = runner.resolve_target(id).await?;
@@ -296,7 +302,7 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     print_end(output, task)?;
     print_losses(output, task)?;
     if task.conflict {
-        output.line("conflict    a client wrote two different values under one key")?;
+        output.sentence(12, "conflict    a client wrote two different values under one key")?;
     }
     if !task.claims.is_empty() {
         output.line("claims")?;
@@ -307,7 +313,7 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
         print_updates(output, &task.updates, "  ")?;
     }
     if task.log_incomplete {
-        output.line("  more entries were written, which are shown once those before them are here")?;
+        output.sentence(2, "  more entries were written, which are shown once those before them are here")?;
     }
     Ok(())
 }
@@ -331,7 +337,7 @@ fn print_ties(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
         output.line(&format!("member      {} of {}", member.number, member.group))?;
     }
     if let Some(group) = &task.group {
-        output.line(&format!("group       {}", group::progress(group)))?;
+        output.sentence(12, &format!("group       {}", group::progress(group)))?;
     }
     Ok(())
 }
@@ -351,8 +357,9 @@ fn print_end(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     if let Some(reason) = &task.reason {
         output.line(&format!("reason      {}", text::clean(reason)))?;
         if task.was_overruled() {
-            output
-                .line("            it was cancelled or given up for this, and a completion that came later counts")?;
+            let overruled =
+                "            it was cancelled or given up for this, and a completion that came later counts";
+            output.sentence(12, overruled)?;
         }
     }
     for copy in &task.redriven {

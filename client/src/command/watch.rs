@@ -25,13 +25,13 @@ pub struct WatchArguments {
     /// Tasks of this queue
     #[arg(value_name = "QUEUE", required_unless_present = "group", conflicts_with = "group")]
     pub queue: Option<String>,
-    /// Members of the group whose join has this id, until the join has ended
+    /// Instead of a queue's, members of the group whose join has this id, until the join has ended
     #[arg(long, value_name = "ID")]
     pub group: Option<String>,
-    /// Ends after this many events
+    /// Ends after this many events; if left out, with --timeout or at Ctrl-C
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000), allow_negative_numbers = true)]
     pub limit: Option<u64>,
-    /// Ends after this long
+    /// Ends after this long; if left out, with --limit or at Ctrl-C
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub timeout: Option<u64>,
 }

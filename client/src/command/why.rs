@@ -52,7 +52,7 @@ impl WhyArguments {
         }
         for line in &lines {
             let state = line.state.map_or("unknown".to_owned(), |state| output.state(state));
-            output.line(&format!("{}  {state}: {}", line.id, line.explanation))?;
+            output.sentence(4, &format!("{}  {state}: {}", line.id, line.explanation))?;
         }
         Ok(Exit::Done)
     }

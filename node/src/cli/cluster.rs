@@ -28,7 +28,7 @@ pub enum Command {
         /// All nodes.
         #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
         peers: Vec<String>,
-        /// Name of the cluster, for people.
+        /// Name of the cluster, for people [default: norn].
         #[arg(long)]
         name: Option<String>,
         /// Number of partitions, a power of two [default: 256].

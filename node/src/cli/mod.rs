@@ -58,10 +58,11 @@ struct Arguments {
 /// Flags that every command understands.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// Addresses of nodes.
+    /// Addresses of nodes, together with --certs [default: those of the file that NORN_CLIENT names, else of .norn/client.toml].
     #[arg(long, global = true, value_name = "HOST:PORT,...", value_delimiter = ',', help_heading = "Connection")]
     connect: Vec<String>,
-    /// Directory with certificates: ca.crt and node-NAME or client-NAME, .crt and .key.
+    /// Directory with certificates: ca.crt and node-NAME or client-NAME, .crt and .key [default: the files that client.toml names, for
+    /// nodes the setting `certs`].
     #[arg(long, global = true, value_name = "DIR", help_heading = "Connection")]
     certs: Option<PathBuf>,
     /// One JSON object per line on stdout, and nothing else.
@@ -263,12 +264,44 @@ mod tests {
         assert!(refusal.to_string().contains("for example, 250ms, 10s, 5m or 1h30m"), "{refusal}");
     }
 
+    /// The words of the help of a command, as a person asks for it.
+    fn help_of(name: &str) -> String {
+        let words = format!("norn {name} --help");
+        let words = separate_logs(words.split(' ').map(OsString::from).collect());
+        let help = Arguments::try_parse_from(words).expect_err("it is help").to_string();
+        help.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     #[test]
-    fn the_help_of_a_verb_shows_the_timeout_of_all() {
-        let help = Arguments::try_parse_from(["norn", "enqueue", "--help"]).expect_err("it is help").to_string();
+    fn the_help_of_each_verb_shows_its_timeout() {
         let default = norn_client::client::ClientConfig::new(["a:1"], "a", "c", "k").request_timeout;
         let shown = format!("client.toml, else {}]", humantime::format_duration(default));
-        assert!(help.contains("--timeout <DUR>") && help.contains(&shown), "{help}");
+        let mut own = Vec::new();
+        for (name, _) in commands() {
+            let help = help_of(&name);
+            let (_, timeout) = help.split_once("--timeout <DUR>").unwrap_or_else(|| panic!("{name}: {help}"));
+            if !timeout.contains(&shown) {
+                let says = ["[default: ", "without it", "if left out"].iter().any(|words| timeout.contains(words));
+                assert!(says, "`{name}`: {timeout}");
+                own.push(name);
+            }
+        }
+        // Verbs that wait for what may last have one of their own.
+        let waits = |name: &String| ["wait", "watch"].contains(&name.as_str()) || name.starts_with("cluster ");
+        assert!(own.len() > 2 && own.iter().all(waits), "{own:?}");
+    }
+
+    /// Goal: what a person may leave out says what holds then. Method: each option of each command of the program.
+    #[test]
+    fn the_help_of_each_option_says_what_holds_without_it() {
+        let mut commands = vec![Arguments::command()];
+        while let Some(command) = commands.pop() {
+            for argument in command.get_arguments() {
+                let complaint = norn_client::command::unexplained_default(argument);
+                assert_eq!(complaint, None, "{} --{}", command.get_name(), argument.get_id());
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
     }
 
     /// The name of the group in the parser is nothing that a person can type.

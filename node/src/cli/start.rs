@@ -26,38 +26,40 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Flags. Every setting also has an environment variable and a line in the file; see `--print-config`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Directory of the write-ahead log; an empty one draws its identity.
+    /// Directory of the write-ahead log; an empty one draws its identity. Not to be left out, here or in the settings.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// TOML file with settings; else the one that the variable NORN_CONFIG names.
+    /// TOML file with settings; if left out, the one that the variable NORN_CONFIG names.
     // The parser would refuse an empty variable.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address and UDP port to bind.
+    /// Address and UDP port to bind [default: 127.0.0.1:7400].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Where others reach this node, if not at the address bound, and whenever a member moves.
+    /// Where others reach this node, if not at the address bound, and whenever a member moves [default: the address bound].
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// A cluster to join, if the node has none: a token of `norn cluster token`, or HOST:PORT,... of members.
+    /// A cluster to join, if the node has none: a token of `norn cluster token`, or HOST:PORT,... of members. If left
+    /// out, it waits until it is founded or added.
     #[arg(long, value_name = "TOKEN")]
     join: Option<String>,
-    /// Where a peer is, whatever the cluster knows: for a start after all nodes have moved. May be repeated.
+    /// Where a peer is, whatever the cluster knows: for a start after all nodes have moved. May be repeated;
+    /// if left out, peers are where the cluster knows them.
     #[arg(long = "peer", value_name = "NODE=HOST:PORT")]
     peers: Vec<String>,
-    /// Failure domain: replicas are spread over zones.
+    /// Failure domain: replicas are spread over zones. If left out, it is in none.
     #[arg(long, value_name = "NAME")]
     zone: Option<String>,
-    /// Which node-NAME.crt of the certificates.
+    /// Which node-NAME.crt of the certificates [default: the only one, else the one named as the data directory].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// What is logged: a level, or directives such as `info,norn_node=debug`.
+    /// What is logged: a level, or directives such as `info,norn_node=debug` [default: info].
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
-    /// `text` or `json`.
+    /// `text` or `json` [default: text].
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Any other setting.
+    /// Any other setting. Those that are left out are as the variables and the file say, or else the defaults: see --print-config.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
     /// Prints the effective settings with where each came from, and ends; with --json an object for each.

@@ -73,6 +73,7 @@ pub use peer::PeerMessage;
 use random::Random;
 pub use record::Record;
 pub use save::{Cursor, Gap, Part};
+pub use status::{CLOCKS, STANDINGS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 pub use time::Now;

@@ -7,6 +7,12 @@ use norn_client::wire::response::{Health, Identity, NodeView, PartitionView, Sta
 use norn_client::wire::{NodeId, PartitionId};
 use serde_bytes::ByteBuf;
 
+/// Counters of a status that say how things are now, in the order in which it has their values.
+pub const STANDINGS: [&str; 6] =
+    ["roster_version", "disk_short", "disk_bounded", "memory_short", "ids_wait_ms", "clock_off_ms"];
+/// The same of each other member, whose name stands behind a dot.
+pub const CLOCKS: [&str; 3] = ["clock_ahead_ms", "clock_behind_ms", "clock_error_ms"];
+
 /// Members are named that have not answered for so long.
 const HELD_UP_SHOWN_MS: u64 = 5_000;
 
@@ -139,21 +145,23 @@ impl Node {
     fn counters(&self) -> Vec<(String, u64)> {
         let mut counters: Vec<(String, u64)> =
             self.outbox.counters().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-        counters.push(("roster_version".to_owned(), self.roster.version));
         let off_us = self.clocks.off_us(self.now, self.members().count(), &self.config);
-        counters.push(("disk_short".to_owned(), self.disk.is_short().into()));
-        counters.push(("disk_bounded".to_owned(), self.disk.is_bounded().into()));
-        counters.push(("memory_short".to_owned(), self.is_short_of_memory().into()));
-        counters.push(("ids_wait_ms".to_owned(), self.ids_wait_ms()));
-        counters.push(("clock_off_ms".to_owned(), off_us.unwrap_or(0) / 1_000));
+        let now = [
+            self.roster.version,
+            self.disk.is_short().into(),
+            self.disk.is_bounded().into(),
+            self.is_short_of_memory().into(),
+            self.ids_wait_ms(),
+            off_us.unwrap_or(0) / 1_000,
+        ];
+        counters.extend(STANDINGS.map(str::to_owned).into_iter().zip(now));
         for (_, member) in self.members() {
             let Some((offset_us, error_us)) = self.clocks.offset_us(member.node, self.now, &self.config) else {
                 continue;
             };
-            let ways = [("ahead", offset_us), ("behind", -offset_us)];
-            let name = |what: &str| format!("clock_{what}_ms.{}", member.name);
-            counters.extend(ways.map(|(way, us)| (name(way), us.max(0).unsigned_abs() / 1_000)));
-            counters.push((name("error"), error_us.div_ceil(1_000)));
+            let ms = |us: i64| us.max(0).unsigned_abs() / 1_000;
+            let clock = [ms(offset_us), ms(-offset_us), error_us.div_ceil(1_000)];
+            counters.extend(CLOCKS.map(|what| format!("{what}.{}", member.name)).into_iter().zip(clock));
         }
         counters.retain(|(_, count)| *count > 0);
         counters

@@ -1,11 +1,16 @@
 //! The prompt of `norn repl` as a person at a terminal meets it.
 
-use norn_tests::{Cluster, ClusterOptions, Terminal};
+use norn_tests::{Cluster, Terminal};
 
-const PROMPT: &str = "norn> ";
+const PROMPT: &str = "prod> ";
 
+/// A cluster whose name is not the one that the prompt has where no node tells it.
 fn cluster() -> Cluster {
-    Cluster::start_with(ClusterOptions { nodes: 1, ..ClusterOptions::default() })
+    let mut cluster = Cluster::prepare(1, Vec::new());
+    cluster.restart(0);
+    cluster.wait_ready(0);
+    cluster.init(&[0], &["--name", "prod", "--partitions", "16"]).done();
+    cluster
 }
 
 /// Waits for the count that a command shows on a line of its own.
@@ -18,7 +23,7 @@ fn counts(terminal: &mut Terminal, count: usize) {
 fn each_line_of_a_paste_runs() {
     let cluster = cluster();
     let mut terminal = cluster.cli().terminal(&["repl"]);
-    terminal.shows("cluster norn: 1 of 1 nodes up");
+    terminal.shows(concat!("Norn ", env!("CARGO_PKG_VERSION"), ", cluster prod: 1 of 1 nodes up"));
     terminal.shows(PROMPT);
     terminal.types("enqueue mail one\renqueue mail two\renqueue mail three\rcount mail\r");
     counts(&mut terminal, 3);

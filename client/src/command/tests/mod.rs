@@ -4,6 +4,7 @@ mod examples;
 mod failures;
 mod groups;
 pub(crate) mod interrupted;
+mod library;
 mod requests;
 mod results;
 mod several;

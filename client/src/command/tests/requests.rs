@@ -4,6 +4,7 @@ use super::*;
 use crate::command::Draft;
 use crate::wire::membership::QueuePolicy;
 use crate::wire::{Acks, Claim, ClaimId, Completion};
+use std::time::Instant;
 
 fn enqueued(outcome: &Outcome) -> (Vec<Draft>, Acks) {
     match &outcome.calls[..] {
@@ -183,6 +184,79 @@ async fn a_session_that_cannot_be_had_is_taken_back_and_its_failure_says_why() {
         let taken_back =
             calls.iter().any(|(call, _)| matches!(call, Call::Transact { draft } if draft.deletes.len() == 1));
         assert_eq!(taken_back, state == State::Ready, "{calls:?}");
+    }
+}
+
+/// Answers after this long, by the wall clock of the tests here and by no other.
+const WAITED_MS: u64 = 7_000;
+
+std::thread_local! {
+    /// What that clock shows.
+    static WALL_MS: std::cell::Cell<u64> = const { std::cell::Cell::new(NOW_MS) };
+}
+
+/// Lets time pass before each answer that holds leases, which count from the question, or from a renewal so much later.
+struct Waiting {
+    fake: Fake,
+    renewed_after: Option<Duration>,
+    /// When such leases count from.
+    from: Mutex<Option<Instant>>,
+}
+
+impl Transport for Waiting {
+    async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
+        self.fake.call(call, timeout).await
+    }
+
+    async fn call_for_lease(
+        &self,
+        call: Call,
+        timeout: Option<Duration>,
+    ) -> (Result<Response, Error>, Option<Instant>) {
+        let from = self.renewed_after.map(|after| Instant::now() + after);
+        *self.from.lock().unwrap() = from;
+        WALL_MS.with(|now| now.set(now.get() + WAITED_MS));
+        (self.fake.call(call, timeout).await, from)
+    }
+}
+
+/// Goal: a lease that is told behind a long wait ends no later than the node's, for claims and for sessions alike. Method: answers that
+/// come late, with leases that count from the question, or from a renewal while it was waited.
+#[tokio::test]
+async fn a_lease_behind_a_long_wait_counts_from_where_the_node_counts_it() {
+    let lease_ms = granted().lease_ms;
+    let claimed = || Ok(Response::Claimed { tasks: vec![granted()], unavailable: 0, left: 0 });
+    let renewed = || Ok(Response::Renewed(vec![Ok(lease_ms)]));
+    let session = || {
+        let claims = full_task().claims;
+        let spec = Spec { queue: queue("norn/sessions"), ..spec(b"") };
+        Ok(Response::Task(Box::new(TaskView { spec, claims, ..bare_task(1, State::Claimed) })))
+    };
+    let enqueued = || Ok(Response::Acked(vec![Ok(acked(1))]));
+    for renewed_after in [None, Some(Duration::from_secs(3))] {
+        let cases = [
+            ("claim mail --wait 1m".to_owned(), vec![claimed()], "lease_expires_ms"),
+            (format!("renew {} 7.42", id(1)), vec![renewed()], "lease_expires_ms"),
+            ("session open --ttl 30s".to_owned(), vec![enqueued(), claimed()], "expires_ms"),
+            (format!("session renew {} 7.42", id(1)), vec![session(), renewed()], "expires_ms"),
+        ];
+        for (line, answers, field) in cases {
+            let results = Written::default();
+            let waiting = Waiting { fake: Fake::new(answers), renewed_after, from: Mutex::default() };
+            let output = Output::new(results.clone(), Written::default(), true);
+            let mut runner = Runner::new(&waiting, output, Input::pipe(&b""[..]), Place::CommandLine);
+            runner.clock = || WALL_MS.with(std::cell::Cell::get);
+            WALL_MS.with(|now| now.set(NOW_MS));
+            let began = Instant::now();
+            let verb = CommandLine::try_parse_from(line.split(' ')).expect(&line).verb;
+            assert_eq!(runner.run(verb).await, Exit::Done, "{line}");
+            let told: serde_json::Value = serde_json::from_str(&results.text()).expect("an object");
+            let from_ms = told[field].as_u64().expect("a time") - lease_ms;
+            let from = waiting.from.lock().unwrap().map_or(Duration::ZERO, |from| from - began);
+            let earliest_ms = renewed_after.unwrap_or_default().as_millis() as u64;
+            let right = NOW_MS + earliest_ms..=NOW_MS + from.as_millis() as u64;
+            assert!(right.contains(&from_ms), "{line}: {from_ms}, not {right:?}");
+        }
     }
 }
 

@@ -265,6 +265,47 @@ async fn many_are_purged_of_those_that_have_ended() {
     }
 }
 
+/// Goal: what died because of another task, or was cancelled for a reason, is chosen by it, as `list` shows it.
+#[tokio::test]
+async fn many_are_purged_by_the_reason_of_their_end() {
+    let reasons =
+        [(State::Dead, "dependency: it was cancelled"), (State::Cancelled, "the customer has left"), (State::Dead, "")];
+    let of = |(number, (state, reason)): (u32, (State, &str))| TaskView {
+        reason: Some(reason.to_owned()).filter(|reason| !reason.is_empty()),
+        ..bare_task(number, state)
+    };
+    let tasks: Vec<TaskView> = (4..).zip(reasons).map(of).collect();
+    let page = || Ok(Response::Page(Page { tasks: tasks.clone(), next: None }));
+    for (text, number) in [("dependency", 4), ("customer", 5)] {
+        let listed = run(&format!("list mail --reason {text} --json"), [page()]).await;
+        let line = format!("purge --queue mail --reason {text} --confirm 1");
+        let outcome = run(&line, [page(), cancelled(number)]).await;
+        assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "1 task purged\n"), "{line}: {}", outcome.noted);
+        let Request::Purge { id, .. } = &requests(&outcome)[1] else { panic!("{:?}", outcome.calls) };
+        assert!(listed.printed.contains(&id.to_string()) && listed.printed.lines().count() == 1, "{}", listed.printed);
+    }
+}
+
+/// Goal: what can be listed can be changed together. Method: the filters of `list` are options of the verbs that change many; the reason of
+/// an end is one where what has ended is chosen.
+#[test]
+fn tasks_are_chosen_by_the_filters_of_a_list() {
+    use clap::CommandFactory as _;
+    let command = CommandLine::command();
+    let options = |verb: &str| {
+        let verb = command.find_subcommand(verb).expect("a verb");
+        verb.get_arguments().filter_map(|argument| argument.get_long()).collect::<std::collections::BTreeSet<_>>()
+    };
+    for (verb, without) in [("cancel", &["reason"][..]), ("release", &["reason"]), ("purge", &[])] {
+        let wanting: Vec<&str> = options("list").difference(&options(verb)).copied().collect();
+        let of_pages = ["after", "limit", "newest"];
+        let wanting: Vec<&str> = wanting.into_iter().filter(|name| !of_pages.contains(name)).collect();
+        // What `cancel` has of this name says why it does.
+        let expected: Vec<&str> = without.iter().copied().filter(|name| !options(verb).contains(name)).collect();
+        assert_eq!(wanting, expected, "{verb}");
+    }
+}
+
 /// The fifth task alone, as a node gives those of one state.
 fn all_of(state: State) -> Result<Response, Error> {
     Ok(Response::Page(Page { tasks: vec![bare_task(5, state)], next: None }))
@@ -299,6 +340,7 @@ async fn a_choice_that_makes_no_sense_is_refused() {
         "purge ID ID --queue mail",
         "purge ID --state done",
         "purge ID --older 1h",
+        "purge ID --reason x",
         "cancel --key seven --confirm 1",
         "cancel --queue mail --dry-run --confirm 1",
         "release --confirm 1",

@@ -48,6 +48,7 @@ async fn every_verb_takes_six_characters_of_an_id_that_was_shown() {
     let (wanted, other) = (minted(7, 0xab_cdef), minted(8, 0x12_3456));
     let tail = &wanted.to_string()[26..];
     let lines = [
+        "list --after ID",
         "get ID",
         "get ID ID",
         "log ID",

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::wire::group::{GroupView, MemberOf};
-use crate::wire::membership::{ClusterView, QueuePolicy, Roster, Settings};
+use crate::wire::membership::{Backoff, ClusterView, QueuePolicy, Roster, Settings};
 use crate::wire::response::{ClaimEnd, ClaimOutcome};
 use crate::wire::schedule::{CatchUp, Fired, Schedule, ScheduleView, When};
 
@@ -110,14 +110,38 @@ async fn tables_fit_screens_of_50_to_120_columns() {
             let printed = run_in(columns, line, [Ok(answer), Ok(Response::Nodes(nodes()))]).await.printed;
             assert_fits(&printed, columns);
         }
-        let full = Response::Task(Box::new(full_task()));
-        let printed = run_in(columns, &format!("get {}", id(1)), [Ok(full)]).await.printed;
-        let claims = printed.split_once("claims\n").unwrap().1.split_once("log\n").unwrap().0;
-        assert_fits(claims, columns);
     }
     let narrow = run_in(60, "nodes", [Ok(Response::Nodes(nodes()))]).await.printed;
     assert!(narrow.contains("no room for NODE") && !narrow.contains(&NodeId(1).to_string()), "{narrow}");
     assert!(run("nodes", [Ok(Response::Nodes(nodes()))]).await.printed.contains(&NodeId(1).to_string()));
+}
+
+/// Goal: what is said about a task fits, however narrow the screen; its data are its own, and short here.
+#[tokio::test]
+async fn what_is_told_of_a_task_fits_screens_of_50_to_120_columns() {
+    let overruled = TaskView {
+        state: State::Done,
+        reason: Some("not needed".to_owned()),
+        result: Some(b"ok".to_vec().into()),
+        ..full_task()
+    };
+    let group = Some(GroupView { total: Some(200), ended: 150, failed: 20 });
+    let waits_for = (150..200).map(|number| MemberOf { group: id(1), number }.id()).collect();
+    let join = TaskView { group, waits_for, ..bare_task(1, State::Waiting) };
+    let gone = || Err(Error::new(ErrorCode::NotFound, "no such task"));
+    for columns in [50, 60, 80, 120] {
+        for task in [full_task(), overruled.clone(), join.clone()] {
+            for (verb, words) in [("get", "claims"), ("log", "entries were written"), ("why", ": ")] {
+                let answers =
+                    std::iter::once(Ok(Response::Task(Box::new(task.clone())))).chain((0..99).map(|_| gone()));
+                let outcome = run_in(columns, &format!("{verb} {}", id(1)), answers).await;
+                assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
+                assert_fits(&outcome.printed, columns);
+                let told = outcome.printed.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(task.updates.is_empty() || told.contains(words), "{columns}: {verb}: {}", outcome.printed);
+            }
+        }
+    }
 }
 
 fn schedules() -> Vec<ScheduleView> {
@@ -397,6 +421,17 @@ pub(super) fn view_of(name: &str, policy: QueuePolicy) -> ClusterView {
 #[tokio::test]
 async fn policies_are_shown_a_line_each_and_a_change_says_what_it_changed() {
     let policy = || QueuePolicy { lease_ms: Some(120_000), paused: true, ..QueuePolicy::default() };
+    let backoff = Some(Backoff { first_ms: 123_456, most_ms: 86_300_000, jitter_percent: 100 });
+    let dead_letter = Some(queue("customers/newsletters-dead"));
+    let wide =
+        || Ok(Response::Cluster(Box::new(view(QueuePolicy { backoff, dead_letter: dead_letter.clone(), ..policy() }))));
+    for columns in [60, 80, 120] {
+        for line in ["queue show", "queue show mail"] {
+            let shown = run_in(columns, line, [wide()]).await.printed;
+            assert_fits(&shown, columns);
+            assert!(shown.contains("exponential") && shown.contains("newsletters-dead"), "{shown}");
+        }
+    }
     let answer = || Ok(Response::Cluster(Box::new(view(policy()))));
     let one = run_in(60, "queue show mail", [answer()]).await.printed;
     assert_fits(&one, 60);
