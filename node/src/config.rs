@@ -279,6 +279,8 @@ pub enum Mutant {
     ServedIgnored,
     /// What a client does not confirm is not given back.
     UnconfirmedKept,
+    /// What a client says of a claim that it has left is passed on to no other node.
+    LeaveUnheeded,
     /// A watch goes on as if nothing were missing where a node has not told all.
     WatchGapUnheeded,
     /// A full queue takes tasks all the same.

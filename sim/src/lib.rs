@@ -20,6 +20,8 @@ mod jobs;
 mod links;
 mod losses;
 pub mod model;
+#[cfg(test)]
+mod moves;
 pub mod mutants;
 mod network;
 mod operator;

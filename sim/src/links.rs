@@ -20,6 +20,20 @@ impl World {
         self.nodes.len() + client
     }
 
+    /// Nodes to which a client has a connection.
+    pub fn nodes_of(&self, client: usize) -> Vec<usize> {
+        let numbers = self.clients[client].links.values().filter(|link| link.up).map(|link| link.attempt);
+        numbers.filter_map(|number| Some(self.connections.get(&number)?.node)).collect()
+    }
+
+    /// Nothing gets from a client to a node any more, nor back, until cuts are mended.
+    pub fn cut_client(&mut self, client: usize, node: usize) {
+        let place = self.client_place(client);
+        self.network.cut(place, node);
+        self.network.cut(node, place);
+        self.line(format_args!("c{client} cut off from n{node}"));
+    }
+
     fn client_delay_us(&mut self) -> u64 {
         self.network.weather.delay_us(&mut self.randoms.links)
     }

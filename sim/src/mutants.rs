@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 97] = [
+pub const ALL: [(&str, Mutant); 98] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -93,6 +93,7 @@ pub const ALL: [(&str, Mutant); 97] = [
     ("keys-uncounted", Mutant::KeysUncounted),
     ("served-ignored", Mutant::ServedIgnored),
     ("unconfirmed-kept", Mutant::UnconfirmedKept),
+    ("leave-unheeded", Mutant::LeaveUnheeded),
     ("watch-gap-unheeded", Mutant::WatchGapUnheeded),
     ("room-ignored", Mutant::RoomIgnored),
     ("paused-grants", Mutant::PausedGrants),
@@ -484,7 +485,7 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             ..plain
         },
         // Leases are longer than what a client may take, and clients go while they are answered.
-        Mutant::UnconfirmedKept => Overrides {
+        Mutant::UnconfirmedKept | Mutant::LeaveUnheeded => Overrides {
             calm: Some(true),
             leave_percent: Some(60),
             wait_percent: Some(50),

@@ -155,15 +155,17 @@ fn a_slow_rate_is_earned_while_nodes_restart_in_turn_and_nobody_claims() {
     for seed in 1..=6 {
         assert_eq!(play_unclaimed(seed, Conditions::Calm, None), 1, "seed {seed}");
     }
-    for seed in 1..=4 {
-        let granted = play_unclaimed(seed, Conditions::Rough, None);
-        assert!(granted <= 1, "seed {seed}: {granted}");
-    }
+    // Where other things break, too, the queue's home may be without leader at the end, or a leader have lost what came in last.
+    let granted: Vec<u64> = (1..=6).map(|seed| play_unclaimed(seed, Conditions::Rough, None)).collect();
+    assert!(granted.iter().all(|granted| *granted <= 1), "{granted:?}");
+    assert!(granted.iter().sum::<u64>() >= 4, "{granted:?}");
 }
 
 #[test]
 fn known_bugs_are_caught() {
-    assert_eq!(play_unclaimed(1, Conditions::Calm, Some(Mutant::LevelsUnkept)), 0);
+    for (seed, conditions) in [(1, Conditions::Calm), (1, Conditions::Rough), (3, Conditions::Rough)] {
+        assert_eq!(play_unclaimed(seed, conditions, Some(Mutant::LevelsUnkept)), 0, "{conditions:?}");
+    }
     let (granted, allowed) = play(1, Some(Mutant::LevelForgotten));
     assert!(granted < allowed / 2, "{granted} of {allowed}");
 }

@@ -34,8 +34,19 @@ pub struct Stage {
 impl Stage {
     /// The stage of a seed with so many clients, once its cluster is founded: a client that reaches none at all fails at once.
     pub fn new(seed: u64, conditions: Conditions, clients: usize, keep: Keep, mutant: Option<Mutant>) -> Stage {
+        Stage::with_nodes(3, (seed, conditions), clients, keep, mutant)
+    }
+
+    /// The same with so many nodes, each of which holds everything.
+    pub fn with_nodes(
+        nodes: u64,
+        (seed, conditions): (u64, Conditions),
+        clients: usize,
+        keep: Keep,
+        mutant: Option<Mutant>,
+    ) -> Stage {
         let mut random = Random::new(seed);
-        let mut options = Options::of_stage(&mut random.child(), conditions);
+        let mut options = Options::of_stage(&mut random.child(), conditions, nodes);
         options.mutant = mutant;
         let mut world = World::new(random, options, keep);
         let others = world.clients.len();
@@ -121,6 +132,21 @@ impl Stage {
     pub fn restart(&mut self, node: usize) {
         self.down[node] = false;
         self.world.start_node(node);
+    }
+
+    /// Nodes to which a client has a connection.
+    pub fn nodes_of(&self, client: usize) -> Vec<usize> {
+        self.world.nodes_of(self.others + client)
+    }
+
+    /// Nothing gets from a client to a node any more, nor back.
+    pub fn cut_off(&mut self, client: usize, node: usize) {
+        self.world.cut_client(self.others + client, node);
+    }
+
+    /// All that was cut off is reached again.
+    pub fn mend(&mut self) {
+        self.world.mend(self.world.cut_number);
     }
 
     /// A node's wall clock is set so far ahead of true time.

@@ -1,31 +1,42 @@
 //! Clocks that are ahead for a while and right again.
 //!
-//! Property: with all clocks right again and a majority up, a client that reads is answered, whatever was lent meanwhile; one that
-//! enqueues is served, or refused with `clock_ahead` and the time that is left; and the ids that a node lends do not go back.
+//! Property: with all clocks right again and a majority up, a client that reads or works is served, whatever was lent meanwhile; one that
+//! enqueues is served, or refused with `clock_ahead` and the time that is left; and the ids that a node lends do not go back. Whether
+//! there is one node or several, and whether other things break.
 
 use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
 use crate::stage::Stage;
 use crate::trace::Keep;
-use norn_client::wire::request::{Acks, Request};
-use norn_client::wire::response::Response;
-use norn_client::wire::{Error, ErrorCode, QueueName, TaskId};
+use norn_client::wire::request::{Acks, Claim, Completion, Request};
+use norn_client::wire::response::{Granted, Response};
+use norn_client::wire::{ClaimId, Error, ErrorCode, QueueName, TaskId};
 use norn_node::config::Mutant;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How far clocks are ahead, and for how long.
-const STEP: Duration = Duration::from_secs(240);
-const AHEAD_FOR: Duration = Duration::from_secs(45);
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    ahead: Duration,
+    ahead_for: Duration,
+}
+
+const LONG: Step = Step { ahead: Duration::from_secs(240), ahead_for: Duration::from_secs(45) };
+/// Longer than a start counts with, and soon over.
+const SHORT: Step = Step { ahead: Duration::from_secs(600), ahead_for: Duration::from_secs(5) };
 /// Within this time calls are answered.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Sessions that are opened while clocks are ahead, and afterwards: enough for each node to serve some.
 const SESSIONS: usize = 8;
+/// A claim waits so long for what there is.
+const WAIT_MS: u64 = 5_000;
 /// Within one session ids follow the client's clock from what was lent.
 const SPREAD_MS: u64 = 1_000;
 
 struct Play {
     stage: Stage,
+    step: Step,
     /// Sessions that were opened.
     opened: usize,
     /// The latest time of a session's first id, by the node that lent it.
@@ -34,12 +45,12 @@ struct Play {
 }
 
 impl Play {
-    fn new(seed: u64, conditions: Conditions, bug: Option<Mutant>) -> Play {
-        let mut stage = Stage::new(seed, conditions, 1 + 4 * SESSIONS, Keep::Tail, bug);
+    fn new(nodes: u64, (seed, conditions): (u64, Conditions), step: Step, bug: Option<Mutant>) -> Play {
+        let mut stage = Stage::with_nodes(nodes, (seed, conditions), 1 + 4 * SESSIONS, Keep::Tail, bug);
         if bug.is_some() {
             stage.close_eyes();
         }
-        Play { stage, opened: 0, lent_ms: BTreeMap::new(), refused: 0 }
+        Play { stage, step, opened: 0, lent_ms: BTreeMap::new(), refused: 0 }
     }
 
     fn ask(&mut self, client: usize, call: Call) -> Result<Response, Error> {
@@ -65,7 +76,11 @@ impl Play {
     }
 
     fn enqueue(&mut self, client: usize) -> Result<TaskId, Error> {
-        let draft = Draft::new(QueueName::new("mail").expect("a good name"), "hello");
+        self.enqueue_in(client, queue("mail"))
+    }
+
+    fn enqueue_in(&mut self, client: usize, queue: QueueName) -> Result<TaskId, Error> {
+        let draft = Draft::new(queue, "hello");
         match self.ask(client, Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum })? {
             Response::Acked(items) => items.into_iter().next().expect("one item").map(|acked| acked.id),
             other => panic!("{other:?}"),
@@ -85,7 +100,7 @@ impl Play {
                 Ok(())
             }
             Err(Error { code: ErrorCode::ClockAhead, after_ms: Some(after_ms), .. })
-                if after_ms <= STEP.as_millis() as u64 =>
+                if after_ms <= self.step.ahead.as_millis() as u64 =>
             {
                 self.refused += 1;
                 Ok(())
@@ -94,36 +109,89 @@ impl Play {
         }
     }
 
+    fn must(&mut self, request: Request) -> Result<Response, String> {
+        let verb = request.verb();
+        let answer = self.ask(self.opened, Call::Request(request));
+        answer.map_err(|error| format!("{verb} is not answered: {error:?}"))
+    }
+
     /// Sessions are opened by what needs no id, and served.
     fn read(&mut self, old: TaskId) -> Result<(), String> {
         self.opened += 1;
-        let reads = [Request::Status, Request::Nodes, Request::Get { id: old, minimum: None, minimum_sequence: None }];
-        for request in reads {
-            let answer = self.ask(self.opened, Call::Request(request.clone()));
-            answer.map_err(|error| format!("{} is not answered: {error:?}", request.verb()))?;
+        let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 100 };
+        let reads = [
+            Request::Status,
+            Request::Nodes,
+            Request::Get { id: old, minimum: None, minimum_sequence: None },
+            list,
+            Request::Count { queue: None, state: None },
+        ];
+        reads.into_iter().try_for_each(|request| self.must(request).map(drop))
+    }
+
+    /// The same by somebody who works: what was enqueued while clocks were ahead is there to be claimed.
+    fn work(&mut self) -> Result<(), String> {
+        self.opened += 1;
+        let Granted { id, token, .. } = self.claim()?;
+        let renewed = self.must(Request::Renew { items: vec![(id, token)], lease_ms: None })?;
+        if !matches!(&renewed, Response::Renewed(results) if results.iter().all(Result::is_ok)) {
+            return Err(format!("a claim is not prolonged: {renewed:?}"));
         }
-        Ok(())
+        let item = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
+        let completed = self.must(Request::Complete { items: vec![item], acks: Acks::Quorum })?;
+        match &completed {
+            Response::Acked(results) if results.iter().all(Result::is_ok) => Ok(()),
+            _ => Err(format!("a task is not completed: {completed:?}")),
+        }
+    }
+
+    fn claim(&mut self) -> Result<Granted, String> {
+        let claim = Claim {
+            claim: ClaimId(0),
+            repeated: false,
+            queues: vec![queue("mail")],
+            lease_ms: 3_600_000,
+            wait_ms: WAIT_MS,
+            max: 1,
+            worker: "worker".to_owned(),
+            lease_open: false,
+            session: None,
+            depends: Vec::new(),
+            confirms: false,
+        };
+        match self.must(Request::Claim(claim))? {
+            Response::Claimed { mut tasks, .. } if tasks.len() == 1 => Ok(tasks.remove(0)),
+            other => Err(format!("nothing is claimed: {other:?}")),
+        }
     }
 }
 
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).expect("a good name")
+}
+
 /// How many enqueues were refused after a step; what of the property does not hold.
-fn play(seed: u64, conditions: Conditions, restarts: bool, bug: Option<Mutant>) -> Result<usize, String> {
-    let mut play = Play::new(seed, conditions, bug);
-    let old = play.enqueue(0).expect("nothing has happened yet");
-    play.set_clocks_ahead(STEP);
+fn play(mut play: Play, conditions: Conditions, restarts: bool) -> Result<usize, String> {
+    let old = play.enqueue_in(0, queue("kept")).expect("nothing has happened yet");
+    play.set_clocks_ahead(play.step.ahead);
     for _ in 0..2 * SESSIONS {
         play.open()?;
     }
-    assert_eq!(play.refused, 0, "nothing is wrong with clocks that agree");
-    play.pass(AHEAD_FOR);
+    let is_calm = conditions == Conditions::Calm;
+    assert!(play.refused == 0 || !is_calm, "nothing is wrong with clocks that agree");
+    play.pass(play.step.ahead_for);
     play.set_clocks_ahead(Duration::ZERO);
     for node in (0..play.stage.nodes()).filter(|_| restarts) {
         play.stage.kill(node);
         play.stage.restart(node);
     }
     play.pass(Duration::from_secs(30));
-    for _ in 0..SESSIONS {
-        play.read(old)?;
+    for turn in 0..SESSIONS {
+        if turn % 2 == 0 {
+            play.read(old)?
+        } else {
+            play.work()?
+        }
         play.open()?;
     }
     // A session of before goes on, and what it ends is ended by one that has no ids, with the server's time.
@@ -136,9 +204,13 @@ fn play(seed: u64, conditions: Conditions, restarts: bool, bug: Option<Mutant>) 
 
 #[test]
 fn sessions_are_served_after_clocks_were_ahead() {
-    for seed in 1..=4 {
-        let refused = play(seed, Conditions::Calm, seed % 2 == 0, None);
-        assert!(refused.as_ref().is_ok_and(|refused| *refused > 0), "seed {seed}: {refused:?}");
+    for (seed, step, nodes) in (1..=4).flat_map(|seed| [(seed, LONG, 3), (seed, SHORT, 3), (seed, SHORT, 1)]) {
+        for conditions in [Conditions::Calm, Conditions::Rough] {
+            let is_calm = conditions == Conditions::Calm;
+            let refused = play(Play::new(nodes, (seed, conditions), step, None), conditions, seed % 2 == 0);
+            let is_right = refused.as_ref().is_ok_and(|refused| *refused > 0 || !is_calm);
+            assert!(is_right, "{conditions:?}, seed {seed}, {nodes} nodes, {step:?}: {refused:?}");
+        }
     }
 }
 
@@ -146,10 +218,10 @@ fn sessions_are_served_after_clocks_were_ahead() {
 #[test]
 fn a_session_that_stays_open_over_a_step_enqueues_again() {
     for seed in 1..=4 {
-        let mut play = Play::new(seed, Conditions::Calm, None);
-        play.set_clocks_ahead(STEP);
+        let mut play = Play::new(3, (seed, Conditions::Calm), LONG, None);
+        play.set_clocks_ahead(LONG.ahead);
         let ahead = play.enqueue(1).expect("it is served");
-        play.pass(AHEAD_FOR);
+        play.pass(LONG.ahead_for);
         play.set_clocks_ahead(Duration::ZERO);
         play.pass(Duration::from_secs(30));
         let refused = play.enqueue(1).expect_err("its ids are ahead");
@@ -161,22 +233,27 @@ fn a_session_that_stays_open_over_a_step_enqueues_again() {
 
 #[test]
 fn ids_are_lent_again_once_clocks_have_caught_up() {
-    let mut play = Play::new(1, Conditions::Calm, None);
-    play.set_clocks_ahead(STEP);
-    play.open().expect("it is served");
-    play.pass(AHEAD_FOR);
-    play.set_clocks_ahead(Duration::ZERO);
-    play.pass(STEP);
-    for _ in 0..SESSIONS {
+    for (step, nodes) in [(LONG, 3), (SHORT, 1)] {
+        let mut play = Play::new(nodes, (1, Conditions::Calm), step, None);
+        play.set_clocks_ahead(step.ahead);
         play.open().expect("it is served");
+        play.pass(step.ahead_for);
+        play.set_clocks_ahead(Duration::ZERO);
+        play.pass(step.ahead);
+        for _ in 0..SESSIONS {
+            play.open().expect("it is served");
+        }
+        assert_eq!(play.refused, 0, "{nodes} nodes");
     }
-    assert_eq!(play.refused, 0);
 }
 
 #[test]
 fn known_bugs_are_caught() {
-    for (bug, says) in [(Mutant::HelloShutsOut, "is not answered"), (Mutant::IdsGoBack, "ids went back")] {
-        let caught = play(1, Conditions::Calm, false, Some(bug)).expect_err("it is caught");
-        assert!(caught.contains(says), "{bug:?}: {caught}");
+    let bugs = [(Mutant::HelloShutsOut, "is not answered"), (Mutant::IdsGoBack, "ids went back")];
+    for ((bug, says), (step, nodes)) in bugs.into_iter().flat_map(|bug| [(bug, (LONG, 3)), (bug, (SHORT, 1))]) {
+        let conditions = Conditions::Calm;
+        let caught = play(Play::new(nodes, (1, conditions), step, Some(bug)), conditions, false);
+        let caught = caught.expect_err("it is caught");
+        assert!(caught.contains(says), "{bug:?}, {nodes} nodes: {caught}");
     }
 }

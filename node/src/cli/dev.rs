@@ -489,6 +489,8 @@ fn introduction(layout: &Layout, shape: &Shape, processes: &[Option<i32>], promp
 mod tests {
     use super::*;
     use norn_node::runtime::tls::load;
+    use std::os::fd::OwnedFd;
+    use std::process::Command;
 
     /// Goal: a cluster that is started now and then never dies of its certificates.
     #[test]
@@ -544,6 +546,26 @@ mod tests {
         fs::remove_file(place.join("ca.crt")).unwrap();
         whole(place);
         assert_eq!(fs::read(place.join("ca.key")).unwrap(), key);
+    }
+
+    /// Goal: a start waits for a node of an earlier one that has let go of its directory and is about to end, and for no other process.
+    /// Method: a process that has the port for its input, and ends by itself.
+    #[test]
+    fn a_port_is_waited_for_that_a_former_node_still_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout { directory: directory.path().to_owned() };
+        fs::create_dir(layout.data("n1")).unwrap();
+        let former = || Former::of(&layout.directory, [layout.data("n1")].into_iter()).unwrap();
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let shape = Shape { nodes: 1, base_port: socket.local_addr().unwrap().port() };
+        let refusal = format!("{:?}", check_ports(&shape, &mut former()).unwrap_err());
+        assert!(refusal.contains("is in use already"), "no node was here: {refusal}");
+        let mut node = Command::new("sleep").arg("1").stdin(OwnedFd::from(socket)).spawn().unwrap();
+        fs::write(layout.data("n1").join("lock"), format!("{}\n", node.id())).unwrap();
+        let mut former = former();
+        former.leave_directories().unwrap();
+        check_ports(&shape, &mut former).unwrap();
+        node.wait().unwrap();
     }
 
     /// Goal: a damaged client file costs nobody the tasks, and a lost directory is named.

@@ -300,6 +300,71 @@ fn a_directory_without_a_log_is_refused() {
     assert_eq!(norn_log("verify", &[], place).status.code(), Some(1));
 }
 
+/// The task of the fixture.
+fn task() -> TaskId {
+    let records = records();
+    let facts = records.iter().find_map(|record| match record {
+        Record::Facts { items, .. } => Some(items[0].0),
+        _ => None,
+    });
+    facts.expect("there are facts")
+}
+
+fn text_of(flags: &[&str], directory: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_norn"));
+    let output = command.args(["log", "inspect"]).args(flags).arg(directory).output().expect("the binary runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Goal: an operator who asks for it is shown what each record says, as text and as JSON, and nothing of a payload.
+#[test]
+fn inspect_shows_in_full_what_each_record_says() {
+    let directory = copy(&fixture());
+    let output = norn_log("inspect", &["--full"], directory.path());
+    assert!(output.status.success(), "{output:?}");
+    let (full, plain) = (objects(&output), objects(&norn_log("inspect", &[], directory.path())));
+    assert_eq!(full.len(), plain.len());
+    for (full, plain) in full.iter().zip(&plain) {
+        let mut heads = full.clone();
+        let content = heads.as_object_mut().expect("an object").remove("content");
+        assert!(content.is_some_and(|content| content.is_object()) && heads == *plain, "{full}");
+    }
+    let content = |kind: &str| &full.iter().find(|record| record["kind"] == kind).expect("it is there")["content"];
+    assert_eq!(content("genesis")["name"], "fixture");
+    let facts = &content("facts")["items"][0];
+    assert_eq!((&facts["id"], &facts["spec"]["payload_bytes"]), (&task().to_string().into(), &320.into()), "{facts}");
+    let grant = &content("ops")["items"][0];
+    assert_eq!((&grant["worker"], &grant["token"]), (&"worker".into(), &"1.1".into()), "{grant}");
+    let text = text_of(&["--full"], directory.path());
+    let lines = |what: &str| text.lines().filter(|line| line.starts_with(&format!("    {what} {}", task()))).count();
+    assert_eq!((lines("facts"), lines("grant")), (1, 1), "{text}");
+    assert!(
+        text.contains("name=fixture") && text.contains("worker=worker") && text.contains("payload_bytes=320"),
+        "{text}"
+    );
+}
+
+/// Goal: an operator who looks for a task is shown all that is said of it, and nothing else.
+#[test]
+fn inspect_of_a_task_shows_what_is_said_of_it() {
+    let directory = copy(&fixture());
+    let id = task().to_string();
+    let output = norn_log("inspect", &["--task", &id], directory.path());
+    assert!(output.status.success(), "{output:?}");
+    let shown = objects(&output);
+    let kinds: Vec<&Value> = shown.iter().map(|record| &record["kind"]).collect();
+    assert_eq!(kinds, ["facts", "ops"], "{shown:?}");
+    let what: Vec<&Value> = shown.iter().map(|record| &record["content"]["items"][0]["what"]).collect();
+    assert_eq!(what, ["facts", "grant"], "{shown:?}");
+    assert!(shown.iter().all(|record| record["content"]["items"][0]["id"] == *id), "{shown:?}");
+    let text = text_of(&["--task", &id], directory.path());
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4, "a line for each record, and one for what it says of the task: {text}");
+    assert!(lines[0].contains("facts of partition 3") && lines[1].starts_with(&format!("    facts {id} ")), "{text}");
+    assert!(lines[2].contains("ops of partition 3") && lines[3].starts_with(&format!("    grant {id} ")), "{text}");
+}
+
 /// Goal: a task of which nothing is in a log is told apart from one that is shown.
 #[test]
 fn inspect_of_a_task_that_is_not_there_says_so() {

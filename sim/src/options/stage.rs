@@ -14,12 +14,11 @@ pub enum Conditions {
 }
 
 impl Options {
-    /// The options of a seed, on a stage. Three nodes hold everything, so that one may be missing.
-    pub fn of_stage(random: &mut Random, conditions: Conditions) -> Options {
+    /// The options of a seed, on a stage. Each node holds everything, so that of three one may be missing.
+    pub fn of_stage(random: &mut Random, conditions: Conditions, nodes: u64) -> Options {
         let mut options = Options::draw_nodes(random);
         let heartbeat_ms = random.between(30, 80);
-        options.nodes = 3;
-        options.replicas = 3;
+        (options.nodes, options.replicas) = (nodes, nodes);
         options.partitions = 1 << random.between(1, 3);
         (options.producers, options.workers) = (0, 0);
         options.safety_ms = u64::MAX / 1_000;

@@ -1,11 +1,13 @@
 //! A clock that is ahead, or was, shuts nobody out and takes no id back: a client that asks for no ids is welcome at every node that
-//! knows its place, whatever was lent before; and the times that a node lends do not go back, in later starts neither.
+//! knows its place, whatever was lent before; who reads or claims is never refused for a clock that is ahead; and the times that a node
+//! lends do not go back, in later starts neither.
 
 use super::Property;
+use crate::adapter::Call;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::NodeId;
 use norn_client::wire::request::Request;
 use norn_client::wire::response::{Response, Welcome};
+use norn_client::wire::{ErrorCode, NodeId};
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -13,6 +15,26 @@ use std::collections::BTreeMap;
 pub struct Lending {
     /// The latest time that each node has lent.
     lent_ms: BTreeMap<NodeId, u64>,
+}
+
+/// Whether a call is about what is there. What is written of a task may come before the task, whose id may be ahead.
+fn needs_no_id(call: &Call) -> bool {
+    let Call::Request(request) = call else { return false };
+    matches!(
+        request,
+        Request::Claim(_)
+            | Request::Renew { .. }
+            | Request::Release { .. }
+            | Request::Fail { .. }
+            | Request::Get { .. }
+            | Request::Wait { .. }
+            | Request::Watch { .. }
+            | Request::List { .. }
+            | Request::Count { .. }
+            | Request::Queues
+            | Request::Nodes
+            | Request::Status
+    )
 }
 
 impl Property for Lending {
@@ -26,6 +48,12 @@ impl Property for Lending {
                 if error.message.contains("clock") =>
             {
                 return Err(format!("a client that asks for no ids is shut out: {error:?}"));
+            }
+            Happening::Finished(finished) if needs_no_id(finished.call) => {
+                if let Some(error) = finished.result.as_ref().err().filter(|error| error.code == ErrorCode::ClockAhead)
+                {
+                    return Err(format!("{:?} needs no id, and is refused: {error:?}", finished.call));
+                }
             }
             Happening::Replied {
                 response: Response::Welcome(Welcome { node, time_ms, refusal: None, .. }), ..
@@ -69,6 +97,20 @@ mod tests {
         assert!(lends(&mut bench, 1, 500).unwrap_err().contains("ids go back"));
         bench.see(Happening::Spoiled { node: 0, left: &[] }).unwrap();
         lends(&mut bench, 1, 7).unwrap();
+    }
+
+    #[test]
+    fn what_needs_no_id_is_refused_for_no_clock() {
+        let mut bench: Bench<Lending> = Bench::new();
+        let mut refused =
+            |call: Call, code: ErrorCode| bench.finish_call(call, Moment::default(), Err(Error::new(code, "why")));
+        let enqueue = Call::Enqueue { drafts: Vec::new(), acks: norn_client::wire::request::Acks::Quorum };
+        refused(enqueue, ErrorCode::ClockAhead).unwrap();
+        for request in [Request::Status, claim(), Request::Count { queue: None, state: None }] {
+            refused(Call::Request(request.clone()), ErrorCode::Unavailable).unwrap();
+            let refusal = refused(Call::Request(request), ErrorCode::ClockAhead).unwrap_err();
+            assert!(refusal.contains("needs no id"), "{refusal}");
+        }
     }
 
     #[test]

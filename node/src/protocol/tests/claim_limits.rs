@@ -290,6 +290,32 @@ fn no_more_are_held_at_once_than_the_queue_allows() {
     assert_eq!(cluster.quotas(), BTreeMap::new());
 }
 
+/// Goal: a call that names several queues is given what one of them has, however much stands in another that may grant nothing now.
+/// Method: the limit was used up before, or nothing has come in of the rate.
+#[test]
+fn a_queue_at_its_limit_hides_no_other_of_the_same_call() {
+    for (setting, held) in [(concurrency(1), 1), (rate(1, 3_600_000), 0)] {
+        let mut cluster = queue_with(setting.clone());
+        cluster.spread_tasks(60);
+        assert_eq!(cluster.claim_all().len(), held, "{setting:?}");
+        let [mail, other] = ["mail", "other"].map(|name| QueueName::new(name).unwrap());
+        for (number, queues) in [[&mail, &other], [&other, &mail]].into_iter().enumerate() {
+            let id = cluster.id(number as u32 * 0x70_0001);
+            let tasks = vec![NewTask { id, spec: Spec { queue: other.clone(), ..spec(b"x", 0) } }];
+            assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
+            for index in 0..3 {
+                let claim = ClaimId(900 + cluster.number as u128);
+                let claim = Claim { queues: queues.map(Clone::clone).to_vec(), ..claim_of(claim, 60_000, 5) };
+                let Response::Claimed { tasks, unavailable: 0, .. } = cluster.ask(index, Request::Claim(claim)) else {
+                    panic!("{setting:?}: all nodes are there");
+                };
+                let got: Vec<TaskId> = tasks.iter().map(|granted| granted.id).collect();
+                assert_eq!(got, if index == 0 { vec![id] } else { Vec::new() }, "{setting:?}, {queues:?} at {index}");
+            }
+        }
+    }
+}
+
 /// Where there is no work left, nothing is kept of what others can use.
 #[test]
 fn a_limit_is_used_in_full_where_all_work_is_in_one_partition() {

@@ -48,6 +48,24 @@ fn a_node_that_is_short_of_memory_refuses_tasks_and_does_everything_else() {
     assert_eq!(cluster.why_not_taken(1, b"x"), None);
 }
 
+/// Goal: what a worker writes of a task it holds is not taken either, and may be said to another node; what ends a task is taken.
+#[test]
+fn a_node_that_is_short_of_memory_refuses_log_entries() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.claim(1, 10_000).remove(0).token;
+    let entry = |sequence| Request::Update { id, token, sequence, data: b"half".to_vec(), acks: Acks::Quorum };
+    cluster.use_memory(1, 910_000);
+    let Response::Error(error) = cluster.ask(1, entry(0)) else { panic!("it is short") };
+    assert!(error.code == ErrorCode::Overloaded && error.message.contains("node n1"), "{error:?}");
+    assert_eq!(error.cause, Some(Cause::TurnedAway), "it has asked nobody");
+    assert!(cluster.get(0, id).updates.is_empty());
+    assert!(matches!(cluster.ask(2, entry(0)), Response::AckedOne(_)), "another node takes it");
+    cluster.use_memory(1, 840_000);
+    assert!(matches!(cluster.ask(1, entry(1)), Response::AckedOne(_)));
+    assert_eq!(cluster.get(1, id).updates.len(), 2);
+}
+
 /// What an allocator keeps is there for tasks that come.
 #[test]
 fn what_a_node_has_given_up_may_be_taken_again_though_the_system_sees_nothing_of_it() {

@@ -189,7 +189,7 @@ impl Node {
         keeps: Vec<TaskId>,
     ) {
         let holds_more = self.leave_call(client, claim);
-        if elsewhere || over && holds_more {
+        if (elsewhere || over && holds_more) && !mutant!(self.config, LeaveUnheeded) {
             self.give(Back::Claim { claim, keeps });
         }
         self.outbox.reply(client, number, Response::Done);

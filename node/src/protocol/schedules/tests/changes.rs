@@ -1,7 +1,7 @@
 //! Calendars where clocks change, compared with a reckoning that walks through the minutes, or through the seconds where an expression
 //! names some.
 
-use super::cron;
+use super::{at, calendar, cron};
 use crate::protocol::schedules::Calendar;
 use crate::protocol::schedules::calendar::Times;
 use crate::protocol::schedules::zone::Clocks;
@@ -177,6 +177,77 @@ fn fixed_times_are_due_once_and_patterns_as_clocks_show_them() {
         }
     }
     assert!(kinds.len() > 90, "{} kinds", kinds.len());
+}
+
+/// A zone, an expression, a moment, and when it is due from then on.
+type Due = (&'static str, &'static str, &'static str, &'static [&'static str]);
+
+/// By README, without a reckoning.
+const DUE: [Due; 6] = [
+    // In Berlin, 2:00 to 3:00 is skipped on 2026-03-29, and comes twice on 2026-10-25.
+    (
+        "Europe/Berlin",
+        "30 2,14 * * *",
+        "2026-03-28T12:00:00+01:00",
+        &[
+            "2026-03-28T14:30:00+01:00",
+            "2026-03-29T03:00:00+02:00",
+            "2026-03-29T14:30:00+02:00",
+            "2026-03-30T02:30:00+02:00",
+        ],
+    ),
+    (
+        "Europe/Berlin",
+        "30 2,14 * * *",
+        "2026-10-24T18:00:00+02:00",
+        &["2026-10-25T02:30:00+02:00", "2026-10-25T14:30:00+01:00", "2026-10-26T02:30:00+01:00"],
+    ),
+    (
+        "Europe/Berlin",
+        "0,30 2 * * *",
+        "2026-03-28T12:00:00+01:00",
+        &["2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00", "2026-03-30T02:30:00+02:00"],
+    ),
+    (
+        "Europe/Berlin",
+        "0,30 2 * * *",
+        "2026-10-24T18:00:00+02:00",
+        &[
+            "2026-10-25T02:00:00+02:00",
+            "2026-10-25T02:30:00+02:00",
+            "2026-10-26T02:00:00+01:00",
+            "2026-10-26T02:30:00+01:00",
+        ],
+    ),
+    // In Nuuk, the last hour of Saturday is skipped on 2024-03-30, and comes twice on 2024-10-26.
+    (
+        "America/Nuuk",
+        "30 23 * * 6",
+        "2024-03-23T23:30:00-02:00",
+        &["2024-03-31T00:00:00-01:00", "2024-04-06T23:30:00-01:00"],
+    ),
+    (
+        "America/Nuuk",
+        "30 23 * * 6",
+        "2024-10-19T23:30:00-01:00",
+        &["2024-10-26T23:30:00-01:00", "2024-11-02T23:30:00-02:00"],
+    ),
+];
+
+/// Goal: what README says of fixed times that clocks skip or show twice, of the expressions that it names, and of a gap that ends on
+/// another day than the one that is named.
+#[test]
+fn what_is_promised_of_fixed_times_is_so() {
+    for (zone, expression, from, due) in DUE {
+        let (calendar, from) = (calendar(expression, zone), at(from));
+        let due: Vec<u64> = due.iter().map(|text| at(text)).collect();
+        let next = |before: &u64| calendar.after(*before);
+        let forwards: Vec<u64> = std::iter::successors(next(&from), next).take(due.len()).collect();
+        assert_eq!(forwards, due, "{expression} in {zone}");
+        let last = *due.last().expect("there are some");
+        let backwards: Vec<u64> = calendar.backwards(from, last).collect();
+        assert!(backwards.iter().rev().eq(&due), "{expression} in {zone}, backwards: {backwards:?}");
+    }
 }
 
 /// Goal, method: the same at each change.
