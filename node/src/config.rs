@@ -279,6 +279,8 @@ pub enum Mutant {
     ServedIgnored,
     /// What a client does not confirm is not given back.
     UnconfirmedKept,
+    /// A claim that is over counts as an attempt, whether or not its client has confirmed it.
+    LapsesUnasked,
     /// A watch goes on as if nothing were missing where a node has not told all.
     WatchGapUnheeded,
     /// A full queue takes tasks all the same.

@@ -68,6 +68,8 @@ pub enum Feature {
     Ages,
     /// The retention of a task that has ended is over before its time.
     Purges,
+    /// Leaders ask whether claims that are over were confirmed.
+    Lapses,
 }
 
 impl Feature {
@@ -97,7 +99,8 @@ impl Feature {
             | Feature::Levels
             | Feature::Outcomes
             | Feature::Ages
-            | Feature::Purges => 3,
+            | Feature::Purges
+            | Feature::Lapses => 3,
         }
     }
 }
@@ -116,6 +119,7 @@ impl PeerMessage {
             PeerMessage::Unheld { .. } => Some(Feature::Unheld),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::Leave { .. } => Some(Feature::Confirms),
+            PeerMessage::ConfirmAsk { .. } | PeerMessage::ConfirmAnswer { .. } => Some(Feature::Lapses),
             PeerMessage::Ages { .. } => Some(Feature::Ages),
             PeerMessage::GrantAsk { claim, got, .. } if claim.confirms || !got.is_empty() => Some(Feature::Confirms),
             PeerMessage::GrantAsk { claim, .. } if claim.session.is_some() => Some(Feature::Sessions),
