@@ -281,6 +281,8 @@ pub enum Mutant {
     UnconfirmedKept,
     /// What a client says of a claim that it has left is passed on to no other node.
     LeaveUnheeded,
+    /// A claim that is over counts as an attempt, whether or not its client has confirmed it.
+    LapsesUnasked,
     /// A watch goes on as if nothing were missing where a node has not told all.
     WatchGapUnheeded,
     /// A full queue takes tasks all the same.

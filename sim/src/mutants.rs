@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 98] = [
+pub const ALL: [(&str, Mutant); 99] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -94,6 +94,7 @@ pub const ALL: [(&str, Mutant); 98] = [
     ("served-ignored", Mutant::ServedIgnored),
     ("unconfirmed-kept", Mutant::UnconfirmedKept),
     ("leave-unheeded", Mutant::LeaveUnheeded),
+    ("lapses-unasked", Mutant::LapsesUnasked),
     ("watch-gap-unheeded", Mutant::WatchGapUnheeded),
     ("room-ignored", Mutant::RoomIgnored),
     ("paused-grants", Mutant::PausedGrants),
@@ -491,6 +492,17 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             wait_percent: Some(50),
             lease_ms_min: Some(8_000),
             lease_ms_max: Some(20_000),
+            workers: Some(6),
+            tasks: Some(300),
+            ..plain
+        },
+        // The same with leases that are shorter.
+        Mutant::LapsesUnasked => Overrides {
+            calm: Some(true),
+            leave_percent: Some(60),
+            wait_percent: Some(50),
+            lease_ms_min: Some(200),
+            lease_ms_max: Some(500),
             workers: Some(6),
             tasks: Some(300),
             ..plain

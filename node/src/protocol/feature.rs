@@ -70,6 +70,8 @@ pub enum Feature {
     Purges,
     /// A replica tells a reader which parts of a task it has lost.
     Losses,
+    /// Leaders ask whether claims that are over were confirmed.
+    Lapses,
 }
 
 impl Feature {
@@ -100,7 +102,8 @@ impl Feature {
             | Feature::Outcomes
             | Feature::Ages
             | Feature::Purges
-            | Feature::Losses => 3,
+            | Feature::Losses
+            | Feature::Lapses => 3,
         }
     }
 }
@@ -119,6 +122,7 @@ impl PeerMessage {
             PeerMessage::Unheld { .. } => Some(Feature::Unheld),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::Leave { .. } => Some(Feature::Confirms),
+            PeerMessage::ConfirmAsk { .. } | PeerMessage::ConfirmAnswer { .. } => Some(Feature::Lapses),
             PeerMessage::Ages { .. } => Some(Feature::Ages),
             PeerMessage::GrantAsk { claim, got, .. } if claim.confirms || !got.is_empty() => Some(Feature::Confirms),
             PeerMessage::GrantAsk { claim, .. } if claim.session.is_some() => Some(Feature::Sessions),

@@ -448,6 +448,8 @@ impl Node {
                 self.on_grant_answer(from, ask, claim, tasks, (&heads, &partitions));
             }
             M::Return { items } => self.on_return(&items),
+            M::ConfirmAsk { items } => self.on_confirm_ask(from, &items),
+            M::ConfirmAnswer { settled, back } => self.on_confirm_answer(from, &settled, &back),
             M::Leave { claim, keeps } => self.on_claim_left(claim, &keeps.into_iter().collect()),
             M::Interest { queues } => self.on_interest(from, &queues),
             M::Available { queue, head } => self.on_available(from, &queue, head),

@@ -97,7 +97,10 @@ impl Outbox {
                 return;
             }
             // The link has broken since the question came, and the next one may be to an older program.
-            if matches!(message, PeerMessage::GroupsAnswer { .. } | PeerMessage::Watched { .. }) {
+            if matches!(
+                message,
+                PeerMessage::GroupsAnswer { .. } | PeerMessage::Watched { .. } | PeerMessage::ConfirmAnswer { .. }
+            ) {
                 return;
             }
             self.observe(Observation::Unspoken { to, message: message.name() });

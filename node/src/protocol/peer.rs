@@ -6,6 +6,7 @@
 mod kinds;
 mod known;
 
+pub use self::kinds::Class;
 use crate::protocol::consistent::cohort::{Seat, Told};
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
@@ -27,15 +28,6 @@ pub use known::{Known, Lost};
 
 /// Facts about tasks of one partition.
 pub type Items = Arc<Vec<(TaskId, Task)>>;
-
-/// Which stream a message travels on, so that bulk never stands in the way of claims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// Heartbeats, elections, claims, writes.
-    Urgent,
-    /// Anti-entropy, lists, whole tables.
-    Bulk,
-}
 
 /// One message per pair of nodes and interval, whatever the number of partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -610,6 +602,13 @@ pub enum PeerMessage {
     /// were renewed or asked for again since.
     #[serde(rename = "re")]
     Return { items: Vec<(TaskId, Token, Viewstamp)> },
+    /// These claims are over, and were never renewed: those that no client of yours has confirmed go back.
+    #[serde(rename = "gq")]
+    ConfirmAsk { items: Vec<(TaskId, Token, ClaimId)> },
+    /// Answer to `ConfirmAsk`: of the first I have nothing more to say, the others go back, as by `Return`. Those that are in neither may
+    /// be in an answer for which I wait.
+    #[serde(rename = "gn")]
+    ConfirmAnswer { settled: Vec<(TaskId, Token)>, back: Vec<(TaskId, Token, Viewstamp)> },
     /// The call of a client is over, which has none of what was granted to it but these: take the rest back.
     #[serde(rename = "lv")]
     Leave {

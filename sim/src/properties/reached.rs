@@ -1,7 +1,8 @@
 //! What is granted to a call whose client is never reached goes back soon, as long as nothing fails: it is not held until its lease
 //! is over.
 //!
-//! It counts from the grant on: an answer may never be said, as where a client has left meanwhile.
+//! It counts from the grant on: an answer may never be said, as where a client has left meanwhile. Where the lease is over before, it was
+//! no attempt all the same, but for a grant that was found again or confirmed once.
 //! A client is reached when it says that the answer has come, and is not any more when it takes leave of its claim.
 
 use super::Property;
@@ -27,9 +28,13 @@ pub struct Reached {
     confirming: BTreeSet<ClaimId>,
     /// What leaders granted to them and no client has yet, and since when.
     granted: BTreeMap<(TaskId, Token), (ClaimId, u64)>,
+    /// Those of them that were found again.
+    renewed: BTreeSet<(TaskId, Token)>,
     /// What clients were given.
     taken: BTreeSet<(TaskId, Token)>,
     reached: BTreeSet<ClaimId>,
+    /// Also those that were left since.
+    confirmed: BTreeSet<ClaimId>,
 }
 
 impl Reached {
@@ -38,6 +43,9 @@ impl Reached {
         for record in records {
             let Record::Ops { after, ops, .. } = record else { continue };
             for op in ops {
+                if let Op::Renew { items } = &**op {
+                    self.renewed.extend(items.iter().map(|(id, token, ..)| (*id, *token)));
+                }
                 let Op::Grant { claim, items, .. } = &**op else { continue };
                 for (id, number) in items.iter().filter(|_| self.confirming.contains(claim)) {
                     let grant = (*id, Token { epoch: after.epoch, number: *number });
@@ -65,6 +73,7 @@ impl Property for Reached {
             Happening::Appended { records, .. } => self.note(records, moment.time_us),
             Happening::Sent { request: Request::Confirm { claim } } => {
                 self.reached.insert(*claim);
+                self.confirmed.insert(*claim);
             }
             Happening::Sent { request: Request::Leave { claim, .. } } => {
                 self.reached.remove(claim);
@@ -81,12 +90,13 @@ impl Property for Reached {
                 }
             }
             Happening::Observed { observation: Observation::Expired { id, token }, .. } => {
-                if let Some((claim, at_us)) = self.granted.remove(&(*id, *token))
-                    && !self.reached.contains(&claim)
-                    && moment.time_us > at_us + BACK_US
-                {
-                    let held_ms = (moment.time_us - at_us) / 1_000;
+                let Some((claim, at_us)) = self.granted.remove(&(*id, *token)) else { return Ok(()) };
+                let held_ms = (moment.time_us - at_us) / 1_000;
+                if !self.reached.contains(&claim) && moment.time_us > at_us + BACK_US {
                     return Err(format!("task {id} is held for {held_ms} ms under {token}, of which no client knows"));
+                }
+                if !self.confirmed.contains(&claim) && !self.renewed.contains(&(*id, *token)) {
+                    return Err(format!("the lease of {token} of task {id}, of which no client knows, was an attempt"));
                 }
             }
             _ => {}
@@ -131,8 +141,18 @@ mod tests {
     #[test]
     fn a_grant_that_nobody_knows_of_is_not_held_for_long() {
         assert!(expires(&mut granted_to(true), BACK_US + 1).is_err());
-        assert!(expires(&mut granted_to(true), BACK_US / 2).is_ok(), "its lease was short");
         assert!(expires(&mut granted_to(false), BACK_US + 1).is_ok(), "older clients say nothing");
+    }
+
+    #[test]
+    fn a_grant_that_nobody_knows_of_is_no_attempt() {
+        assert!(expires(&mut granted_to(true), BACK_US / 2).is_err());
+        let mut bench = granted_to(true);
+        let renewal = Op::Renew { items: vec![(id(1), token(1, 1), 10_000, 10_000)] };
+        let after = Viewstamp { epoch: 1, length: 1 };
+        let records = [Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(renewal)] }];
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(2), records: &records }).unwrap();
+        assert!(expires(&mut bench, BACK_US / 2).is_ok(), "it may be in a client's hands");
     }
 
     #[test]

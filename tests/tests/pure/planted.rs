@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 98] = [
+const CAUGHT_FROM: [(Mutant, u64); 99] = [
     (Mutant::VoteNotDurable, 1050),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -88,6 +88,7 @@ const CAUGHT_FROM: [(Mutant, u64); 98] = [
     (Mutant::ServedIgnored, 2),
     (Mutant::UnconfirmedKept, 1),
     (Mutant::LeaveUnheeded, 1),
+    (Mutant::LapsesUnasked, 1),
     (Mutant::WatchGapUnheeded, 8),
     (Mutant::RoomIgnored, 2),
     (Mutant::PausedGrants, 9),

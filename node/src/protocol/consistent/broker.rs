@@ -108,7 +108,7 @@ pub struct Broker {
     next: u64,
     calls: BTreeMap<u64, Call>,
     /// Calls that are to be confirmed.
-    confirming: BTreeMap<(ClientId, ClaimId), u64>,
+    confirming: BTreeMap<(ClaimId, ClientId), u64>,
     asks: BTreeMap<u64, u64>,
     parked: BTreeMap<QueueName, BTreeSet<u64>>,
     parked_count: usize,
@@ -215,7 +215,7 @@ impl Node {
         if claim.confirms {
             // Who asks again on the same connection does not look at an earlier answer any more.
             self.leave_call(client, claim.claim);
-            self.broker.confirming.insert((client, claim.claim), call);
+            self.broker.confirming.insert((claim.claim, client), call);
         }
         let recall = if claim.repeated { self.recall_all() } else { Recall::default() };
         let strange: Vec<QueueName> =
@@ -609,7 +609,7 @@ impl Node {
         self.timers.cancel(Key::Park(number));
         let call = self.broker.calls.remove(&number).expect("under way");
         if call.claim.confirms {
-            self.broker.confirming.remove(&(call.client, call.claim.claim));
+            self.broker.confirming.remove(&(call.claim.claim, call.client));
         }
         self.end_question(&call.phase, &call.claim);
         call

@@ -1,6 +1,7 @@
-//! Grants at a leader's node: picking tasks, committing the grants, answering brokers; and the clocks of claims.
+//! Grants at a leader's node: picking tasks, committing the grants, answering brokers; and the claims that are over.
 
 mod again;
+mod expiry;
 mod questions;
 mod voids;
 
@@ -25,8 +26,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Postponement of a claim whose wall-clock end has not come, at the most.
-const EXPIRY_LOOK_MS_MAX: u64 = 1_000;
 /// Claims of ended tasks are dropped together, so many...
 const DROP_TASKS_MAX: usize = 64;
 /// ...or after so long.
@@ -152,6 +151,9 @@ impl Node {
             };
             let lapsed = items.iter().any(held) && self.tells_ends();
             let op = Op::Grant { claim: claim.claim, worker, lease_ms, granted_ms, items, session: of, lapsed };
+            if claim.confirms {
+                self.note_broker(session, &tokens, lease_ms);
+            }
             self.wait_for(session, partition);
             of.into_iter().for_each(|of| self.heed_session(partition, of));
             self.append(partition, op, Some(Waiting::Grant { session, items: tokens, fresh: true }));
@@ -467,80 +469,6 @@ impl Node {
         for (partition, items) in back {
             self.void(partition, items.into_iter().collect());
         }
-    }
-
-    /// Sets the clock for the first claim that may run out.
-    pub(in crate::protocol) fn arm_expiry(&mut self, partition: PartitionId) {
-        let register = &self.partitions[&partition].register;
-        if register.established()
-            && let Some((at_us, _)) = register.first_expiry()
-        {
-            let at_us = if mutant!(self.config, WallClockOnly) { self.after_ms(20) } else { at_us };
-            self.timers.set(Key::Expiry(partition), at_us);
-        }
-    }
-
-    /// Claims whose monotonic deadline has come, and whose end by the wall clock too, are over.
-    pub(in crate::protocol) fn expire(&mut self, partition: PartitionId) {
-        let now = self.now;
-        let wall_only = mutant!(self.config, WallClockOnly);
-        let monotonic_only = mutant!(self.config, MonotonicOnly);
-        let register = &self.partitions[&partition].register;
-        let Some(leading) = register.leading().filter(|leading| leading.established) else { return };
-        let (epoch, margin_ms) = (leading.epoch, leading.margin_ms);
-        let mut looked = 0;
-        while let Some((at_us, id)) = self.partitions[&partition].register.first_expiry() {
-            if at_us > now.mono_us && !wall_only {
-                break;
-            }
-            looked += 1;
-            if looked > DUE_MAX {
-                // Behind what else is due by now.
-                return self.timers.set(Key::Expiry(partition), now.mono_us + 1);
-            }
-            let replica = self.partitions.get_mut(&partition).expect("just seen");
-            let cell = replica.register.cell(&id).expect("deadlines are of claims").clone();
-            // Within one leadership there is one wall clock and nothing to compare; an inherited end is another's word.
-            let inherited = cell.renewed.epoch != epoch;
-            let end_ms = cell.expires_ms.saturating_add(if inherited { margin_ms } else { 0 });
-            if now.wall_ms < end_ms && !monotonic_only {
-                let wait_ms = (end_ms - now.wall_ms).clamp(1, EXPIRY_LOOK_MS_MAX);
-                replica.register.postpone_expiry(id, now.mono_after_ms(wait_ms));
-                if wall_only {
-                    break;
-                }
-                continue;
-            }
-            let waits = self.waits_when_lapsed(partition, &id).filter(|waits| !waits || self.may_append(partition));
-            let replica = self.partitions.get_mut(&partition).expect("just seen");
-            let Some(waits) = waits else {
-                // That the task waits is written down with the end of the claim, or neither is yet. Others with its key need
-                // not wait for it any more: nobody may ever learn what it was.
-                if replica.register.await_lapse(id, now.mono_after_ms(DROP_DELAY_MS)) {
-                    self.stirred.insert(partition);
-                }
-                if wall_only {
-                    break;
-                }
-                continue;
-            };
-            let token = replica.register.lapse(id);
-            self.outbox.observe(Observation::Expired { id, token });
-            if let Some((token, reason, end)) = self.exhausted(partition, &id) {
-                self.kill(partition, (id, token), &reason, end);
-            } else if waits {
-                let pause_ms = self.draw_backoff(partition, &id, cell.attempt);
-                let not_before_ms = pause_ms.map_or(0, |pause_ms| now.wall_ms.saturating_add(pause_ms));
-                let at_ms = now.wall_ms;
-                let end = self.tells_ends().then(|| cell.expired());
-                self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed: true, end }, None);
-            } else {
-                let replica = self.partitions.get_mut(&partition).expect("just seen");
-                replica.reclassify(&id, now);
-                self.stirred.insert(partition);
-            }
-        }
-        self.arm_expiry(partition);
     }
 
     /// Delayed tasks that are due become ready.

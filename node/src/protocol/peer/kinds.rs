@@ -1,7 +1,16 @@
 //! What is to be known of a message without reading it: its stream, its name, what it says of its sender's log.
 
-use super::{Class, LogWord, PeerMessage};
+use super::{LogWord, PeerMessage};
 use norn_client::wire::PartitionId;
+
+/// Which stream a message travels on, so that bulk never stands in the way of claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Heartbeats, elections, claims, writes.
+    Urgent,
+    /// Anti-entropy, lists, whole tables.
+    Bulk,
+}
 
 impl PeerMessage {
     /// The stream it travels on.
@@ -148,6 +157,8 @@ impl PeerMessage {
             PeerMessage::Pulled { .. } => "pulled",
             PeerMessage::GrantAsk { .. } => "grant_ask",
             PeerMessage::GrantAnswer { .. } => "grant_answer",
+            PeerMessage::ConfirmAsk { .. } => "confirm_ask",
+            PeerMessage::ConfirmAnswer { .. } => "confirm_answer",
             PeerMessage::Leave { .. } => "leave",
             PeerMessage::Return { .. } => "return",
             PeerMessage::Interest { .. } => "interest",

@@ -3,11 +3,17 @@
 use super::recall::{ask_until, cluster_of_many, is_answer, is_on_its_way};
 use super::*;
 use norn_client::wire::Granted;
+use norn_client::wire::membership::{Backoff, QueueSetting};
+use norn_client::wire::response::ClaimOutcome;
 
 const CLAIM: ClaimId = ClaimId(77);
 const LEASE_MS: u64 = 600_000;
 /// Longer than a confirmation is waited for, and the leader needs.
 const TOO_LATE_MS: u64 = 2_500;
+/// Over before a confirmation is too late.
+const SHORT_MS: u64 = 500;
+/// What a leader needs to ask a broker, and to take a grant back.
+const ASKING_MS: u64 = 300;
 /// For so long a partition has no leader.
 const AWAY_MS: u64 = 20_000;
 
@@ -25,6 +31,11 @@ impl Cluster {
 
     fn claim_to_confirm(&mut self, index: usize, wait_ms: u64) -> u64 {
         self.submit(index, Request::Claim(Claim { confirms: true, wait_ms, ..claim_of(CLAIM, LEASE_MS, 1) }))
+    }
+
+    fn claim_shortly(&mut self, index: usize, lease_ms: u64) -> Granted {
+        let number = self.submit(index, Request::Claim(Claim { confirms: true, ..claim_of(CLAIM, lease_ms, 1) }));
+        self.told(number)
     }
 
     fn told(&mut self, number: u64) -> Granted {
@@ -308,4 +319,114 @@ fn a_grant_that_is_named_twice_goes_back_once() {
     cluster.queue.push_back((leader, Event::Peer { from, message }));
     cluster.advance(100);
     assert_eq!(cluster.state_of(1, id), State::Ready);
+}
+
+/// Goal: a client that was never reached costs no attempt, however short its lease is.
+#[test]
+fn a_lease_that_is_over_before_it_is_confirmed_was_no_attempt() {
+    for (lease_ms, from_leader) in [(100, 1), (SHORT_MS, 0), (1_900, 1)] {
+        let (mut cluster, id) = Cluster::with_one_task();
+        let broker = (cluster.leader(&id) + from_leader) % 3;
+        let first = cluster.claim_shortly(broker, lease_ms);
+        cluster.advance(lease_ms + ASKING_MS);
+        let view = cluster.get((broker + 1) % 3, id);
+        assert_eq!((view.state, view.reason, view.claims.len()), (State::Ready, None, 0), "{lease_ms} ms");
+        assert_eq!(cluster.confirms(broker), Err(ErrorCode::Superseded), "it is too late");
+        let next = cluster.claim(broker, LEASE_MS).remove(0);
+        assert_eq!((next.id, next.attempt), (id, 1), "{lease_ms} ms");
+        assert!(next.token > first.token);
+    }
+}
+
+#[test]
+fn a_short_lease_that_is_confirmed_is_held_to_its_end_and_was_an_attempt() {
+    for renewed in [false, true] {
+        let (mut cluster, id) = Cluster::with_one_task();
+        let broker = (cluster.leader(&id) + 1) % 3;
+        let granted = cluster.claim_shortly(broker, SHORT_MS);
+        assert!(cluster.confirms(broker).is_ok());
+        cluster.advance(SHORT_MS - 100);
+        assert_eq!(cluster.state_of(0, id), State::Claimed);
+        if renewed {
+            let renew = Request::Renew { items: vec![(id, granted.token)], lease_ms: None };
+            assert!(matches!(cluster.ask(broker, renew), Response::Renewed(_)));
+            cluster.advance(SHORT_MS - 100);
+            assert_eq!(cluster.state_of(0, id), State::Claimed);
+        }
+        cluster.advance(100 + ASKING_MS);
+        let view = cluster.get(0, id);
+        let end = view.claims[0].end.as_ref().map(|end| end.outcome);
+        assert_eq!((view.state, end), (State::Dead, Some(ClaimOutcome::Expired)), "renewed: {renewed}");
+    }
+}
+
+/// Goal: it is the same where the lease ends under another leader, which does not know who told the client of it.
+#[test]
+fn a_lease_that_is_over_at_the_next_leader_was_no_attempt_unless_it_was_confirmed() {
+    for confirmed in [false, true] {
+        let (mut cluster, id) = Cluster::with_one_task();
+        let leader = cluster.leader(&id);
+        let broker = (leader + 1) % 3;
+        cluster.claim_shortly(broker, SHORT_MS);
+        if confirmed {
+            assert!(cluster.confirms(broker).is_ok());
+        }
+        cluster.down.insert(leader);
+        cluster.advance(10_000);
+        let expected = if confirmed { State::Dead } else { State::Ready };
+        assert_eq!(cluster.state_of(broker, id), expected, "confirmed: {confirmed}");
+    }
+}
+
+/// Goal: a grant whose answer is still on its way is no attempt either. Method: the lease is over before the broker hears of the grant.
+#[test]
+fn a_lease_that_is_over_before_its_broker_hears_of_it_was_no_attempt() {
+    let (mut cluster, id, leader) = cluster_of_many();
+    let broker = (leader + 1) % 3;
+    let claim = Claim { confirms: true, ..claim_of(CLAIM, SHORT_MS, 1) };
+    ask_until(&mut cluster, broker, claim, (broker, is_answer, 1));
+    cluster.queue.retain(|event| !is_on_its_way(event, broker, is_answer));
+    let is_lost = |to: usize, message: &PeerMessage| to == leader && matches!(message, PeerMessage::GrantAsk { .. });
+    cluster.advance_losing(2 * SHORT_MS, is_lost);
+    cluster.advance(1_000);
+    let next = cluster.claim(broker, LEASE_MS).remove(0);
+    assert_eq!((next.id, next.attempt), (id, 1));
+}
+
+/// Goal: no pause is made behind it, and no death, also where the queue says how long leases are.
+#[test]
+fn a_lease_of_the_queue_that_is_over_before_it_is_confirmed_was_no_attempt() {
+    let mut cluster = Cluster::modern(3);
+    let backoff = Backoff { first_ms: 60_000, most_ms: 60_000, jitter_percent: 0 };
+    let settings = [
+        QueueSetting::Lease(Some(SHORT_MS)),
+        QueueSetting::Backoff(Some(backoff)),
+        QueueSetting::Attempts(Some(2)),
+        QueueSetting::Concurrency(Some(1)),
+    ];
+    for setting in settings {
+        cluster.set(0, "mail", setting);
+    }
+    let id = cluster.enqueue(0, b"x", 0);
+    for index in 0..3 {
+        let claim = claim_of(ClaimId(80 + index as u128), LEASE_MS, 1);
+        let claim = Claim { confirms: true, lease_open: true, wait_ms: 5_000, ..claim };
+        let number = cluster.submit(index, Request::Claim(claim));
+        let granted = cluster.told(number);
+        assert_eq!((granted.id, granted.attempt, granted.lease_ms), (id, 1, SHORT_MS));
+        cluster.advance(SHORT_MS + ASKING_MS);
+        assert_eq!(cluster.state_of(0, id), State::Ready);
+    }
+}
+
+/// Goal: a task does not wait for a broker that is gone: that its client was not reached is not known then.
+#[test]
+fn a_lease_that_is_over_is_an_attempt_where_its_broker_is_gone() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let leader = cluster.leader(&id);
+    let broker = (leader + 1) % 3;
+    cluster.claim_shortly(broker, SHORT_MS);
+    cluster.down.insert(broker);
+    cluster.advance(SHORT_MS + TOO_LATE_MS);
+    assert_eq!(cluster.state_of(leader, id), State::Dead);
 }

@@ -349,3 +349,17 @@ fn a_large_answer_that_nobody_confirmed_is_no_attempt() {
         assert_eq!(cluster.claim(2, 5_000).remove(0).attempt, 1);
     }
 }
+
+/// Goal: a session that its worker never heard of does not end, nor does it count as an attempt.
+#[test]
+fn a_session_that_is_over_before_it_is_confirmed_never_began() {
+    let mut cluster = connected();
+    let queue = QueueName::new(SESSIONS_QUEUE).expect("a name");
+    let id = cluster.id(0x22_2222);
+    let task = NewTask { id, spec: Spec { queue: queue.clone(), attempts_max: 1, ..spec(b"worker", 0) } };
+    assert!(matches!(cluster.ask(0, Request::Enqueue { tasks: vec![task], acks: Acks::Quorum }), Response::Acked(_)));
+    let claim = Claim { queues: vec![queue], confirms: true, ..claim_of(ClaimId(7), 1_000, 1) };
+    assert!(matches!(cluster.ask(0, Request::Claim(claim)), Response::Claimed { tasks, .. } if tasks.len() == 1));
+    cluster.advance(1_500);
+    assert!(cluster.is_claimable(id));
+}

@@ -5,6 +5,9 @@
 //! the call and is not confirmed in time is given back, which makes it void: it was no attempt. A client that has been told
 //! "too late" asks again. What is granted next goes to the calls of other clients first (`silent.rs`).
 //!
+//! A lease may be over before that. Then the leader asks whether the claim was confirmed (`grants/expiry.rs`), and what was not goes back:
+//! it is void as well, and a confirmation that comes later is too late.
+//!
 //! A leader takes a grant back only if it was not renewed since. Whoever asks again elsewhere renews it, so what the first node gives
 //! back is not taken from the second. For the same reason a grant that was only found again is not given back here: another node may
 //! have told it since. It is void once the client takes leave of its claim, wherever that lies, or with its lease.
@@ -167,7 +170,7 @@ impl Node {
 
     /// A client says that it has the answer: now it holds what it was granted.
     pub(in crate::protocol) fn confirm_claim(&mut self, client: ClientId, number: u64, claim: ClaimId) {
-        let call = self.broker.confirming.get(&(client, claim)).copied();
+        let call = self.broker.confirming.get(&(claim, client)).copied();
         let told = call.filter(|call| matches!(self.broker.calls[call].phase, Phase::Told { .. }));
         let response = if let Some(told) = told {
             self.end_claim(told);
@@ -197,7 +200,7 @@ impl Node {
 
     /// Ends a client's call; whether it may hold more than goes back with it.
     pub(super) fn leave_call(&mut self, client: ClientId, claim: ClaimId) -> bool {
-        let Some(number) = self.broker.confirming.get(&(client, claim)).copied() else { return false };
+        let Some(number) = self.broker.confirming.get(&(claim, client)).copied() else { return false };
         let call = self.end_claim(number);
         self.give_back_all(&call);
         if !matches!(call.phase, Phase::Told { .. }) {
@@ -206,6 +209,45 @@ impl Node {
             self.outbox.reply(call.client, call.number, Response::Error(error));
         }
         call.holds_more()
+    }
+
+    /// The leases of these are over: what no client has confirmed goes back. Of what may be in an answer that this node still waits for it
+    /// says nothing yet.
+    pub(in crate::protocol) fn on_confirm_ask(&mut self, from: NodeId, items: &[(TaskId, Token, ClaimId)]) {
+        let (mut settled, mut back) = (Vec::new(), Vec::new());
+        for (id, token, claim) in items {
+            let may_come = self.give_up_lapsed(*claim, (*id, *token));
+            match self.broker.returns.grants.find(self.partition_of(id), (*id, *token)) {
+                Some(grant) => back.push(grant),
+                None if !may_come => settled.push((*id, *token)),
+                None => {}
+            }
+        }
+        self.outbox.send(from, PeerMessage::ConfirmAnswer { settled, back });
+    }
+
+    /// Gives a grant back that is over before its client has confirmed it; whether it may be yet to come.
+    fn give_up_lapsed(&mut self, claim: ClaimId, (id, token): (TaskId, Token)) -> bool {
+        let calls = self.broker.confirming.range((claim, ClientId(0))..=(claim, ClientId(u64::MAX)));
+        let mut may_come = false;
+        for number in calls.map(|(_, number)| *number).collect::<Vec<_>>() {
+            let call = self.broker.calls.get_mut(&number).expect("calls that confirm are under way");
+            if let Phase::Told { grants, .. } = &call.phase {
+                if grants.iter().any(|(of, its, _)| (*of, *its) == (id, token)) {
+                    self.unconfirmed(number);
+                }
+                continue;
+            }
+            // It would tell its client of what is over. What was found again may be in the client's hands.
+            let is_it = |(granted, fresh, _): &mut (Granted, Option<Viewstamp>, NodeId)| {
+                (granted.id, granted.token) == (id, token) && fresh.is_some()
+            };
+            let over: Vec<Grant> =
+                call.got.extract_if(.., is_it).filter_map(|(granted, fresh, _)| made(&granted, fresh)).collect();
+            may_come |= over.is_empty() && call.asks();
+            self.give_back_grants(over);
+        }
+        may_come
     }
 
     /// Nobody has confirmed in time.

@@ -10,7 +10,7 @@ use crate::protocol::consistent::table::CellState;
 use crate::protocol::consistent::{Epoch, Viewstamp};
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
-use norn_client::wire::{NodeId, PartitionId};
+use norn_client::wire::{NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Grants at the most. Those that were said most often go first.
@@ -63,6 +63,13 @@ pub(super) struct GoingBack {
 impl GoingBack {
     pub fn len(&self) -> usize {
         self.by_count.len()
+    }
+
+    /// A grant that goes back, whatever its viewstamp.
+    pub fn find(&self, partition: PartitionId, (id, token): (TaskId, Token)) -> Option<Grant> {
+        let of = self.by_partition.get(&partition)?;
+        let (grant, _) = of.grants.range((id, token, Viewstamp::default())..).next()?;
+        (grant.0 == id && grant.1 == token).then_some(*grant)
     }
 
     fn partitions(&self) -> Vec<PartitionId> {
@@ -213,7 +220,6 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::{TaskId, Token};
 
     const PARTITION: PartitionId = PartitionId(3);
     const LEADERSHIP: (Epoch, NodeId) = (5, NodeId(1));

@@ -1,5 +1,6 @@
 //! Questions of brokers for grants: those under way, and what was answered to the latest.
 
+use super::expiry::Unconfirmed;
 use super::voids::Voids;
 use crate::protocol::Node;
 use crate::protocol::consistent::Viewstamp;
@@ -114,6 +115,7 @@ pub struct Grants {
     /// Of all of these together.
     size: usize,
     pub(super) voids: Voids,
+    pub(super) unconfirmed: Unconfirmed,
 }
 
 impl Grants {
@@ -167,8 +169,9 @@ impl Grants {
         made
     }
 
-    /// Nodes that are gone ask nothing again.
+    /// Nodes that are gone ask nothing again, and questions that were given up are over.
     pub(in crate::protocol) fn forget_given(&mut self, is_there: impl Fn(NodeId) -> bool, now_us: u64) {
+        self.unconfirmed.sweep(now_us);
         let oldest_us = now_us.saturating_sub(GIVEN_SILENT_MS * 1_000);
         self.given.retain(|node, answers| is_there(*node) && answers.last_us >= oldest_us);
         self.size = self.given.values().map(|answers| answers.size).sum();

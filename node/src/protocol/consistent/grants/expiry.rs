@@ -1,0 +1,245 @@
+//! The clocks of claims: when one is over, and whether it was its client's.
+//!
+//! A client confirms what it was told to its broker alone (`broker/confirm.rs`), and a leader hears only of what goes back. A lease may be
+//! over before that: it is shorter than a client may take, or the partition had no leader. So a grant that was never renewed is not counted
+//! as an attempt at once. First the leader asks its broker, or all nodes where another leader made it: what no client has confirmed by then
+//! goes back, and was no attempt. Who cannot be reached, or says nothing for two seconds, is not waited for.
+
+use super::super::broker::{CONFIRM_MS_MAX, Grant};
+use super::super::table::{Cell, CellState, Op};
+use super::DROP_DELAY_MS;
+use crate::config::mutant;
+use crate::limits::DUE_MAX;
+use crate::protocol::consistent::Epoch;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::timers::Key;
+use crate::protocol::{Feature, Node, Observation};
+use norn_client::wire::{ClaimId, NodeId, PartitionId, TaskId, Token};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Postponement of a claim whose wall-clock end has not come, at the most.
+const EXPIRY_LOOK_MS_MAX: u64 = 1_000;
+/// So long it is asked whether a claim was confirmed.
+const ASKED_MS: u64 = 2_000;
+/// Brokers of short claims are remembered of so many at the most: the latest.
+const BROKERS_MAX: usize = 100_000;
+
+/// A claim whose time is over, of which it is being asked whether its client has confirmed it.
+#[derive(Debug)]
+struct Asked {
+    grant: Grant,
+    /// In which leadership.
+    epoch: Epoch,
+    until_us: u64,
+    /// Who has not answered.
+    open: BTreeSet<NodeId>,
+}
+
+/// Claims that may be over before their clients have confirmed them.
+#[derive(Debug, Default)]
+pub(super) struct Unconfirmed {
+    /// Brokers of claims that this node granted.
+    brokers: BTreeMap<TaskId, (Token, NodeId)>,
+    /// Until when each is known.
+    order: VecDeque<(u64, TaskId, Token)>,
+    asked: BTreeMap<TaskId, Asked>,
+    /// What is to be asked next.
+    questions: BTreeMap<NodeId, Vec<(TaskId, Token, ClaimId)>>,
+}
+
+impl Unconfirmed {
+    fn note(&mut self, (id, token): (TaskId, Token), broker: NodeId, until_us: u64) {
+        self.brokers.insert(id, (token, broker));
+        self.order.push_back((until_us, id, token));
+    }
+
+    fn forget_brokers(&mut self, now_us: u64) {
+        let is_over = |order: &VecDeque<(u64, TaskId, Token)>| {
+            order.len() > BROKERS_MAX || order.front().is_some_and(|(until_us, ..)| *until_us <= now_us)
+        };
+        while is_over(&self.order)
+            && let Some((_, id, token)) = self.order.pop_front()
+        {
+            if self.brokers.get(&id).is_some_and(|(of, _)| *of == token) {
+                self.brokers.remove(&id);
+            }
+        }
+    }
+
+    fn broker_of(&self, id: &TaskId, token: Token) -> Option<NodeId> {
+        self.brokers.get(id).filter(|(of, _)| *of == token).map(|(_, broker)| *broker)
+    }
+
+    /// Forgets questions that were given up.
+    pub fn sweep(&mut self, now_us: u64) {
+        self.forget_brokers(now_us);
+        self.asked.retain(|_, asked| asked.until_us + ASKED_MS * 1_000 > now_us);
+    }
+}
+
+impl Node {
+    /// Grants are made for a question whose client confirms them. A lease that is longer than that may take needs no note.
+    pub(super) fn note_broker(&mut self, session: u64, grants: &[(TaskId, Token)], lease_ms: u64) {
+        let confirmed_ms = self.config.request_timeout_ms + CONFIRM_MS_MAX;
+        if lease_ms > confirmed_ms {
+            return;
+        }
+        let broker = self.grants.sessions[&session].to;
+        let until_us = self.now.mono_after_ms(2 * confirmed_ms);
+        grants.iter().for_each(|grant| self.grants.unconfirmed.note(*grant, broker, until_us));
+        self.grants.unconfirmed.forget_brokers(self.now.mono_us);
+    }
+
+    /// Sets the clock for the first claim that may run out.
+    pub(in crate::protocol) fn arm_expiry(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        if register.established()
+            && let Some((at_us, _)) = register.first_expiry()
+        {
+            let at_us = if mutant!(self.config, WallClockOnly) { self.after_ms(20) } else { at_us };
+            self.timers.set(Key::Expiry(partition), at_us);
+        }
+    }
+
+    /// Claims whose monotonic deadline has come, and whose end by the wall clock too, are over.
+    pub(in crate::protocol) fn expire(&mut self, partition: PartitionId) {
+        self.expire_due(partition);
+        for (node, items) in std::mem::take(&mut self.grants.unconfirmed.questions) {
+            self.outbox.send(node, PeerMessage::ConfirmAsk { items });
+        }
+    }
+
+    fn expire_due(&mut self, partition: PartitionId) {
+        let now = self.now;
+        let wall_only = mutant!(self.config, WallClockOnly);
+        let monotonic_only = mutant!(self.config, MonotonicOnly);
+        let register = &self.partitions[&partition].register;
+        let Some(leading) = register.leading().filter(|leading| leading.established) else { return };
+        let (epoch, margin_ms) = (leading.epoch, leading.margin_ms);
+        let mut looked = 0;
+        while let Some((at_us, id)) = self.partitions[&partition].register.first_expiry() {
+            if at_us > now.mono_us && !wall_only {
+                break;
+            }
+            looked += 1;
+            if looked > DUE_MAX {
+                // Behind what else is due by now.
+                return self.timers.set(Key::Expiry(partition), now.mono_us + 1);
+            }
+            let replica = self.partitions.get_mut(&partition).expect("just seen");
+            let cell = replica.register.cell(&id).expect("deadlines are of claims").clone();
+            // Within one leadership there is one wall clock and nothing to compare; an inherited end is another's word.
+            let inherited = cell.renewed.epoch != epoch;
+            let end_ms = cell.expires_ms.saturating_add(if inherited { margin_ms } else { 0 });
+            if now.wall_ms < end_ms && !monotonic_only {
+                let wait_ms = (end_ms - now.wall_ms).clamp(1, EXPIRY_LOOK_MS_MAX);
+                replica.register.postpone_expiry(id, now.mono_after_ms(wait_ms));
+                if wall_only {
+                    break;
+                }
+                continue;
+            }
+            if !wall_only && self.asks_for_confirmation(id, &cell, epoch) {
+                let again_us = now.mono_after_ms(self.config.resend_ms);
+                let replica = self.partitions.get_mut(&partition).expect("just seen");
+                replica.register.postpone_expiry(id, again_us);
+                continue;
+            }
+            let waits = self.waits_when_lapsed(partition, &id).filter(|waits| !waits || self.may_append(partition));
+            let replica = self.partitions.get_mut(&partition).expect("just seen");
+            let Some(waits) = waits else {
+                // That the task waits is written down with the end of the claim, or neither is yet. Others with its key need
+                // not wait for it any more: nobody may ever learn what it was.
+                if replica.register.await_lapse(id, now.mono_after_ms(DROP_DELAY_MS)) {
+                    self.stirred.insert(partition);
+                }
+                if wall_only {
+                    break;
+                }
+                continue;
+            };
+            self.lapse(partition, id, &cell, waits);
+        }
+        self.arm_expiry(partition);
+    }
+
+    /// A claim is over. `waits` says whether that is written down.
+    fn lapse(&mut self, partition: PartitionId, id: TaskId, cell: &Cell, waits: bool) {
+        let now = self.now;
+        self.grants.unconfirmed.asked.remove(&id);
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let token = replica.register.lapse(id);
+        self.outbox.observe(Observation::Expired { id, token });
+        if let Some((token, reason, end)) = self.exhausted(partition, &id) {
+            self.kill(partition, (id, token), &reason, end);
+        } else if waits {
+            let pause_ms = self.draw_backoff(partition, &id, cell.attempt);
+            let not_before_ms = pause_ms.map_or(0, |pause_ms| now.wall_ms.saturating_add(pause_ms));
+            let at_ms = now.wall_ms;
+            let end = self.tells_ends().then(|| cell.expired());
+            self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed: true, end }, None);
+        } else {
+            let replica = self.partitions.get_mut(&partition).expect("just seen");
+            replica.reclassify(&id, now);
+            self.stirred.insert(partition);
+        }
+    }
+
+    /// Whether a claim that is over is not counted yet: those who know whether its client has confirmed it are asked, and have not all
+    /// answered.
+    fn asks_for_confirmation(&mut self, id: TaskId, cell: &Cell, epoch: Epoch) -> bool {
+        // Who renews it was told of it, or has asked for it again, and then it is not given back either.
+        let is_renewed = cell.expires_ms != cell.granted_ms.saturating_add(cell.lease_ms);
+        if is_renewed || mutant!(self.config, LapsesUnasked) {
+            return false;
+        }
+        let grant = (id, cell.token, cell.renewed);
+        let known = self.grants.unconfirmed.asked.get(&id);
+        let known = known.filter(|asked| asked.grant == grant && asked.epoch == epoch);
+        let (until_us, mut open) = match known {
+            Some(asked) => (asked.until_us, asked.open.clone()),
+            None => {
+                let broker = self.grants.unconfirmed.broker_of(&id, cell.token);
+                let inherited = cell.renewed.epoch != epoch;
+                let all = self.peers.keys().copied().chain([self.me]).filter(|_| inherited && broker.is_none());
+                let open = all.chain(broker).filter(|node| self.speaks(*node, Feature::Lapses)).collect();
+                (self.now.mono_after_ms(ASKED_MS), open)
+            }
+        };
+        open.retain(|node| self.is_reachable(*node));
+        let asks = !open.is_empty() && self.now.mono_us < until_us;
+        if asks {
+            for node in &open {
+                let questions = self.grants.unconfirmed.questions.entry(*node).or_default();
+                questions.push((id, cell.token, cell.claim));
+            }
+        }
+        self.grants.unconfirmed.asked.insert(id, Asked { grant, epoch, until_us, open });
+        asks
+    }
+
+    /// A node says of claims that are over which of them it has no more to say of, and which go back, as no client has confirmed them.
+    pub(in crate::protocol) fn on_confirm_answer(&mut self, from: NodeId, settled: &[(TaskId, Token)], back: &[Grant]) {
+        self.on_return(back);
+        let mut partitions = BTreeSet::new();
+        for (id, token) in settled.iter().copied().chain(back.iter().map(|(id, token, _)| (*id, *token))) {
+            let asked = self.grants.unconfirmed.asked.get_mut(&id).filter(|asked| asked.grant.1 == token);
+            let Some(asked) = asked else { continue };
+            if !asked.open.remove(&from) {
+                continue;
+            }
+            let (grant, is_last) = (asked.grant, asked.open.is_empty());
+            let partition = self.partition_of(&id);
+            let cell = self.partitions.get(&partition).and_then(|replica| replica.register.cell(&id));
+            let still = |cell: &Cell| (id, cell.token, cell.renewed) == grant && cell.state == CellState::Held;
+            if !cell.is_some_and(still) {
+                self.grants.unconfirmed.asked.remove(&id);
+            } else if is_last && !self.partitions[&partition].register.is_lapsed(&id) {
+                let replica = self.partitions.get_mut(&partition).expect("just seen");
+                replica.register.postpone_expiry(id, self.now.mono_us);
+                partitions.insert(partition);
+            }
+        }
+        partitions.into_iter().for_each(|partition| self.arm_expiry(partition));
+    }
+}
