@@ -329,6 +329,7 @@ mod tests {
             rejected: None,
             superseded: None,
             end: None,
+            session: None,
             worker: String::new(),
         };
         TaskView {

@@ -325,6 +325,9 @@ struct ClaimLine<'a> {
     outcome: Option<ClaimOutcome>,
     reason: Option<&'a str>,
     ended_ms: Option<u64>,
+    /// With which it ends while it holds.
+    #[serde(serialize_with = "text_if_any")]
+    session: Option<TaskId>,
 }
 
 #[derive(Serialize)]
@@ -353,6 +356,7 @@ fn claim<'a>(task: &TaskView, claim: &'a ClaimView) -> ClaimLine<'a> {
         outcome: claim.end.as_ref().map(|end| end.outcome),
         reason: claim.end.as_ref().and_then(|end| end.reason.as_deref()),
         ended_ms: claim.end.as_ref().map(|end| end.at_ms),
+        session: claim.session.filter(|_| task.runs(claim)),
     }
 }
 

@@ -387,6 +387,11 @@ fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(),
         table.add_row(cells.into_iter().take(count).collect::<Vec<_>>());
     }
     output.table(&mut table)?;
+    for (claim, session) in task.claims.iter().filter_map(|claim| Some((claim, claim.session?))) {
+        if task.runs(claim) {
+            output.line(&format!("  {} ends with session {session} of its worker, or with its lease", claim.token))?;
+        }
+    }
     if task.claims.len() >= CLAIMS_SHOWN_MAX {
         output.line(&format!("  there may have been more claims: the latest {CLAIMS_SHOWN_MAX} are kept"))?;
     }

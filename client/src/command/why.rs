@@ -193,9 +193,10 @@ fn retry(task: &TaskView, now_ms: u64) -> String {
 fn held(task: &TaskView, now_ms: u64) -> String {
     let Some(claim) = task.claims.last() else { return "a worker has it".to_owned() };
     let worker = if claim.worker.is_empty() { "a worker".to_owned() } else { text::clean(&claim.worker) };
+    let kept = claim.session.map_or_else(String::new, |session| format!(" as long as its session {session} is open"));
     match claim.end_ms {
-        Some(end_ms) => format!("{worker} has it, with a lease that ends {}", text::relative(now_ms, end_ms)),
-        None => format!("{worker} has it"),
+        Some(end_ms) => format!("{worker} has it{kept}, with a lease that ends {}", text::relative(now_ms, end_ms)),
+        None => format!("{worker} has it{kept}"),
     }
 }
 
@@ -248,6 +249,16 @@ mod tests {
                 "unknown: nobody has enqueued it, or it is forgotten".to_owned(),
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn a_session_that_keeps_a_claim_is_named() {
+        let mut held = TaskView { claims: full_task().claims, ..bare_task(1, State::Claimed) };
+        held.claims[0].session = Some(id(9));
+        let lines = why(vec![Ok(Response::Task(Box::new(held)))]).await;
+        let expected =
+            format!("claimed: w1 has it as long as its session {} is open, with a lease that ends in 27s", id(9));
+        assert_eq!(lines, [expected]);
     }
 
     fn join(total: Option<u32>, ended: u32, numbers: &[u32], others: &[u32]) -> Result<Response, Error> {

@@ -2,7 +2,7 @@
 
 use super::transaction::TransactionDraft;
 use crate::wire::error::{Error, ErrorCode};
-use crate::wire::group::{Join, MemberOf};
+use crate::wire::group::{Join, MemberOf, NAMED_GROUP};
 use crate::wire::ids::{QueueName, TaskId};
 use crate::wire::limits;
 use crate::wire::request::{Acks, Completion, Request, Spec};
@@ -137,7 +137,7 @@ impl Draft {
     #[must_use]
     pub fn group_name(self, name: &str) -> Self {
         let join = self.spec.grouping.as_ref().and_then(|grouping| grouping.join).unwrap_or_default();
-        self.join(join.total, join.fail_fast).key(format!("group:{name}"))
+        self.join(join.total, join.fail_fast).key(format!("{NAMED_GROUP}{name}"))
     }
 
     /// After this many claims that failed or ran out, the task is dead; 0 means no limit.

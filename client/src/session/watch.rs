@@ -26,9 +26,9 @@ pub struct WatchState {
     subject: Subject,
     cursor: Option<WatchCursor>,
     news: VecDeque<WatchNews>,
-    told: BTreeSet<TaskId>,
+    told: BTreeSet<(TaskId, State)>,
     /// In the order in which they came.
-    told_order: VecDeque<TaskId>,
+    told_order: VecDeque<(TaskId, State)>,
     silent: u32,
 }
 
@@ -55,7 +55,7 @@ impl WatchState {
         let Watched { events, cursor, lagged, silent } = watched;
         self.cursor = Some(cursor);
         for event in events {
-            if !is_ending(event.state) || self.is_news(event.id) {
+            if !is_ending(event.state) || self.is_news(event.id, event.state) {
                 self.news.push_back(WatchNews::Event(event));
             }
         }
@@ -73,11 +73,12 @@ impl WatchState {
         self.news.pop_front()
     }
 
-    fn is_news(&mut self, id: TaskId) -> bool {
-        if !self.told.insert(id) {
+    /// A completion stands over all other endings: what a node that is behind tells of those is none.
+    fn is_news(&mut self, id: TaskId, state: State) -> bool {
+        if self.told.contains(&(id, State::Done)) || !self.told.insert((id, state)) {
             return false;
         }
-        self.told_order.push_back(id);
+        self.told_order.push_back((id, state));
         if self.told_order.len() > TOLD_MAX
             && let Some(oldest) = self.told_order.pop_front()
         {
@@ -121,6 +122,16 @@ mod tests {
         watch.take(answer(4, vec![done.clone(), ready.clone()]));
         let all = [&ready, &done, &ready].map(|event| WatchNews::Event(event.clone()));
         assert_eq!(drain(&mut watch), all, "a task may be ready again");
+    }
+
+    #[test]
+    fn a_completion_that_stands_over_another_ending_is_told_and_the_other_one_not_behind_it() {
+        let mut watch = WatchState::new(Subject::Queue(QueueName::new("mail").unwrap()));
+        let endings = [State::Cancelled, State::Dead, State::Done].map(|state| event(1, state));
+        let [cancelled, dead, done] = &endings;
+        let answers = [cancelled, cancelled, dead, cancelled, done, dead, cancelled, done];
+        answers.into_iter().for_each(|event| watch.take(answer(1, vec![event.clone()])));
+        assert_eq!(drain(&mut watch), endings.clone().map(WatchNews::Event));
     }
 
     #[test]

@@ -43,6 +43,9 @@ impl MemberOf {
     }
 }
 
+/// What the key of a join begins with whose group has a name: the rest is that name.
+pub const NAMED_GROUP: &str = "group:";
+
 /// The task that comes behind a group: claimable once it is known how many members there are and all of them have ended,
 /// whichever way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]

@@ -217,6 +217,9 @@ pub struct ClaimView {
     /// How it ended; absent of a claim that holds, and of one that ended under a version that did not keep this.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_end")]
     pub end: Option<ClaimEnd>,
+    /// Of a claim that holds: the session of its worker, with which it ends. Absent where it has none, and of an older node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<TaskId>,
 }
 
 /// How a claim ended, for a reader: an outcome of a later version makes nothing else unreadable.

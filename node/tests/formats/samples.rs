@@ -496,6 +496,7 @@ fn view() -> TaskView {
         rejected: None,
         superseded: None,
         end: None,
+        session: None,
     };
     TaskView {
         id: id(0),

@@ -296,6 +296,7 @@ mod tests {
             rejected: None,
             superseded: None,
             end: None,
+            session: None,
         };
         TaskView {
             id: id(1),

@@ -30,6 +30,7 @@ pub(super) fn claim(number: u64, end: Option<(ClaimOutcome, &str)>) -> ClaimView
         worker: String::new(),
         rejected: None,
         superseded: None,
+        session: None,
         end,
     }
 }

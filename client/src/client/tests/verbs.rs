@@ -80,6 +80,7 @@ async fn a_session_is_resumed_by_id_and_token() {
                 worker: "host-7".into(),
                 rejected: None,
                 superseded: None,
+                session: None,
                 end: None,
             }];
             let queue = if id.time_ms() == 1 { crate::session::SESSIONS_QUEUE.parse().unwrap() } else { mail() };

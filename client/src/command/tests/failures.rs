@@ -389,6 +389,7 @@ async fn the_new_task_of_a_letter_is_named() {
         worker: "w".to_owned(),
         rejected: None,
         superseded: None,
+        session: None,
         end: None,
     }];
     let answers = || {
@@ -553,6 +554,7 @@ async fn a_completion_that_another_one_stands_over_is_shown() {
         worker: "w".into(),
         rejected: None,
         superseded: None,
+        session: None,
         end: Some(ClaimEnd { outcome, at_ms: NOW_MS - 7_000, reason: None }),
     };
     let claims = vec![

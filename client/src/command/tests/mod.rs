@@ -221,6 +221,7 @@ pub(crate) fn full_task() -> TaskView {
             completed_ms: None,
             rejected: None,
             superseded: None,
+            session: None,
             end: None,
             worker: "w1".into(),
         }],

@@ -274,6 +274,7 @@ async fn only_a_session_is_ended_and_renewed_as_one() {
             worker: "norn".into(),
             rejected: None,
             superseded: None,
+            session: None,
             end: None,
         }];
         Ok(Response::Task(Box::new(TaskView { spec, claims, ..view })))

@@ -68,7 +68,7 @@ async fn json_of_tasks() {
         "\"data\":\"hello\",\"data_encoding\":\"utf8\",",
         "\"claims\":[{\"token\":\"7.42\",\"start_ms\":1700000007000,\"end_ms\":1700000037000,",
         "\"completed_ms\":null,\"worker\":\"w1\",\"rejected\":null,\"superseded\":null,",
-        "\"running\":true,\"outcome\":null,\"reason\":null,\"ended_ms\":null}],",
+        "\"running\":true,\"outcome\":null,\"reason\":null,\"ended_ms\":null,\"session\":null}],",
         "\"claims_more\":false,\"updates\":[{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}],",
         "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"overruled\":false,\"conflict\":true,",
         "\"log_incomplete\":true,\"children\":[],\"children_open\":false,",
@@ -361,6 +361,21 @@ async fn a_claim_that_holds_no_more_is_shown_as_over() {
     assert_eq!(running, ["fals", "true"], "{json}");
     let text = printed(&named("get ID1"), Response::Task(Box::new(task))).await;
     assert!(text.contains("7.41   3s ago   over") && text.contains("7.42   3s ago   in 27s"), "{text}");
+}
+
+/// Goal: who looks at a claim sees that more than its lease may end it.
+#[tokio::test]
+async fn a_claim_that_a_session_keeps_names_it_while_it_holds() {
+    let mut task = full_task();
+    task.claims[0].session = Some(id(2));
+    let told = named("  7.42 ends with session ID2 of its worker, or with its lease\n");
+    for (state, holds) in [(State::Claimed, true), (State::Ready, false)] {
+        let task = || Response::Task(Box::new(TaskView { state, ..task.clone() }));
+        let text = printed(&named("get ID1"), task()).await;
+        assert_eq!(text.contains(&told), holds, "{text}");
+        let json = printed(&named("get ID1 --json"), task()).await;
+        assert_eq!(json.contains(&named("\"session\":\"ID2\"")), holds, "{json}");
+    }
 }
 
 fn ended_claim(number: u64, outcome: ClaimOutcome, reason: Option<&str>) -> ClaimView {

@@ -25,6 +25,7 @@ fn claim_numbered(number: u64) -> ClaimView {
         worker: String::new(),
         rejected: None,
         superseded: None,
+        session: None,
         end: None,
     }
 }

@@ -172,7 +172,12 @@ impl Node {
             .into_iter()
             .map(|(partition, placed)| {
                 let (places, items): (Vec<usize>, Vec<(TaskId, Task)>) = placed.into_iter().unzip();
-                (partition, Group::new(items, places, self.cohort_of(partition), mutant!(self.config, VersionsMixed)))
+                let late =
+                    items.iter().map(|(_, task)| self.brings_late(task.outbox().map(|(_, done)| done))).collect();
+                let mixed = mutant!(self.config, VersionsMixed);
+                let mut group = Group::new(items, places, self.cohort_of(partition), mixed);
+                group.late = late;
+                (partition, group)
             })
             .collect();
         let ask = self.asks.open(Ask::Write(WriteAsk {

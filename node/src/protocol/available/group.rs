@@ -32,6 +32,8 @@ pub(super) struct Group {
     under_way: BTreeMap<NodeId, u32>,
     /// It was also sent to some that take it without an answer.
     quietly: bool,
+    /// Item by item: what its completions bring is so old that no replica takes it, by this node's clock.
+    pub(super) late: Vec<bool>,
     /// The bug of answers of any version that add up.
     pub(super) mixed: bool,
     /// Item by item, once they are kept on its disk.
@@ -77,6 +79,7 @@ impl Group {
             keeps: false,
             under_way: BTreeMap::new(),
             quietly: false,
+            late: Vec::new(),
             mixed,
             kept: None,
         }
@@ -271,8 +274,12 @@ impl Group {
             // Who stored it is behind, and may have it all the same.
             Error::new(ErrorCode::Unknown, "some replicas have stored it, others find the id too old; repeat the call")
         } else if any(Outcome::TooOld) && brings {
-            let message = "the tasks that the completion brings were named too long ago to be enqueued for certain; repeat it \
-                           with new ids, unless the task has ended";
+            let message = if self.late.get(index) == Some(&true) {
+                "the tasks that the completion brings were named too long ago to be enqueued for certain; repeat it \
+                 with new ids, unless the task has ended"
+            } else {
+                "the task has ended and is not kept any more: this completion brings no tasks; what one before it brought is enqueued"
+            };
             Error::new(ErrorCode::TooOld, message)
         } else if let Some(outcome) =
             REFUSALS.into_iter().find(|outcome| any(*outcome) && (*outcome != Outcome::TooOld || enqueues))

@@ -315,8 +315,14 @@ fn claims(task: &Task, facts: &Facts, cell: Option<&Cell>, wall_ms: u64) -> Vec<
             worker: claim.map_or_else(String::new, |claim| claim.worker),
             rejected: rejected(&token),
             superseded: superseded.remove(&token),
+            session: cell.and_then(|cell| session(cell, token)),
         })
         .collect()
+}
+
+/// With which session a claim ends that holds.
+fn session(cell: &Cell, token: Token) -> Option<TaskId> {
+    cell.session.filter(|_| cell.token == token && cell.state == CellState::Held)
 }
 
 /// Completions that would count, were it not for a later one: of one task, the latest, as far as there is room for their results.

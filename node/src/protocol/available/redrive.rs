@@ -24,6 +24,7 @@ use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::group::NAMED_GROUP;
 use norn_client::wire::limits::HEADER_BYTES_MAX;
 use norn_client::wire::response::Acked;
 use norn_client::wire::{
@@ -275,7 +276,7 @@ fn letter(id: TaskId, spec: &Spec, queue: QueueName, reason: &str) -> Spec {
     renewed(spec, queue, &told)
 }
 
-/// A copy that may be claimed at once, with further headers.
+/// A copy that may be claimed at once, with further headers. That of a join is none, and leaves the name of its group to another one.
 fn renewed(spec: &Spec, queue: QueueName, told: &[(&str, String)]) -> Spec {
     let mut headers = spec.headers.clone();
     headers.retain(|(name, _)| told.iter().all(|(other, _)| name != other));
@@ -284,7 +285,10 @@ fn renewed(spec: &Spec, queue: QueueName, told: &[(&str, String)]) -> Spec {
         value.truncate(value.floor_char_boundary(HEADER_BYTES_MAX - name.len()));
         ((*name).to_owned(), value)
     }));
-    Spec { queue, not_before_ms: 0, after: Vec::new(), headers, grouping: None, revision: None, ..spec.clone() }
+    let was_join = spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some());
+    let names_group = |key: &String| was_join && key.starts_with(NAMED_GROUP);
+    let key = spec.key.clone().filter(|key| !names_group(key));
+    Spec { queue, key, not_before_ms: 0, after: Vec::new(), headers, grouping: None, revision: None, ..spec.clone() }
 }
 
 #[cfg(test)]
@@ -293,7 +297,9 @@ mod tests {
     use crate::protocol::consistent::Viewstamp;
     use crate::protocol::consistent::table::CellState;
     use crate::protocol::task::{Cancel, GROUP_FAILED};
+    use crate::protocol::tests::spec;
     use norn_client::wire::ClaimId;
+    use norn_client::wire::group::{Grouping, Join};
 
     fn cell(state: CellState) -> Cell {
         Cell {
@@ -309,6 +315,22 @@ mod tests {
             past: Vec::new(),
             session: None,
         }
+    }
+
+    /// Goal: the name of a group is free once its join has died, whatever becomes of the join's copies.
+    #[test]
+    fn a_copy_of_a_join_has_no_group_and_not_its_name() {
+        let grouping = |join| Some(Box::new(Grouping { member: None, join }));
+        let named = |key: &str, join| Spec { key: Some(key.to_owned()), grouping: grouping(join), ..spec(b"x", 0) };
+        let (id, queue) = (TaskId::new(1, 1, 1, 7), QueueName::new("dead").expect("a name"));
+        let keys = |spec: &Spec| [again(id, spec, None), letter(id, spec, queue.clone(), "")].map(|copy| copy.key);
+        let join = named("group:book-7", Some(Join::default()));
+        assert_eq!(keys(&join), [None, None]);
+        assert!(again(id, &join, None).grouping.is_none());
+        // Other keys are kept: tasks with one are claimed in turn.
+        let kept = |key: &str| [Some(key.to_owned()), Some(key.to_owned())];
+        assert_eq!(keys(&named("customer-7", Some(Join::default()))), kept("customer-7"));
+        assert_eq!(keys(&named("group:of-its-own", None)), kept("group:of-its-own"));
     }
 
     /// Goal: the letter of a task that its leader gave up is written also where those who answer have heard of its group only.

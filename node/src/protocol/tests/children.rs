@@ -109,6 +109,41 @@ fn who_may_have_said_that_a_task_is_buried_takes_no_children_for_it() {
     assert!(!cluster.knows(0, &fresh));
 }
 
+/// Goal: whoever is told that its completion counts has its tasks enqueued, or had. Method: a completion with other tasks, under the
+/// token of the one that counted, while the task is kept and once it is not.
+#[test]
+fn another_completion_under_the_token_of_one_that_counted_brings_nothing() {
+    let mut cluster = Cluster::modern(3);
+    let parent = cluster.enqueue(0, b"parent", 7);
+    let token = cluster.claim(1, 60_000).remove(0).token;
+    let first = cluster.id(0xfe_0000);
+    let complete = |cluster: &mut Cluster, index, child, at_ms| {
+        let children = vec![NewTask { id: child, spec: spec(b"child", 0) }];
+        let item = Completion { id: parent, token, sequence: None, result: None, at_ms, children };
+        match cluster.ask(index, Request::Complete { items: vec![item], acks: Acks::Quorum }) {
+            Response::Acked(mut results) => results.remove(0).map(drop),
+            other => panic!("{other:?}"),
+        }
+    };
+    let at_ms = cluster.now.wall_ms;
+    assert_eq!(complete(&mut cluster, 0, first, at_ms), Ok(()));
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.knows(index, &first)));
+    cluster.advance(3_000);
+    let (second, later_ms) = (cluster.id(0xfe_0000), cluster.now.wall_ms);
+    let refused = complete(&mut cluster, 1, second, later_ms).expect_err("another one counts");
+    assert_eq!(refused.code, ErrorCode::Conflict);
+    assert_eq!(cluster.purge(0, parent), Ok(parent));
+    cluster.run_until(|cluster| cluster.burying(&parent) == 3);
+    for index in 0..3 {
+        let refused = complete(&mut cluster, index, second, later_ms).expect_err("its task is over");
+        assert_eq!(refused.code, ErrorCode::TooOld);
+        assert!(refused.message.contains("is not kept any more"), "{}", refused.message);
+        assert_eq!(complete(&mut cluster, index, first, at_ms), Ok(()), "a repeat of the one that counted");
+    }
+    cluster.advance(3_000);
+    assert!((0..3).all(|index| !cluster.knows(index, &second)));
+}
+
 #[test]
 fn children_that_are_nearly_as_old_as_what_is_forgotten_are_refused() {
     let mut cluster = Cluster::new(3);
@@ -116,7 +151,9 @@ fn children_that_are_nearly_as_old_as_what_is_forgotten_are_refused() {
     let (parent, child, _) = cluster.brings();
     cluster.now.wall_ms += cluster.nodes[0].config.forget_after_ms / 2;
     let Response::Acked(results) = cluster.complete_bringing(1, parent, 1, child) else { panic!("it is a batch") };
-    assert_eq!(results[0].as_ref().expect_err("it is too old").code, ErrorCode::TooOld);
+    let refused = results[0].as_ref().expect_err("it is too old");
+    assert_eq!(refused.code, ErrorCode::TooOld);
+    assert!(refused.message.contains("named too long ago"), "{}", refused.message);
     assert!((0..3).all(|index| !cluster.knows(index, &child)));
 }
 

@@ -70,6 +70,10 @@ fn claims_last_as_long_as_the_session_is_kept_alive_and_end_with_it() {
         cluster.heartbeat(&session);
         assert_eq!(cluster.claim(2, 5_000), Vec::new(), "the heartbeat keeps them");
     }
+    let shown =
+        |cluster: &mut Cluster| cluster.get(2, tasks[0]).claims.into_iter().map(|claim| claim.session).collect();
+    let sessions: Vec<Option<TaskId>> = shown(&mut cluster);
+    assert_eq!(sessions, [Some(session.id)]);
     let before_us = cluster.now.mono_us;
     cluster.run_until(|cluster| {
         let ready = |id: &TaskId| {
@@ -82,6 +86,8 @@ fn claims_last_as_long_as_the_session_is_kept_alive_and_end_with_it() {
     assert!((1_000..4_000).contains(&after_ms), "{after_ms} ms, for a session of two seconds");
     let again = cluster.claim(2, 5_000);
     assert_eq!(again[0].attempt, 2, "a worker that was lost has failed");
+    let sessions: Vec<Option<TaskId>> = shown(&mut cluster);
+    assert!(sessions.iter().all(Option::is_none), "{sessions:?}");
     let renewal = Request::Renew { items: vec![(session.id, session.token)], lease_ms: None };
     let Response::Renewed(results) = cluster.ask(0, renewal) else { panic!("no answer") };
     assert!(results[0].is_err(), "its end is final");

@@ -2,7 +2,7 @@
 //! are enqueued, so such a completion stays, and is kept among the tasks.
 
 use super::{Class, Entry, Learned, Moved, Store};
-use crate::protocol::task::{Digest, Facts, Task, Tomb, buried};
+use crate::protocol::task::{Completed, Digest, Facts, Task, Tomb, buried};
 use crdts::CvRDT;
 use norn_client::wire::{State, TaskId, Token};
 use std::ops::Bound;
@@ -119,16 +119,21 @@ impl Store {
 
     /// Whether a completion with children may be taken from a client, if it is not too old for that. Not if the task is buried
     /// and this completion was not known before: who has said so already would be taken at its word, and the task be forgotten
-    /// with its children.
+    /// with its children. Which they were is not kept beside a tombstone, but when the completion was made that counts: another
+    /// one under its token was made at another time ([`Completed::is`]).
     pub fn takes_outbox(&self, id: &TaskId, delta: &Task) -> bool {
-        let facts = self.task(id).and_then(|task| task.facts.as_deref());
-        let handed = |token: &Token| {
-            let tombs = self.handed.get(id).into_iter().flatten();
-            tombs.chain(facts.into_iter().flat_map(|facts| &facts.handed)).any(|known| known == token)
-        };
-        let completions = || facts.into_iter().flat_map(|facts| &facts.completions);
-        let knows = |token: &Token| handed(token) || completions().any(|(known, _)| known == token);
-        !self.is_buried(id) || delta.outbox().all(|(token, _)| knows(&token))
+        let task = self.task(id);
+        let Some(tomb) = self.tombs.get(id).or_else(|| task?.tomb.as_deref()) else { return true };
+        let facts = task.and_then(|task| task.facts.as_deref());
+        let handed = self.handed.get(id).into_iter().chain(facts.map(|facts| &facts.handed));
+        let handed: Vec<Token> = handed.flatten().copied().collect();
+        // The token of a copy is that of one task.
+        let repeats = |token: Token, done: &Completed| token.is_of_copy() || done.at_ms == tomb.at_ms;
+        let open = || facts.into_iter().flat_map(|facts| &facts.completions);
+        delta.outbox().all(|(token, done)| {
+            handed.contains(&token) && repeats(token, done)
+                || open().any(|(known, value)| *known == token && value.is(done))
+        })
     }
 
     /// The children of a task changed that may not be enqueued yet: whether there were any, and whether there are.
