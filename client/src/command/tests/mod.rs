@@ -1,9 +1,11 @@
 //! The verbs against a transport that answers from a script: what is asked, what is printed, how it ends.
 
+mod bounds;
 mod examples;
 mod failures;
 mod groups;
 pub(crate) mod interrupted;
+mod naming;
 mod requests;
 mod results;
 mod several;
