@@ -369,7 +369,8 @@ impl Worker {
     }
 
     /// Works until `shutdown` is ready, then drains: claims nothing more, waits for handlers up to a bound, and
-    /// releases the rest. An error means that the settings are wrong; trouble with the cluster is waited out.
+    /// releases the rest. An error means that the settings are wrong, or that each node refuses the certificate before one has served
+    /// this client; trouble with the cluster is waited out.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
         self.check()?;
         run::run(self, shutdown).await

@@ -251,7 +251,7 @@ pub struct CompleteArguments {
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Enqueues the tasks of this file with the completion: an object or a list of objects in JSON, with queue, data,
-    /// data_encoding, priority, delay, at, max_attempts, headers. All of them are enqueued, or the completion is refused.
+    /// data_encoding, priority, delay, at, max_attempts, headers, key, after, id. All of them are enqueued, or the completion is refused.
     /// One may be a "join": {"total": N, "fail_fast": false}, and others, with "number": N, the members of its group. None if left out
     #[arg(long, value_name = "FILE.json")]
     pub then: Option<PathBuf>,

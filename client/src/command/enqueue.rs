@@ -7,7 +7,7 @@ use super::lines::Missed;
 use super::output::{Output, Style};
 use super::parse::{self, Data, DataArguments, DurabilityArguments};
 use super::runner::{only, open, unexpected, unreadable};
-use super::{Call, Draft, Runner, Transport, json, text};
+use super::{Call, Draft, Place, Runner, Transport, json, text};
 use crate::wire::limits::{BATCH_TASKS_MAX, PAYLOAD_BYTES_MAX};
 use crate::wire::{Acked, Acks, Error, ErrorCode, Guarantee, Request, Response, Spec, TaskId};
 use clap::Args;
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Before this, a progress bar would only flicker.
 const PROGRESS_AFTER: Duration = Duration::from_secs(1);
+/// Some editors begin a file with it. It is no part of the first line.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Stores a task.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -186,8 +188,15 @@ impl EnqueueArguments {
             }
         };
         let mut load = Load::new(bytes, runner.output.progress());
-        let outcome = self.store_lines(spec, file.as_mut(), runner, &mut load).await;
+        let (interrupt, place) = (runner.interrupt.clone(), runner.place);
+        let stored = self.store_lines(spec, file.as_mut(), runner, &mut load);
+        // A prompt says by itself what took effect before.
+        let outcome = match place {
+            Place::CommandLine => interrupt.before(stored).await,
+            Place::Prompt | Place::Script => Some(stored.await),
+        };
         load.bar.finish_and_clear();
+        let Some(outcome) = outcome else { return load.interrupted(runner) };
         match outcome.and_then(|()| load.conclude(&mut runner.output)) {
             Ok(exit) => Ok(exit),
             // What was stored is told of with it.
@@ -197,12 +206,7 @@ impl EnqueueArguments {
             }
             Err(failure) => {
                 // Where results cannot be written, that shows again when they are handed on.
-                if load.stored > 0 {
-                    let stored = text::number(load.stored, "task");
-                    let _ =
-                        runner.output.note(&format!("{stored}, up to line {}, had been enqueued", load.line_stored));
-                }
-                let _ = load.missed.tell(&mut runner.output);
+                load.tell(&mut runner.output);
                 Err(failure)
             }
         }
@@ -224,7 +228,10 @@ impl EnqueueArguments {
             for reading in readings {
                 load.line += 1;
                 match reading {
-                    Reading::Line(line) => {
+                    Reading::Line(mut line) => {
+                        if load.line == 1 && line.starts_with(BYTE_ORDER_MARK) {
+                            line.drain(..BYTE_ORDER_MARK.len());
+                        }
                         load.bytes += line.len() as u64 + 1;
                         if !line.is_empty() {
                             let spec = Spec { payload: line, ..spec.clone() };
@@ -241,7 +248,10 @@ impl EnqueueArguments {
                 }
             }
             if !drafts.is_empty() {
-                match store(runner, drafts, self.durability.acks).await {
+                load.asked.clone_from(&lines);
+                let stored = store(runner, drafts, self.durability.acks).await;
+                load.asked.clear();
+                match stored {
                     Ok(results) => load.take(&lines, &results, runner)?,
                     Err(failure) => {
                         failure.error().iter().for_each(|error| load.missed.add_all(&lines, error));
@@ -267,6 +277,8 @@ struct Load {
     /// Tasks acknowledged, and the last line they came from.
     stored: u64,
     line_stored: u64,
+    /// Lines whose tasks are being stored.
+    asked: Vec<u64>,
     missed: Missed,
     exit: Exit,
 }
@@ -290,6 +302,7 @@ impl Load {
             bytes: 0,
             stored: 0,
             line_stored: 0,
+            asked: Vec::new(),
             missed: Missed::default(),
             exit: Exit::Done,
         }
@@ -335,6 +348,36 @@ impl Load {
         self.bar.set_position(self.bytes);
         self.bar.set_message(text::number(self.stored, "task"));
         Ok(())
+    }
+
+    /// Says what there is although the load did not come to its end.
+    fn tell(&mut self, output: &mut Output) {
+        if self.stored > 0 {
+            let stored = text::number(self.stored, "task");
+            let _ = output.note(&format!("{stored}, up to line {}, had been enqueued", self.line_stored));
+        }
+        let _ = self.missed.tell(output);
+    }
+
+    /// Ctrl-C came.
+    fn interrupted<T: Transport>(&mut self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let error = match self.asked[..] {
+            [] => Error::unavailable("interrupted"),
+            _ => Error::new(ErrorCode::Unknown, "interrupted"),
+        };
+        runner.output.leave_line_of_notes()?;
+        self.tell(&mut runner.output);
+        if let (Some(first), Some(last)) = (self.asked.first(), self.asked.last()) {
+            let asked = text::number(self.asked.len() as u64, "task");
+            runner.output.note(&format!("{asked}, of lines {first} to {last}, may have been"))?;
+        }
+        if runner.output.json() {
+            runner.output.error_row(&error)?;
+            runner.output.end_rows()?;
+        } else {
+            runner.output.complain("interrupted")?;
+        }
+        Ok(Exit::Interrupted)
     }
 
     fn conclude(&mut self, output: &mut Output) -> Result<Exit, Failure> {

@@ -20,6 +20,8 @@ pub enum Exit {
     Usage,
     /// Too few nodes answered, or the outcome is not known.
     Unavailable,
+    /// Ctrl-C ended it amid its work.
+    Interrupted,
 }
 
 impl Exit {
@@ -32,6 +34,8 @@ impl Exit {
             Exit::Unavailable => 3,
             Exit::NothingToClaim => 4,
             Exit::AlreadyEnded => 5,
+            // As a shell says it of a command that the signal has ended.
+            Exit::Interrupted => 130,
         }
     }
 

@@ -112,7 +112,8 @@ impl Member<'_> {
         runner.recent().see_queue(&queue);
         let data = self.arguments.join_data.as_deref().unwrap_or(name);
         let draft = Box::new(Draft::new(queue, data).join(None, self.arguments.fail_fast).group_name(name));
-        let Response::AckedUnique { acked, existing } = runner.call(Call::EnqueueUnique { draft }).await? else {
+        let called = runner.call(Call::EnqueueUnique { draft }).await.map_err(|failure| left_open(failure, name));
+        let Response::AckedUnique { acked, existing } = called? else {
             return Err(unexpected("enqueue"));
         };
         runner.recent().see(acked.id);
@@ -178,6 +179,21 @@ impl Member<'_> {
         super::enqueue::print_acked(output, "enqueued", acked)?;
         let of = self.arguments.total.map_or(String::new(), |total| format!(" of {total}"));
         output.line(&format!("  member {}{of} of group {group}", self.number))
+    }
+}
+
+/// The id of a join that may be there is not the one that the next call may have: its name finds it.
+fn left_open(failure: Failure, name: &str) -> Failure {
+    match failure {
+        Failure::Call(error) if error.code == ErrorCode::Unknown => {
+            let message = format!(
+                "{}; the member was not enqueued, and the join of group {:?} may have been: the same command is safe to repeat",
+                error.message,
+                text::clean(name)
+            );
+            Failure::Told(Error { message, id: None, ..error })
+        }
+        other => other,
     }
 }
 

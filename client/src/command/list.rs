@@ -1,6 +1,7 @@
 //! `list`: tasks by age, a page after the other, and filters.
 //!
-//! Where most tasks that come may not be wanted, no more than a bound of them is looked at, and the answer says when it was reached.
+//! Where most tasks that come may not be wanted, no more than a bound of them is looked at for a person, and the answer says when it was
+//! reached.
 
 use super::error::{Exit, Failure};
 use super::output::state_cell;
@@ -49,7 +50,8 @@ pub struct ListArguments {
     /// Only those enqueued within this time
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub newer: Option<u64>,
-    /// Only those with this key. At most 100000 tasks are looked at for this, --header, --reason and --failed-with; then --after goes on
+    /// Only those with this key. At most 100000 tasks are looked at for this, --header, --reason and --failed-with; then --after goes on.
+    /// With --json all are
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// Only those with this header; with several, those that have all of them
@@ -68,7 +70,8 @@ impl ListArguments {
         let options = self.options(runner).await?;
         let mut shown = Shown { listed: 0, cursor: options.after, more: false };
         let mut walk = Walk::new(options, (runner.clock)());
-        walk.bounded = self.newest || self.filters();
+        // A program is given all of it: it could not tell an end from the end.
+        walk.bounded = !runner.output.json() && (self.newest || self.filters());
         let (waits, died) = (self.shows_waits(), self.shows_reasons());
         let more: &[&str] = if waits { &["DUE", "WAITS FOR"] } else { &[] };
         let reason: &[&str] = if died { &["REASON"] } else { &[] };
@@ -187,7 +190,7 @@ impl ListArguments {
         };
         let mut row = vec![
             Cell::new(task.id),
-            Cell::new(&task.spec.queue),
+            Cell::new(text::clean(task.spec.queue.as_str())),
             state_cell(task.state),
             Cell::new(task.spec.priority),
             Cell::new(claims),

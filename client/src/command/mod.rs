@@ -11,6 +11,7 @@
 //! # }
 //! ```
 
+mod bound;
 mod children;
 mod claims;
 mod cluster;

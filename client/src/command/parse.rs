@@ -57,7 +57,7 @@ pub fn dash(text: &str) -> Result<String, String> {
 /// A duration in whole milliseconds. What is shorter than one counts as one, so that it is not lost.
 pub fn duration_ms(text: &str) -> Result<u64, String> {
     let ms = duration(text)?.as_nanos().div_ceil(1_000_000);
-    u64::try_from(ms).map_err(|_| "the duration is too long; even a delay is at most 3650d".to_owned())
+    u64::try_from(ms).map_err(|_| "the duration is too long; even a delay is at most 10y".to_owned())
 }
 
 /// An instant in RFC 3339, in milliseconds since the Unix epoch.
@@ -235,5 +235,12 @@ mod tests {
         assert_eq!(plain("@f", true), Some(Data::File(file)));
         assert_eq!(plain("@", true), Some(Data::Text("@".into())));
         assert_eq!(Data::new(Some("-"), None, true, |_| true), Some(Data::Text("-".into())));
+    }
+
+    /// Goal: a bound that is told as ten years takes ten years as they are typed.
+    #[test]
+    fn the_longest_delay_can_be_typed() {
+        let typed = duration_ms("10y").unwrap();
+        assert!(typed <= crate::wire::limits::DELAY_MS_MAX && duration_ms("3650d").unwrap() <= typed);
     }
 }

@@ -14,7 +14,7 @@ use crate::wire::{Error, ErrorCode, Request, Response, TaskId, Token};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Where a verb was given.
@@ -30,6 +30,11 @@ pub enum Place {
 
 /// How long a call may take, beside what it waits on purpose, where `--timeout` speaks of the waiting.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A call has so much time also where the time of its command is over.
+const CALL_MIN: Duration = Duration::from_millis(200);
+/// What a command whose `--timeout` speaks of the waiting has beside it for its calls, and how much it has in all at least.
+const GRACE: Duration = Duration::from_secs(1);
+const GRACE_MIN: Duration = Duration::from_secs(2);
 /// Most pages that are looked at for the tasks of a prefix.
 const PREFIX_PAGES_MAX: u32 = 100;
 /// Most ids that are named where some characters stand for several.
@@ -56,6 +61,10 @@ pub struct Runner<T> {
     pub output_lost: bool,
     /// Which interrupts the present command takes for itself.
     pub(crate) interrupt: Interrupt,
+    /// How much time all calls of the present command have together, where that is bounded.
+    bound: Option<Duration>,
+    /// From when it counts: the first of them. What a command reads from its input takes as long as it takes.
+    bound_from: OnceLock<Instant>,
     /// What the present command was acknowledged.
     effects: Mutex<Effects>,
     /// The worst that a part of the present command has ended in.
@@ -82,6 +91,8 @@ impl<T: Transport> Runner<T> {
             clock: wall_clock_ms,
             output_lost: false,
             interrupt: Interrupt::default(),
+            bound: None,
+            bound_from: OnceLock::new(),
             effects: Mutex::default(),
             met: Exit::Done,
             named: Mutex::default(),
@@ -94,6 +105,8 @@ impl<T: Transport> Runner<T> {
         self.effects = Mutex::default();
         self.met = Exit::Done;
         self.named = Mutex::default();
+        self.bound = self.transport.patience().filter(|_| command.makes_few_calls());
+        self.bound_from = OnceLock::new();
         let adds = |verb: &Verb| matches!(verb, Verb::Enqueue(_) | Verb::Transact(_));
         self.output.set_adds(matches!(&command, Command::Verb(verb) if adds(verb)));
         let outcome = command.run(self).await;
@@ -102,6 +115,7 @@ impl<T: Transport> Runner<T> {
 
     /// Prints a failure and hands everything printed on to its readers.
     pub fn conclude(&mut self, outcome: Result<Exit, Failure>) -> Exit {
+        let outcome = outcome.map_err(|failure| self.naming(failure));
         self.settle_all_named(outcome.as_ref().err());
         let exit = match outcome {
             Ok(exit) => exit,
@@ -115,6 +129,20 @@ impl<T: Transport> Runner<T> {
             }
         };
         exit.max(self.written(Output::flush))
+    }
+
+    /// Has the text of a failure name the task that it is about, where that is not the one task that was named by its id.
+    fn naming(&self, failure: Failure) -> Failure {
+        let Failure::Call(error) = failure else { return failure };
+        let Some(id) = error.id.filter(|id| !self.output.json() && !self.named().iter().eq([id])) else {
+            return Failure::Call(error);
+        };
+        let name = id.to_string();
+        // What is to be done about an unknown outcome names it.
+        if error.code == ErrorCode::Unknown || error.message.contains(&name) {
+            return Failure::Call(error);
+        }
+        Failure::Call(Error { message: format!("{} (task {name})", error.message), ..error })
     }
 
     /// The command that ran was given up, for this reason. What it asked for may take effect yet, unless it only read or claimed.
@@ -209,16 +237,28 @@ impl<T: Transport> Runner<T> {
         let (asked, asked_ms) = (Instant::now(), (self.clock)());
         let call = Call::Request(request);
         let effect = self.asks(&call);
-        let (result, from) = self.transport.call_for_lease(call, timeout).await;
+        let (result, from) = self.transport.call_for_lease(call, timeout.or_else(|| self.left())).await;
         let later_ms = from.map_or(0, |from| from.saturating_duration_since(asked).as_millis() as u64);
         Ok((self.settled(effect, result)?, asked_ms.saturating_add(later_ms)))
     }
 
-    /// Makes a request of a verb whose own `--timeout` says for how long it waits.
-    pub(super) async fn waiting_request(&self, request: Request) -> Result<Response, Failure> {
+    /// Makes a request of a verb whose own `--timeout` says for how long it waits. This one waits for so long on purpose.
+    pub(super) async fn waiting_request(&self, request: Request, wait: Duration) -> Result<Response, Failure> {
         let call = Call::Request(request);
         let effect = self.asks(&call);
-        Ok(self.settled(effect, self.transport.call(call, Some(PATIENCE)).await)?)
+        let left = self.left().map_or(PATIENCE, |left| left.saturating_sub(wait).clamp(CALL_MIN, PATIENCE));
+        Ok(self.settled(effect, self.transport.call(call, Some(left)).await)?)
+    }
+
+    /// Bounds all calls of a verb that waits for so long, which have a little time beside it.
+    pub(super) fn waits_for(&mut self, timeout_ms: Option<u64>) {
+        self.bound = timeout_ms.map(|ms| Duration::from_millis(ms).saturating_add(GRACE).max(GRACE_MIN));
+    }
+
+    /// How long a call may take; absent, as long as the transport says.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let bound = self.bound?;
+        Some(bound.saturating_sub(self.bound_from.get_or_init(Instant::now).elapsed()).max(CALL_MIN))
     }
 
     /// Ids and queues of this session.
@@ -239,6 +279,8 @@ impl<T: Transport> Runner<T> {
             Some(Data::Text(text)) => text.into_bytes(),
             Some(Data::Stdin) => {
                 let bytes = self.input.rest(bytes_max).await;
+                // That may have taken long.
+                self.bound_from = OnceLock::new();
                 bytes.map_err(|error| unreadable("standard input", &error))?
             }
             Some(Data::File(path)) => {
@@ -375,7 +417,7 @@ impl<T: Transport> Runner<T> {
 impl<T: Transport> Caller for Runner<T> {
     async fn make(&self, call: Call) -> Result<Response, Error> {
         let effect = self.asks(&call);
-        self.settled(effect, self.transport.call(call, None).await)
+        self.settled(effect, self.transport.call(call, self.left()).await)
     }
 
     fn give_back(&self, claims: Vec<(TaskId, Token)>) {

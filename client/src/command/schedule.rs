@@ -267,11 +267,12 @@ fn print<T: Transport>(runner: &mut Runner<T>, view: &ScheduleView, done: &str) 
     output.line(&format!("{}{done}", clean(&view.name)))?;
     let schedule = &view.schedule;
     output.line(&format!("when      {}", clean(&when(schedule))))?;
-    output.line(&format!(
-        "enqueues  {} in {}",
-        text::preview(&schedule.payload, 40),
-        clean(schedule.queue.as_str())
-    ))?;
+    let queue = clean(schedule.queue.as_str());
+    let enqueues = match schedule.payload.is_empty() {
+        true => format!("a task without data in {queue}"),
+        false => format!("{} in {queue}", text::preview(&schedule.payload, 40)),
+    };
+    output.line(&format!("enqueues  {enqueues}"))?;
     let missed = match schedule.catch_up {
         CatchUp::Skip => "what is missed is passed over",
         CatchUp::Last => "for what is missed there is one task",

@@ -7,7 +7,9 @@ use super::{Call, Exit, Failure, Runner, Transport, examples};
 use crate::client::sessions::{known, none_to_be_had, withdraw};
 use crate::session::{Draft, SESSIONS_QUEUE};
 use crate::wire::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
-use crate::wire::{Acks, Claim, ClaimId, Completion, Error, Granted, QueueName, Request, Response, TaskId, Token};
+use crate::wire::{
+    Acked, Acks, Claim, ClaimId, Completion, Error, Granted, QueueName, Request, Response, TaskId, Token,
+};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -102,11 +104,7 @@ impl SessionOpenArguments {
         Request::Claim(claim.clone()).check()?;
         let (started, patience) = (Instant::now(), runner.transport.patience());
         let draft = Draft::session(&claim.worker);
-        let Response::Acked(results) = runner.call(Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum }).await?
-        else {
-            return Err(unexpected("session open"));
-        };
-        let enqueued = only("session open", results)?;
+        let enqueued = enqueue(runner, draft).await.map_err(left_open)?;
         let left = || patience.map(|patience| patience.saturating_sub(started.elapsed()));
         let (granted, from_ms) = match take(runner, claim, left()).await {
             Ok(taken) => taken,
@@ -129,6 +127,27 @@ impl SessionOpenArguments {
             runner.output.line(&format!("  lasts   {} without a renewal", text::duration(line.ttl_ms)))?;
         }
         Ok(Exit::Done)
+    }
+}
+
+async fn enqueue<T: Transport>(runner: &Runner<T>, draft: Draft) -> Result<Acked, Failure> {
+    match runner.call(Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum }).await? {
+        Response::Acked(results) => only("session open", results),
+        _ => Err(unexpected("session open")),
+    }
+}
+
+/// A session that may be there is held by nothing, and its id is of no use to whoever opens one.
+fn left_open(failure: Failure) -> Failure {
+    match failure {
+        Failure::Call(error) if error.code == ErrorCode::Unknown => {
+            let message = format!(
+                "{}; a session may have been enqueued that nobody holds: the same command is safe to repeat, and takes that one first",
+                error.message
+            );
+            Failure::Told(Error { message, id: None, ..error })
+        }
+        other => other,
     }
 }
 

@@ -4,8 +4,10 @@
 //! whole: half of one is of no use, and looks like another.
 
 use super::recent::ID_CHARACTERS;
+use super::text::without_formats;
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, Row, Table, Width};
+use std::borrow::Cow;
 
 /// Space between columns.
 const GAP: u16 = 2;
@@ -72,9 +74,14 @@ impl Grid {
         self
     }
 
-    /// Adds a row.
+    /// Adds a row. What cannot be seen of its texts was made visible before: a column is as wide as what it shows.
     pub fn add_row(&mut self, row: impl Into<Row>) -> &mut Grid {
-        self.rows.push(row.into());
+        let row = row.into();
+        debug_assert!(
+            row.cell_iter().all(|cell| matches!(without_formats(&cell.content()), Cow::Borrowed(_))),
+            "{row:?}"
+        );
+        self.rows.push(row);
         self
     }
 

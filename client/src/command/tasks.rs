@@ -11,9 +11,10 @@ use crate::client::calling::has_ended;
 use crate::client::cancelling::{Cancellation, cancel};
 use crate::wire::limits::{CLAIMS_SHOWN_MAX, WAIT_MS_MAX};
 use crate::wire::response::{ClaimOutcome, ClaimView, LogEntry};
-use crate::wire::{ErrorCode, Request, Response, State, TaskId, TaskView};
+use crate::wire::{Error, ErrorCode, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
+use std::time::Duration;
 
 /// One round of an unlimited wait.
 const WAIT_ROUND_MS: u64 = 60_000;
@@ -46,6 +47,7 @@ impl GetArguments {
                     runner.settle_named(Some(id), Some(&error));
                     None
                 }
+                Err(Failure::Call(error)) => return Err(unread(error, id, self.ids.len() - place - 1)),
                 found => Some(found?),
             };
             if runner.output.json() {
@@ -63,6 +65,12 @@ impl GetArguments {
         runner.output.end_rows()?;
         Ok(Exit::Done)
     }
+}
+
+/// The task could not be read, nor were those behind it.
+fn unread(error: Error, id: TaskId, left: usize) -> Failure {
+    let others = if left == 0 { String::new() } else { format!("; {left} more behind it were not asked for") };
+    Failure::Call(Error { message: format!("{id}: {}{others}", error.message), ..error.about(id) })
 }
 
 pub(super) async fn get<T: Transport>(
@@ -121,13 +129,14 @@ pub struct WaitArguments {
 
 impl WaitArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        let id = runner.resolve(&self.id).await?;
         let started = tokio::time::Instant::now();
+        runner.waits_for(self.timeout);
+        let id = runner.resolve(&self.id).await?;
         let mut left_ms = self.timeout;
         let task = loop {
             let timeout_ms = left_ms.map_or(WAIT_ROUND_MS, |ms| ms.min(WAIT_MS_MAX));
             let request = Request::Wait { id, timeout_ms };
-            let Response::Task(task) = runner.waiting_request(request).await? else {
+            let Response::Task(task) = runner.waiting_request(request, Duration::from_millis(timeout_ms)).await? else {
                 return Err(unexpected("wait"));
             };
             left_ms = self.timeout.map(|ms| ms.saturating_sub(started.elapsed().as_millis() as u64));
@@ -252,7 +261,7 @@ pub(super) async fn queues<T: Transport>(runner: &mut Runner<T>) -> Result<Exit,
     let mut table = runner.output.new_table(&titles).spare(&["CANCELLED", "DONE", "WAITING"]);
     for queue in &queues {
         let counts = queue.counts.iter().map(Cell::new);
-        table.add_row(std::iter::once(Cell::new(&queue.queue)).chain(counts).collect::<Vec<_>>());
+        table.add_row(std::iter::once(Cell::new(text::clean(queue.queue.as_str()))).chain(counts).collect::<Vec<_>>());
     }
     runner.output.table(&mut table)?;
     Ok(Exit::Done)
@@ -357,8 +366,7 @@ fn print_end(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     if let Some(reason) = &task.reason {
         output.line(&format!("reason      {}", text::clean(reason)))?;
         if task.was_overruled() {
-            let overruled =
-                "            it was cancelled or given up for this, and a completion that came later counts";
+            let overruled = "            it was cancelled or given up for this, and its completion counts all the same";
             output.sentence(12, overruled)?;
         }
     }

@@ -42,6 +42,7 @@ impl WatchArguments {
             let message = "a watch without --limit or --timeout never ends, so that no further command would be read";
             return Err(Failure::Usage(message.to_owned()));
         }
+        runner.waits_for(self.timeout);
         let group = match &self.group {
             Some(id) => Some(runner.resolve(id).await?),
             None => None,
@@ -135,7 +136,7 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, mut state: WatchState, mut 
 }
 
 async fn ask<T: Transport>(runner: &Runner<T>, state: &mut WatchState, wait_ms: u64) -> Result<(), Failure> {
-    match runner.waiting_request(state.request(wait_ms)).await? {
+    match runner.waiting_request(state.request(wait_ms), Duration::from_millis(wait_ms)).await? {
         Response::Watched(watched) => state.take(watched),
         _ => return Err(unexpected("watch")),
     }

@@ -72,8 +72,8 @@ pub const WATCH_PLACES_MAX: usize = 512;
 pub const WATCH_WHOLE_BYTES_MAX: usize = 512;
 /// A watch goes on where it was if it is asked for again within this time.
 pub const WATCH_KEPT_MS: u64 = 60_000;
-/// Longest delay before a task can be claimed: ten years.
-pub const DELAY_MS_MAX: u64 = 10 * 365 * 86_400_000;
+/// Longest delay before a task can be claimed: ten years of 365.25 days, as those are that a person types.
+pub const DELAY_MS_MAX: u64 = 10 * 31_557_600_000;
 /// Most tasks in a page of a list.
 pub const LIST_PAGE_MAX: u32 = 1_000;
 /// Longest reason or worker name.

@@ -313,7 +313,7 @@ fn check_cursor(cursor: &WatchCursor) -> Result<(), Error> {
 /// Before a task can be claimed, for the first time or again.
 pub(crate) fn check_delay(delay_ms: u64) -> Result<(), Error> {
     check(delay_ms <= DELAY_MS_MAX, || {
-        format!("a delay of {}; at most {}, ten years, are allowed", span(delay_ms), span(DELAY_MS_MAX))
+        format!("a delay of {}; at most ten years, {}, are allowed", span(delay_ms), span(DELAY_MS_MAX))
     })
 }
 
@@ -390,7 +390,7 @@ mod tests {
     fn bounds_of_time_are_told_in_units_that_people_use() {
         let day = 86_400_000;
         let delay = check_delay(20 * 365 * day).unwrap_err().message;
-        assert_eq!(delay, "a delay of 7300d; at most 3650d, ten years, are allowed");
+        assert_eq!(delay, "a delay of 7300d; at most ten years, 87660h, are allowed");
         let wait = check_wait(WAIT_MS_MAX + 1).unwrap_err().message;
         assert_eq!(wait, "a wait of 300001ms; at most 5m are allowed, ask again to wait longer");
         assert_eq!([0, 250, 90_000, 7_200_000].map(span), ["0ms", "250ms", "90s", "2h"]);

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use crate::client::{ClaimOptions, Claims};
-use crate::wire::error::Error;
+use crate::wire::error::{Error, ErrorCode};
 use crate::wire::ids::{QueueName, TaskId};
 use crate::wire::limits;
 use std::collections::BTreeMap;
@@ -36,6 +36,8 @@ pub(super) struct Lanes {
     lanes: Vec<Lane>,
     /// Whose turn it is.
     next: usize,
+    /// Why no node will ever serve this client, once that is known.
+    pub refusal: Option<Error>,
 }
 
 impl Lanes {
@@ -46,7 +48,7 @@ impl Lanes {
         }
         let claim_at = Instant::now();
         let lane = |(lease, queues)| Lane { lease, queues, claiming: None, claim_at, quiet: false, failure: None };
-        Lanes { lanes: queues.into_iter().map(lane).collect(), next: 0 }
+        Lanes { lanes: queues.into_iter().map(lane).collect(), next: 0, refusal: None }
     }
 
     /// Tasks that calls under way may bring.
@@ -115,6 +117,11 @@ impl Lanes {
                     lane.claim_at = Instant::now() + CLAIM_PAUSE;
                 }
                 Some(claims)
+            }
+            // It is said so before a node has served the client: nothing is held.
+            Err(error) if error.code == ErrorCode::Denied => {
+                self.refusal = Some(error);
+                None
             }
             Err(error) => {
                 if lane.failure.as_ref() == Some(&error.message) {

@@ -112,13 +112,23 @@ pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> R
             () = sleep_until(renew_at) => {}
             () = sleep_until(running.drained_at) => break,
         }
+        if let Some(error) = running.refusal() {
+            return Err(error);
+        }
     }
     Ok(running.release_rest().await)
 }
 
 impl Running {
     fn is_over(&self) -> bool {
-        self.drained_at.is_some() && self.tasks.is_empty() && self.lanes.are_idle()
+        // Calls bring nothing where no node is reached.
+        let are_idle = self.lanes.are_idle() || self.worker.client.unreached().is_some();
+        self.drained_at.is_some() && self.tasks.is_empty() && are_idle
+    }
+
+    /// Why no node will ever serve this worker, where it was served by none yet.
+    fn refusal(&mut self) -> Option<Error> {
+        self.lanes.refusal.take().or(self.session.refusal.take())
     }
 
     /// For tasks that no call under way may bring.

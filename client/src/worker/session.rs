@@ -7,7 +7,7 @@ use super::Worker;
 use super::context::Held;
 use super::run::{Boxed, sleep_until};
 use crate::client::{Client, CompleteOptions, WorkerSession};
-use crate::wire::error::Error;
+use crate::wire::error::{Error, ErrorCode};
 use crate::wire::ids::TaskId;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,13 +38,22 @@ pub(super) struct Session {
     state: State,
     /// A session that was not had may be there, and is to be taken before another one is made.
     left_behind: bool,
+    /// Why no node will ever serve this client, once that is known.
+    pub refusal: Option<Error>,
 }
 
 impl Session {
     pub fn new(worker: &Worker) -> Session {
         let state = worker.session.map_or(State::Unwanted, |_| State::Closed { open_at: Instant::now() });
         let ttl = worker.session.unwrap_or_default();
-        Session { client: worker.client.clone(), ttl, name: worker.name.clone(), state, left_behind: false }
+        Session {
+            client: worker.client.clone(),
+            ttl,
+            name: worker.name.clone(),
+            state,
+            left_behind: false,
+            refusal: None,
+        }
     }
 
     /// Whether claims may be made: not without a session, if there is to be one.
@@ -102,6 +111,7 @@ impl Session {
         self.state = match opened {
             Ok(session) => State::Open { held: Arc::new(Held::session(&session)), beating: None },
             Err(error) => {
+                self.refusal = Some(error.clone()).filter(|error| error.code == ErrorCode::Denied);
                 tracing::warn!(%error, "no session yet");
                 State::Closed { open_at: Instant::now() + OPEN_PAUSE }
             }
@@ -111,6 +121,8 @@ impl Session {
     /// Ends it, and with it all claims under it; also one that is just being opened. Whether it is known to have ended.
     pub async fn end(self) -> bool {
         let (id, token) = match self.state {
+            // Without a node it is not opened before the worker has ended.
+            State::Opening(_) if self.client.unreached().is_some() => return false,
             State::Opening(opening) => match opening.await {
                 Ok(session) => (session.id(), session.token()),
                 Err(_) => return false,

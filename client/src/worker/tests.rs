@@ -549,3 +549,35 @@ async fn wrong_settings_are_told() {
     assert!(nameless.run_until(after(0)).await.unwrap_err().message.contains("a/b/c"));
     assert!(bench(&table).await.worker.run_until(after(0)).await.is_err());
 }
+
+/// Goal: a worker that reaches no node ends when it is told to. Method: neither its calls nor its drain end in this test.
+#[tokio::test]
+async fn a_worker_that_reaches_no_node_ends_at_once() {
+    let certificates = Certificates::new();
+    let nowhere = Node::start(&certificates, |_| Reply::Silence).address();
+    let mut config = certificates.config(&[nowhere]);
+    (config.request_timeout, config.unreached_timeout) = (10 * HANGS, None);
+    let client = crate::client::Client::connect(config).await.unwrap();
+    let worker = Worker::new(client).handler("mail", async |_| Outcome::Done(None)).drain_timeout(10 * HANGS);
+    let run = worker.run_until(after(100));
+    let summary = tokio::time::timeout(HANGS, run).await.expect("nothing is held or under way").unwrap();
+    assert_eq!(summary, Summary::default());
+}
+
+/// Goal: a worker whose certificate no node will ever take says so, and does not look like one that had nothing to do.
+#[tokio::test]
+async fn a_worker_whose_certificate_is_refused_ends_with_that() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let node = Node::start(&certificates, |request| panic!("{request:?}"));
+    for session in [None, Some(Duration::from_secs(5))] {
+        let client = others.client(&[&node]).await;
+        let worker = Worker::new(client).handler("mail", async |_| Outcome::Done(None));
+        let worker = match session {
+            Some(ttl) => worker.session(ttl),
+            None => worker,
+        };
+        let run = tokio::time::timeout(HANGS, worker.run_until(std::future::pending()));
+        let error = run.await.expect("it ends by itself").unwrap_err();
+        assert_eq!(error.code, ErrorCode::Denied, "{error}");
+    }
+}

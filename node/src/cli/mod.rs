@@ -68,8 +68,9 @@ pub struct Global {
     /// One JSON object per line on stdout, and nothing else.
     #[arg(long, global = true)]
     json: bool,
-    /// How long a call may take, beside what it waits on purpose; without this, a command ends after 5s where no node is reached
-    /// (or `unreached_timeout_ms` of client.toml) [default: `request_timeout_ms` of client.toml, else 10s].
+    /// How long a command may take, or each call of one that goes on with its work, beside what it waits on purpose; without this, a
+    /// command ends after 5s where no node is reached (or `unreached_timeout_ms` of client.toml) [default: `request_timeout_ms` of
+    /// client.toml, else 10s].
     // The verb `wait` has a flag of this name, too: to the parser both are one, so their types must be the same.
     #[arg(long, global = true, value_name = "DUR", value_parser = duration_ms, help_heading = "Connection")]
     timeout: Option<u64>,

@@ -35,7 +35,7 @@ pub enum Phase {
 }
 
 impl Survey {
-    /// Looks. Absent a timeout, the transport's own holds for each of both questions.
+    /// Looks. Absent a timeout, both questions share what the command has left, or each has the transport's own.
     pub async fn take<T: Transport>(runner: &Runner<T>, timeout: Option<Duration>) -> Result<Survey, Failure> {
         let Response::Cluster(view) = call(runner, Request::Cluster, timeout).await? else {
             return Err(unexpected("cluster"));
@@ -165,7 +165,7 @@ async fn call<T: Transport>(
     request: Request,
     timeout: Option<Duration>,
 ) -> Result<Response, Error> {
-    match runner.transport.call(Call::Request(request), timeout).await? {
+    match runner.transport.call(Call::Request(request), timeout.or_else(|| runner.left())).await? {
         Response::Error(error) => Err(error),
         response => Ok(response),
     }

@@ -67,3 +67,49 @@ async fn people_go_on_below_the_line_of_an_interrupt() {
     let outcome = run_until_interrupted("status --watch", vec![Ok(Response::Status(Box::new(status())))]).await;
     assert!(outcome.exit == Exit::Done && outcome.printed.ends_with("\n\n"), "{outcome:?}");
 }
+
+/// Stores the tasks of the first call, and does not answer the next.
+#[derive(Default)]
+struct Stuck(AtomicUsize);
+
+impl Transport for Stuck {
+    async fn call(&self, call: Call, _: Option<Duration>) -> Result<Response, Error> {
+        let Call::Enqueue { drafts, .. } = call else { panic!("{call:?}") };
+        match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok(Response::Acked(drafts.iter().map(|_| Ok(acked(1))).collect())),
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// Goal: a person who ends a load of many tasks knows which of them are there, and repeats the rest. Method: Ctrl-C comes while the
+/// second batch is being stored.
+#[tokio::test]
+async fn an_interrupted_load_says_what_it_has_stored() {
+    for json in [false, true] {
+        let (results, notes) = (Written::default(), Written::default());
+        let output = Output::new(results.clone(), notes.clone(), json);
+        let stuck = Stuck::default();
+        let lines = "x\n".repeat(1_500).into_bytes().leak();
+        let mut runner = Runner::new(&stuck, output, Input::pipe(&*lines), Place::CommandLine);
+        let command = CommandLine::try_parse_from("enqueue mail --lines".split(' ')).unwrap();
+        let interrupt = runner.interrupt.clone();
+        let interrupts = || {
+            poll_fn(|_| match stuck.0.load(Ordering::SeqCst) {
+                0 | 1 => Poll::Pending,
+                _ => Poll::Ready(Ok(())),
+            })
+        };
+        let exit = interrupt.unless_taken_of(interrupts, runner.run(command.verb)).await.expect("the verb wants it");
+        let (printed, noted) = (results.text(), notes.text());
+        assert_eq!(exit.code(), 130, "{noted}");
+        assert!(noted.contains("1000 tasks, up to line 1000, had been enqueued\n"), "{noted}");
+        assert!(noted.contains("500 tasks, of lines 1001 to 1500, may have been\n"), "{noted}");
+        if json {
+            let rows = values(&printed);
+            assert_eq!((rows.len(), &rows[1_000]["error"]["code"]), (1_001, &"unknown".into()), "{}", rows[1_000]);
+        } else {
+            assert!(noted.ends_with("error: interrupted\n"), "{noted}");
+        }
+    }
+}

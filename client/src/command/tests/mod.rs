@@ -1,10 +1,12 @@
 //! The verbs against a transport that answers from a script: what is asked, what is printed, how it ends.
 
+mod bounds;
 mod examples;
 mod failures;
 mod groups;
 pub(crate) mod interrupted;
 mod library;
+mod naming;
 mod requests;
 mod results;
 mod several;

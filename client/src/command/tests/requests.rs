@@ -359,7 +359,8 @@ async fn verbs_that_look_at_tasks() {
     assert_eq!(request(&format!("wait {id}"), task()).await, Request::Wait { id, timeout_ms: 60_000 });
     let outcome = run(&format!("wait {id} --timeout 5s"), [Ok(task())]).await;
     assert_eq!(outcome.request(), Request::Wait { id, timeout_ms: 5_000 });
-    assert_eq!(outcome.calls[0].1, Some(Duration::from_secs(10)), "what the flag says is how long to wait");
+    let beside = outcome.calls[0].1.expect("a time of its own");
+    assert!(beside <= Duration::from_secs(1), "the flag says how long it takes in all: {beside:?}");
     let cancel = |reason: &str| Request::Cancel { id, reason: reason.into(), at_ms: 0, acks: Acks::Quorum };
     let line = format!("cancel {id} --reason stop --json");
     let ready = Response::Task(Box::new(bare_task(1, State::Ready)));
