@@ -8,7 +8,7 @@ use crate::client::sessions::{known, none_to_be_had, withdraw};
 use crate::session::{Draft, SESSIONS_QUEUE};
 use crate::wire::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
 use crate::wire::{
-    Acked, Acks, Claim, ClaimId, Completion, Error, Granted, QueueName, Request, Response, TaskId, Token,
+    Acked, Acks, Claim, ClaimId, Completion, Error, ErrorCode, Granted, QueueName, Request, Response, TaskId, Token,
 };
 use clap::{Args, Subcommand};
 use serde::Serialize;

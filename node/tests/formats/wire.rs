@@ -106,6 +106,8 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::WatchNews { .. }
         | M::MemberFailed { .. }
         | M::Leave { .. }
+        | M::ConfirmAsk { .. }
+        | M::ConfirmAnswer { .. }
         | M::Ends { .. } => 3,
     }
 }
