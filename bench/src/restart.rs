@@ -117,7 +117,7 @@ impl Keep for Logged {
         if let Some(cursor) = &mut self.saved {
             match self.log.save_part(node.save(cursor, PART_BYTES))? {
                 Saved::Part => {}
-                Saved::Whole => self.saved = None,
+                Saved::Whole | Saved::Measured => self.saved = None,
                 Saved::Lacks(ids) => return Err(anyhow!("the log has lost the bodies of {} tasks", ids.len())),
                 Saved::GivenUp(error) => return Err(anyhow!("a snapshot was given up: {error}")),
             }

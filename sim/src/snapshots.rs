@@ -52,6 +52,7 @@ impl World {
                 self.schedule_in(delay_us, Event::Save { node, boot, anew: false });
                 self.snapshot_lacks(node, ids);
             }
+            Ok(log::Saved::Measured) => self.keep_up(node),
             Ok(log::Saved::Whole) => {
                 self.line(format_args!("n{node} snapshot"));
                 self.count("sometimes: snapshot");

@@ -294,6 +294,7 @@ fn save(journal: &mut impl Journal, part: Part, report: &impl Fn(Report)) -> Res
             report(Report::BodiesLost(ids));
             report(Report::StateWanted { anew: false });
         }
+        Saved::Measured => {}
         Saved::Whole => tracing::info!("a snapshot stands for all of the log before it"),
         Saved::GivenUp(error) => {
             tracing::warn!(%error, "a snapshot was given up; the log goes on without");

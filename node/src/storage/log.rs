@@ -18,6 +18,7 @@ use crate::protocol::task::Place;
 use norn_client::wire::NodeId;
 
 mod compaction;
+mod measuring;
 
 use compaction::Compaction;
 pub use compaction::{Saved, Upkeep};
@@ -287,6 +288,7 @@ impl<D: Disk> Log<D> {
     /// Makes durable what must be before anything that was appended is answered.
     pub fn commit(&mut self, now_us: u64) -> Result<(), LogError> {
         self.check_phase()?;
+        self.compaction.is_now(now_us);
         if self.unsynced && self.waiting.is_due(self.config.sync, now_us) { self.sync() } else { Ok(()) }
     }
 
@@ -476,7 +478,7 @@ impl<D: Disk> Log<D> {
         self.heads.iter().for_each(|slot| heads.extend_from_slice(&slot.encode()));
         let mut frames = std::mem::take(&mut self.buffer);
         let (offset, length) = (self.position.length, self.position.length + frames.len() as u64);
-        if self.space.before_write(&mut self.disk, (frames.len() + heads.len()) as u64)? {
+        if self.make_room((frames.len() + heads.len()) as u64)? {
             self.ahead.extend_records(&self.position.header, offset, &mut frames);
             self.ahead.extend_heads(&self.position.header, slot_offset, &mut heads);
         }

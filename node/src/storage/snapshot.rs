@@ -54,6 +54,9 @@ pub enum SnapshotError {
     /// The disk failed, or is full.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The log needs the room that is left.
+    #[error("the disk has no room for it")]
+    NoRoom,
     /// A record that could not be read back.
     #[error("a record of {0} bytes is too large")]
     RecordTooLarge(usize),
@@ -114,8 +117,13 @@ impl Writer {
         self.header.segment
     }
 
-    /// Adds a part of the state, and makes it durable: many small syncs hold up nobody for long.
-    pub fn add<D: Disk>(&mut self, disk: &mut D, records: &[Record]) -> Result<(), SnapshotError> {
+    /// Bytes that it has written.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Adds a part of the state, and makes it durable: many small syncs hold up nobody for long. So much room must be left.
+    pub fn add<D: Disk>(&mut self, disk: &mut D, records: &[Record], kept_bytes: u64) -> Result<(), SnapshotError> {
         assert!(self.buffer.is_empty(), "frames stay in the buffer only within a call");
         for record in records {
             self.note_place(record);
@@ -124,6 +132,9 @@ impl Writer {
                 .encode(self.next_ordinal, 0, record, &mut self.buffer)
                 .map_err(SnapshotError::RecordTooLarge)?;
             self.next_ordinal += 1;
+        }
+        if disk.space()? < kept_bytes.saturating_add(self.buffer.len() as u64) {
+            return Err(SnapshotError::NoRoom);
         }
         let file = self.partial_name();
         disk.write(&file, self.length, &self.buffer)?;

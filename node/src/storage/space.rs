@@ -7,6 +7,9 @@
 //! want of room all the same poisons the log as any other does, as nobody knows which part of it is there.
 //!
 //! With room for three times the reserve, it is written, at first and again. Whoever keeps no reserve is never told of a shortage.
+//!
+//! A snapshot makes room, so it may use the reserve up to an eighth. What is written of it counts as free, as it can be removed at
+//! any time: the log does so when it needs the room itself.
 
 use super::disk::{Disk, DiskError};
 use crate::protocol::membership::Room;
@@ -17,6 +20,10 @@ pub const RESERVE: &str = "reserve";
 const STEP_BYTES: usize = 256 << 10;
 /// This part of the reserve is never used up.
 const LAST_PARTS: u64 = 4;
+/// This part of it is not used up by a snapshot either.
+const KEPT_PARTS: u64 = 8;
+/// Without a reserve, so much is left free by a snapshot that was measured for want of room.
+const KEPT_BYTES: u64 = 1 << 20;
 /// The reserve is written, at first and again, when there is room for so many.
 pub const RESERVES_FREE: u64 = 3;
 
@@ -26,12 +33,14 @@ pub(crate) struct Space {
     /// The reserve is whole; none if nobody looked.
     held: Option<bool>,
     room: Room,
+    /// What a snapshot under way takes, until what it makes needless is gone.
+    lent_bytes: u64,
 }
 
 impl Space {
     /// Nothing is looked at yet.
     pub fn new(reserve_bytes: u64) -> Space {
-        Space { reserve_bytes, held: None, room: Room::Ample }
+        Space { reserve_bytes, held: None, room: Room::Ample, lent_bytes: 0 }
     }
 
     /// Room at the last look.
@@ -46,9 +55,7 @@ impl Space {
         }
         let wanted = bytes.saturating_add(self.reserve_bytes / LAST_PARTS);
         if self.is_held(disk)? && disk.space()? < wanted {
-            disk.remove(RESERVE)?;
-            disk.sync_directory()?;
-            self.held = Some(false);
+            self.give_up(disk)?;
         }
         let held = self.is_held(disk)?;
         let free = disk.space()?.saturating_sub(bytes);
@@ -69,7 +76,43 @@ impl Space {
         Ok(self.room)
     }
 
+    /// A snapshot under way has so many bytes.
+    pub fn lend(&mut self, bytes: u64) {
+        self.lent_bytes = bytes;
+    }
+
+    /// What a snapshot must leave free.
+    pub fn kept_bytes(&self) -> u64 {
+        self.reserve_bytes / KEPT_PARTS
+    }
+
+    /// Whether there is room for a snapshot of so many bytes, the reserve included.
+    pub fn fits<D: Disk>(&mut self, disk: &D, bytes: u64) -> Result<bool, DiskError> {
+        let reserve = if self.is_held(disk)? { self.reserve_bytes } else { 0 };
+        Ok(disk.space()?.saturating_add(reserve) >= bytes.saturating_add(self.left_bytes()))
+    }
+
+    /// Gives up the reserve if such a snapshot needs it.
+    pub fn make_way<D: Disk>(&mut self, disk: &mut D, bytes: u64) -> Result<(), DiskError> {
+        if self.is_held(disk)? && disk.space()? < bytes.saturating_add(self.left_bytes()) {
+            self.give_up(disk)?;
+        }
+        Ok(())
+    }
+
+    fn left_bytes(&self) -> u64 {
+        if self.reserve_bytes > 0 { self.kept_bytes() } else { KEPT_BYTES }
+    }
+
+    fn give_up<D: Disk>(&mut self, disk: &mut D) -> Result<(), DiskError> {
+        disk.remove(RESERVE)?;
+        disk.sync_directory()?;
+        self.held = Some(false);
+        Ok(())
+    }
+
     fn judge(&mut self, free: u64, held: bool) {
+        let free = free.saturating_add(self.lent_bytes);
         self.room = if held && free >= self.reserve_bytes {
             Room::Ample
         } else if held || free >= self.reserve_bytes / LAST_PARTS {

@@ -4,15 +4,23 @@
 //! and asks for the state; [`Log::save`] takes it part by part, with appends in between. The state may change meanwhile:
 //! each part must have in it what all records say that were handed in before the new segment was begun, and nothing of
 //! records that are handed in after the part.
+//!
+//! Where there is room for as much as the log has, there is room for the snapshot. Where there is less, the state is measured
+//! first (`measuring.rs`): it is asked for as for a snapshot, and nothing is written.
 
+use super::measuring::Measuring;
 use super::{Log, LogError};
+use crate::protocol::Gap;
+use crate::protocol::membership::Room;
 use crate::protocol::record::Record;
 use crate::protocol::{Moved, Part};
-use crate::storage::disk::Disk;
+use crate::storage::disk::{Disk, DiskError};
 use crate::storage::snapshot::{self, SnapshotError, Writer};
 use crate::storage::{places, segment};
 use norn_client::wire::TaskId;
 
+/// A shorter log is not compacted before its time, however small the disk is.
+const TIGHT_BYTES_MIN: u64 = 1 << 20;
 /// Records of a snapshot whose tasks are told of at once: a few thousand tasks.
 const MOVED_AT_ONCE: usize = 4;
 
@@ -21,7 +29,7 @@ const MOVED_AT_ONCE: usize = 4;
 pub enum Upkeep {
     /// Nothing for now.
     Rest,
-    /// The first part of the node's state.
+    /// The first part of the node's state, for a snapshot or to measure one.
     Begin,
     /// Another call, as there is more to clear away.
     Again,
@@ -41,8 +49,19 @@ pub enum Saved {
     Lacks(Vec<TaskId>),
     /// It was the last one: the snapshot stands for all before it.
     Whole,
+    /// No more parts: what a snapshot would take was measured, and nothing was written. It is begun by the next call of
+    /// [`Log::upkeep`] if there is room for it.
+    Measured,
     /// The snapshot is given up until the log has grown further. The log itself is unharmed.
     GivenUp(SnapshotError),
+}
+
+/// What is to be done for a shorter log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plan {
+    Rest,
+    Measure,
+    Write,
 }
 
 /// State of the compaction.
@@ -68,9 +87,17 @@ pub(super) struct Compaction {
     lacked: u64,
     /// Something was removed since the directory was last synced.
     removed: bool,
+    /// The snapshot under way was given up between two parts.
+    cut: bool,
+    pub(super) measuring: Measuring,
 }
 
 impl Compaction {
+    /// So late it is, on the clock of [`Log::commit`].
+    pub fn is_now(&mut self, now_us: u64) {
+        self.measuring.now_us = now_us;
+    }
+
     pub fn new(obsolete: Vec<String>) -> Compaction {
         Compaction { obsolete, ..Compaction::default() }
     }
@@ -99,11 +126,26 @@ impl<D: Disk> Log<D> {
         if std::mem::take(&mut self.compaction.removed) {
             self.disk.sync_directory()?;
         }
+        self.space.lend(self.compaction.writer.as_ref().map_or(0, Writer::length));
         self.space.look(&mut self.disk)?;
+        if self.space.room() == Room::Out && self.cut_short()? {
+            self.space.look(&mut self.disk)?;
+        }
         let starting = !std::mem::replace(&mut self.compaction.started, true);
-        if self.compaction.writer.is_some() || !self.is_due(starting) {
+        if self.compaction.writer.is_some() || self.compaction.cut || self.compaction.measuring.is_under_way() {
             return Ok(Upkeep::Rest);
         }
+        match self.plan(starting) {
+            Plan::Rest => Ok(Upkeep::Rest),
+            Plan::Measure => {
+                self.compaction.measuring.begin();
+                Ok(Upkeep::Begin)
+            }
+            Plan::Write => self.begin_snapshot(),
+        }
+    }
+
+    fn begin_snapshot(&mut self) -> Result<Upkeep, LogError> {
         (self.compaction.wanted, self.compaction.lacks) = (false, 0);
         self.compaction.covered_bytes = self.stats.history_bytes;
         self.rotate()?;
@@ -121,11 +163,33 @@ impl<D: Disk> Log<D> {
     }
 
     /// Whether a snapshot is worth it now.
-    fn is_due(&self, starting: bool) -> bool {
-        // The state is not larger than what it comes from: what would use up the last room is not begun.
+    fn plan(&mut self, starting: bool) -> Plan {
+        if self.compaction.measuring.take_fit() {
+            return Plan::Write;
+        }
         let room = self.disk.space().unwrap_or(0);
-        let fits = room >= self.stats.history_bytes.saturating_add(self.stats.snapshot_bytes);
-        fits && (self.compaction.wanted || self.is_long(starting))
+        let log_bytes = self.log_bytes();
+        let due = self.compaction.wanted || self.is_long(starting) || self.is_tight(room);
+        // The state is not larger than what it comes from: what would use up the last room is not begun.
+        if due && room >= log_bytes {
+            return Plan::Write;
+        }
+        let short = self.is_short() && log_bytes > self.config.reserve_bytes;
+        let measured = (due || short) && self.compaction.measuring.is_due(log_bytes, self.is_short());
+        if measured { Plan::Measure } else { Plan::Rest }
+    }
+
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.stats.history_bytes.saturating_add(self.stats.snapshot_bytes)
+    }
+
+    pub(super) fn is_short(&self) -> bool {
+        self.space.room() != Room::Ample
+    }
+
+    /// A file of the log is damaged, so that a snapshot is worth it whatever it takes.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.compaction.wanted
     }
 
     /// A snapshot is due, as the files before this segment are damaged, or the snapshot in place of those.
@@ -152,10 +216,57 @@ impl<D: Disk> Log<D> {
         self.stats.history_bytes > bytes_max.max(self.compaction.retry_bytes)
     }
 
+    /// Whether the disk is small for what the log may become: with less than twice the room of its files it is compacted
+    /// when it is worth that.
+    fn is_tight(&self, room: u64) -> bool {
+        let least_bytes = self.config.reserve_bytes.max(TIGHT_BYTES_MIN).min(self.config.compact_bytes);
+        let bytes_max = least_bytes.max(self.stats.snapshot_bytes).max(self.compaction.retry_bytes);
+        room / 2 < self.log_bytes() && self.stats.history_bytes > bytes_max
+    }
+
+    /// Before so many bytes are written: a snapshot under way is given up if they need its room. Whether there is more than that.
+    pub(super) fn make_room(&mut self, bytes: u64) -> Result<bool, DiskError> {
+        let ample = self.space.before_write(&mut self.disk, bytes)?;
+        let under_way = self.compaction.writer.is_some();
+        if under_way && self.disk.space()? < bytes.saturating_add(self.space.kept_bytes()) && self.cut_short()? {
+            return self.space.before_write(&mut self.disk, bytes);
+        }
+        Ok(ample)
+    }
+
+    /// Gives up a snapshot under way between two parts, and its room at once. Whether there was one.
+    fn cut_short(&mut self) -> Result<bool, DiskError> {
+        let Some(writer) = self.compaction.writer.take() else { return Ok(false) };
+        let partial = writer.partial_name();
+        if self.disk.list()?.contains(&partial) {
+            self.disk.remove(&partial)?;
+            self.compaction.removed = true;
+        }
+        self.space.lend(0);
+        self.put_off();
+        self.compaction.cut = true;
+        Ok(true)
+    }
+
+    /// The answer to a part that is not for a snapshot.
+    fn without_writing(&mut self, records: &[Record], gaps: &[Gap], last: bool) -> Option<Result<Saved, LogError>> {
+        if std::mem::take(&mut self.compaction.cut) {
+            return Some(Ok(Saved::GivenUp(SnapshotError::NoRoom)));
+        }
+        if !self.compaction.measuring.is_under_way() {
+            return None;
+        }
+        let measured = self.measure(records, gaps, last).map_err(LogError::Disk);
+        Some(self.poison_by(measured))
+    }
+
     /// Takes a part of the state, with the bodies that it lacks put in. Must be called only as asked for.
     pub fn save_part(&mut self, part: Part) -> Result<Saved, LogError> {
         self.check_phase()?;
         let Part { mut records, gaps, last } = part;
+        if let Some(answer) = self.without_writing(&records, &gaps, last) {
+            return answer;
+        }
         let read = |file: &str, offset, length| self.disk.read(file, offset, length);
         let lost = match places::fill(read, &mut records, &gaps) {
             Ok(lost) => lost,
@@ -185,6 +296,9 @@ impl<D: Disk> Log<D> {
     /// As [`Log::save_part`], for a part that lacks nothing.
     pub fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError> {
         self.check_phase()?;
+        if let Some(answer) = self.without_writing(records, &[], last) {
+            return answer;
+        }
         // The snapshot may not be ahead of the log: what it has of later records must be durable when it counts.
         if last && self.unsynced {
             let synced = self.sync_file().map_err(LogError::Disk);
@@ -192,7 +306,9 @@ impl<D: Disk> Log<D> {
         }
         let mut writer = self.compaction.writer.take().expect("a part of the state was asked for");
         let (partial, segment) = (writer.partial_name(), writer.segment());
-        let mut written = writer.add(&mut self.disk, records).map(|()| Saved::Part);
+        let added = writer.add(&mut self.disk, records, self.space.kept_bytes());
+        self.space.lend(writer.length());
+        let mut written = added.map(|()| Saved::Part);
         if written.is_ok() && !last {
             self.compaction.writer = Some(writer);
         } else if written.is_ok() {
@@ -227,6 +343,7 @@ impl<D: Disk> Log<D> {
     }
 
     fn put_off(&mut self) {
+        self.compaction.measuring.in_vain(self.log_bytes());
         self.compaction.retry_bytes = self.stats.history_bytes.saturating_add(self.config.compact_bytes);
     }
 
@@ -239,6 +356,7 @@ impl<D: Disk> Log<D> {
         covered.reverse();
         self.compaction.obsolete = covered;
         self.compaction.retry_bytes = 0;
+        self.compaction.measuring = Measuring::at(self.compaction.measuring.now_us);
         self.stats.history_bytes -= self.compaction.covered_bytes;
         Ok(Saved::Whole)
     }

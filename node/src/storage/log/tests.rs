@@ -15,6 +15,7 @@ use std::sync::Arc;
 mod compaction;
 mod crash;
 mod points;
+mod room;
 
 pub(super) const SMALL: LogConfig =
     LogConfig { segment_bytes: 200, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };

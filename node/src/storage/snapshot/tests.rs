@@ -20,7 +20,7 @@ fn written() -> (Vec<u8>, Vec<usize>) {
     let mut disk = Double::default();
     let header = Header { cluster: ClusterId::default(), node: NodeId(1), segment: 4, first_ordinal: 90, slots: 8 };
     let mut writer = Writer::begin(&mut disk, &header).expect("room");
-    records().chunks(3).for_each(|part| writer.add(&mut disk, part).expect("room"));
+    records().chunks(3).for_each(|part| writer.add(&mut disk, part, 0).expect("room"));
     writer.finish(&mut disk, 95).expect("room");
     let bytes = disk.files()["0000000000000004.snapshot"].clone();
     let mut reader = Reader::new(&disk, "0000000000000004.snapshot", HEADER_BYTES as u64, bytes.len() as u64);

@@ -79,7 +79,7 @@ impl Host {
                 self.synced = self.next;
                 None
             }
-            Saved::GivenUp(_) => None,
+            Saved::GivenUp(_) | Saved::Measured => None,
             Saved::Lacks(ids) => panic!("no part has gaps: {ids:?}"),
         };
         Ok(())
