@@ -87,7 +87,7 @@ impl Space {
     }
 
     /// Whether there is room for a snapshot of so many bytes, the reserve included.
-    pub fn fits<D: Disk>(&mut self, disk: &D, bytes: u64) -> Result<bool, DiskError> {
+    pub fn fits<D: Disk>(&mut self, disk: &mut D, bytes: u64) -> Result<bool, DiskError> {
         let reserve = if self.is_held(disk)? { self.reserve_bytes } else { 0 };
         Ok(disk.space()?.saturating_add(reserve) >= bytes.saturating_add(self.left_bytes()))
     }

@@ -4,8 +4,8 @@
 //! Either is a copy of the task, a task of its own. It stands in the facts of the dead one as a child, under a token that no
 //! claim has ([`Token::of_copy`]), and is enqueued as what a completion brings is (`children.rs`): sooner or later, once a
 //! majority has it, and under one id however often it is sent. A client that redrives a task finds the copy as soon as it is answered:
-//! its node writes the copy as well. Who wants a copy reads the task at a majority first, and is answered with the one that there is. So there is one, unless two operators ask at the same moment: then each has what it was
-//! told of, and both are shown.
+//! its node writes the copy as well. Who wants a copy reads the task at a majority first, and is answered with the one that there is.
+//! So there is one, unless two operators ask at the same moment: then each has what it was told of, and both are shown.
 //!
 //! **Letters.** That a leader gave a task up is in its table, and the claim stays there until a majority has the letter, as facts.
 //! So whoever leads next knows what is owed. Which letter that is follows from what the table says, and from the task: whoever

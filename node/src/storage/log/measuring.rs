@@ -80,7 +80,7 @@ impl<D: Disk> Log<D> {
             bytes += frame.len() as u64;
             frame.clear();
         }
-        if !self.is_worth(bytes) || !self.space.fits(&self.disk, bytes)? {
+        if !self.is_worth(bytes) || !self.space.fits(&mut self.disk, bytes)? {
             self.compaction.measuring.in_vain(self.log_bytes());
             return Ok(Saved::Measured);
         }

@@ -62,7 +62,7 @@ fn keep_up(log: &mut Log<Double>, at_ms: u64, state: &[Record]) -> Vec<Saved> {
 #[test]
 fn a_log_full_of_what_has_ended_makes_room() {
     let (mut log, disk) = full();
-    // The last of the reserve is left. A segment has five eighths of that for its heads, which are a hole on a real disk.
+    // The last of the reserve is left. A segment begins with room for its heads, a hole on a real disk.
     disk.limit(Some(used_bytes(&disk) + RESERVE_BYTES / 4 + 6_000));
     assert_eq!(log.look_for_room(), Ok(Room::Short));
     let state = [sized(1_000)];
