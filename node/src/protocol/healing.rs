@@ -215,7 +215,7 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition).filter(|replica| replica.cohort().knows(from)) else {
             return;
         };
-        if self.disk.is_short() || !self.speaks_for(partition) {
+        if !self.speaks_for(partition) {
             return;
         }
         let digests: Vec<u128> = replica.store.tree().group_digests().map(Option::unwrap_or_default).collect();

@@ -37,6 +37,7 @@ use super::task::{Slot, Task};
 use super::timers::Key;
 use super::{Node, Observation};
 use crate::config::mutant;
+use coordinate::grows;
 use norn_client::wire::error::Error;
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request, Subject, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -396,11 +397,14 @@ impl Node {
         let left = anybody && !replica.cohort().has(from);
         let over = |id: &TaskId| replica.refuses(id, forgets) && !ignored && !left;
         let gone: Vec<TaskId> = items.iter().map(|(id, _)| *id).filter(over).collect();
-        let tasks = if gone.is_empty() {
+        // They come when there is room for them.
+        let (short, store) = (self.disk.is_short(), &replica.store);
+        let is_large = |id: &TaskId, delta: &Task| short && grows(store.ended(id) || !store.lacks_spec(id), delta);
+        let tasks = if gone.is_empty() && !items.iter().any(|(id, delta)| is_large(id, delta)) {
             self.learn_shared(partition, items)
         } else {
-            let taken = items.iter().filter(|(id, _)| !over(id)).cloned().collect();
-            if forgets.is_none() {
+            let taken = items.iter().filter(|(id, delta)| !over(id) && !is_large(id, delta)).cloned().collect();
+            if forgets.is_none() && !gone.is_empty() {
                 self.refuse_forgotten(from, partition, gone);
             }
             self.learn(partition, taken)

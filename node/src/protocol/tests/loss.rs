@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::OPS_KEPT_MAX;
+use crate::protocol::membership::Room;
 use crate::protocol::partition::Wound;
 use norn_client::wire::PartitionId;
 use norn_client::wire::response::{Guarantee, Health};
@@ -87,6 +88,38 @@ fn holes_are_filled_by_both_others_and_not_by_one() {
     let more = cluster.places(lossy, is_facts);
     cluster.restart_without(lossy, &more);
     assert!(!cluster.wound(lossy, &id).is_whole());
+}
+
+/// Goal: a disk without room for more keeps no other replica from having all that is there.
+#[test]
+fn holes_are_filled_by_others_that_are_short_of_room() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"x", 9);
+    cluster.advance(1_000);
+    let lost = cluster.places(0, is_facts);
+    (1..3).for_each(|other| cluster.report(other, Room::Short, 0));
+    cluster.restart_without(0, &lost);
+    assert!(!cluster.wound(0, &id).is_whole());
+    cluster.run_until(|cluster| cluster.wound(0, &id).is_whole());
+    assert!(cluster.replica(0, &id).store.task(&id).is_some());
+}
+
+/// Goal: what heals another replica does not fill a disk that is short.
+#[test]
+fn a_replica_that_is_short_of_room_is_told_no_new_task() {
+    let mut cluster = Cluster::new(3);
+    let known = cluster.enqueue(0, b"x", 9);
+    cluster.advance(1_000);
+    let lost = cluster.places(0, is_facts);
+    cluster.report(1, Room::Short, 0);
+    let more = cluster.enqueue(0, b"y", 10);
+    cluster.restart_without(0, &lost);
+    cluster.advance(10_000);
+    assert!(cluster.replica(0, &known).store.task(&known).is_some());
+    assert!(cluster.replica(1, &more).store.task(&more).is_none());
+    cluster.report(1, Room::Ample, 0);
+    cluster.run_until(|cluster| cluster.replica(1, &more).store.task(&more).is_some());
+    cluster.run_until(|cluster| cluster.wound(0, &known).is_whole());
 }
 
 #[test]

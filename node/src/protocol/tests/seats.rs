@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::cohort::Seat;
+use crate::protocol::membership::Room;
 use crate::protocol::peer::PeerMessage;
 use norn_client::wire::Versions;
 
@@ -71,6 +72,27 @@ fn is_let_go(config: &Config) -> bool {
 #[test]
 fn a_replica_that_lost_its_seat_while_it_was_away_asks_until_it_is_told() {
     assert!(is_let_go(&Config::default()));
+}
+
+/// Goal: nodes whose disks are full can be relieved. Another one takes a seat and has what they have, and who leaves hands over.
+#[test]
+fn replicas_without_room_make_way_for_another() {
+    let mut cluster = Cluster::with_config(4, &Config::default());
+    cluster.connect_all();
+    cluster.advance(5_000);
+    let of_partition = |cluster: &Cluster, id: &TaskId| cluster.nodes[0].partition_of(id) == PARTITION;
+    let ids: Vec<TaskId> = (0..8).map(|number| cluster.enqueue(0, b"x", number << 21)).collect();
+    assert!(ids.iter().any(|id| of_partition(&cluster, id)));
+    cluster.advance(1_000);
+    let (held, others) = holders(&cluster);
+    held.iter().for_each(|index| cluster.report(*index, Room::Short, 0));
+    arrange(&mut cluster, [held[0], held[1], others[0]]);
+    cluster.run_until(|cluster| {
+        let cohort = cluster.nodes[held[0]].partitions[&PARTITION].cohort();
+        cohort.is_stable() && cohort.exiles.is_empty() && is_held(cluster, others[0]) && !is_held(cluster, held[2])
+    });
+    let store = &cluster.nodes[others[0]].partitions[&PARTITION].store;
+    assert!(ids.iter().filter(|id| of_partition(&cluster, id)).all(|id| store.task(id).is_some()));
 }
 
 /// Goal: one that asks once alone is noticed here, as in the simulator it does harm in one of many thousand runs.

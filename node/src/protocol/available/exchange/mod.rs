@@ -149,13 +149,15 @@ impl Node {
                 self.note_absent(node);
             }
             let first = self.hints_go_first(node);
-            let alive = self.is_alive(node) && !self.disk.is_short();
+            let (alive, short) = (self.is_alive(node), self.disk.is_short());
             let holes = if round > 0 { self.open_with(node) } else { BTreeSet::new() };
             let partitions = &self.partitions;
             let peer = self.asks.exchange.peers.get_mut(&node).expect("just listed");
             peer.dirty.retain(|id| peer.pairs.contains_key(id));
             if !alive {
                 peer.dialogue = Default::default();
+            }
+            if !alive || short {
                 continue;
             }
             let root = |id: &PartitionId| (*id, partitions[id].store.root());
@@ -169,7 +171,8 @@ impl Node {
     }
 
     pub(in crate::protocol) fn on_roots(&mut self, from: NodeId, roots: &[(PartitionId, u128)], round: u64) {
-        if self.disk.is_short() || round == 0 && self.hints_go_first(from) {
+        // Without room nothing is asked for here, but a replica that is to have all is answered: for that no room is needed.
+        if round == 0 && (self.disk.is_short() || self.hints_go_first(from)) {
             return;
         }
         let (mut equal, mut at, mut differ) = (Vec::new(), Vec::new(), Vec::new());
