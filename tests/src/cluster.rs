@@ -52,6 +52,8 @@ pub struct Cluster {
     /// Of places that are made.
     settings: Vec<String>,
     program: Option<PathBuf>,
+    /// What commands run, if not the binary beside the tests.
+    commands: Option<PathBuf>,
     network: Option<Network>,
     directory: TempDir,
 }
@@ -107,9 +109,9 @@ impl Cluster {
         Cluster::prepare_with(nodes, settings, None, None)
     }
 
-    /// From now on this program is what nodes and `norn cluster init` run.
+    /// From now on this program is what nodes and commands run.
     pub fn use_program(&mut self, program: &Path) {
-        self.program = Some(program.to_owned());
+        (self.program, self.commands) = (Some(program.to_owned()), Some(program.to_owned()));
         self.nodes.iter_mut().for_each(|node| node.program = Some(program.to_owned()));
     }
 
@@ -123,7 +125,7 @@ impl Cluster {
         let make = |arguments: &[&str]| cli::run(directory.path(), arguments).done().clone();
         make(&["cert", "ca", "--dir", "certs"]);
         make(&["cert", "client", "tests", "--dir", "certs"]);
-        let mut cluster = Cluster { nodes: Vec::new(), settings, program, network, directory };
+        let mut cluster = Cluster { nodes: Vec::new(), settings, program, commands: None, network, directory };
         for _ in 0..nodes {
             cluster.add_place();
         }
@@ -202,7 +204,7 @@ impl Cluster {
         let peers: Vec<&str> = nodes.iter().map(|index| self.address(*index)).collect();
         let peers = peers.join(",");
         let arguments = ["cluster", "init", "--peers", &peers, "--certs", "certs", "--json"];
-        let program = self.program.as_deref().unwrap_or_else(|| binary::norn());
+        let program = self.commands.as_deref().unwrap_or_else(|| binary::norn());
         cli::run_program(program, self.directory(), &[&arguments, more].concat())
     }
 
@@ -248,12 +250,13 @@ impl Cluster {
 
     /// The verbs, at any node.
     pub fn cli(&self) -> Cli {
-        Cli::new(self.directory(), self.addresses(), &self.certificates())
+        Cli::new(self.directory(), self.addresses(), &self.certificates()).of_program(self.commands.clone())
     }
 
     /// The verbs, at one node.
     pub fn cli_at(&self, index: usize) -> Cli {
-        Cli::new(self.directory(), vec![self.address(index).to_owned()], &self.certificates())
+        let addresses = vec![self.address(index).to_owned()];
+        Cli::new(self.directory(), addresses, &self.certificates()).of_program(self.commands.clone())
     }
 
     /// A client of all nodes. Needs an async runtime.
