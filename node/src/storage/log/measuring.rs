@@ -8,6 +8,7 @@ use super::Log;
 use super::compaction::Saved;
 use crate::protocol::Gap;
 use crate::protocol::record::Record;
+use crate::protocol::task::Slot;
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::snapshot::SnapshotError;
 
@@ -19,6 +20,8 @@ const WAIT_US_MAX: u64 = 32_000_000;
 const GROWN_PARTS: u64 = 8;
 /// What a snapshot has of a body besides the bytes that are counted: a name of a queue, lengths.
 const GAP_BYTES: u64 = 512;
+/// What a record has of a task besides its facts: its id, tags, lengths.
+const TASK_BYTES: u64 = 128;
 
 /// When the state is measured, and how far that has come.
 #[derive(Debug, Default)]
@@ -70,9 +73,16 @@ impl<D: Disk> Log<D> {
     /// Counts a part of the state.
     pub(super) fn measure(&mut self, records: &[Record], gaps: &[Gap], last: bool) -> Result<Saved, DiskError> {
         let before = self.compaction.measuring.bytes.take().expect("it was begun");
-        let mut bytes = before + gaps.iter().map(|gap| u64::from(gap.wanted.bytes) + GAP_BYTES).sum::<u64>();
+        // Results and log entries that are away are counted with their tasks.
+        let bodies = gaps.iter().filter(|gap| gap.wanted.slot == Slot::Spec);
+        let mut bytes = before + bodies.map(|gap| u64::from(gap.wanted.bytes) + GAP_BYTES).sum::<u64>();
         let mut frame = Vec::new();
         for record in records {
+            // With gaps in it, it cannot be encoded.
+            if let Record::Facts { items, .. } = record {
+                bytes += items.iter().map(|(_, task)| task.size_bytes() as u64 + TASK_BYTES).sum::<u64>();
+                continue;
+            }
             if let Err(size_bytes) = self.encoder.encode(1, 0, record, &mut frame) {
                 self.compaction.measuring.in_vain(self.log_bytes());
                 return Ok(Saved::GivenUp(SnapshotError::RecordTooLarge(size_bytes)));
