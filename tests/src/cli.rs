@@ -5,6 +5,7 @@ use crate::terminal::Terminal;
 use crate::wait::{found, received};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -115,6 +116,14 @@ impl Cli {
     /// Runs a verb with these bytes on standard input.
     pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Answer {
         finish(&mut self.command(arguments), input)
+    }
+
+    /// Runs a verb whose standard output takes nothing, as of a disk that is full.
+    pub fn unheard(&self, arguments: &[&str]) -> Answer {
+        let full = OpenOptions::new().write(true).open("/dev/full").expect("it is a device of the system");
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
+        answer(command.spawn().expect("the binary runs"))
     }
 
     /// Begins a verb with `--json`, which goes on until it ends or is ended.

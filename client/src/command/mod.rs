@@ -73,7 +73,7 @@ pub use output::Output;
 pub use parse::{DataArguments, DurabilityArguments, duration_ms};
 pub use purge::PurgeArguments;
 pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
-pub use recent::{Meant, Recent};
+pub use recent::{Meant, Part, Recent};
 pub use redrive::RedriveArguments;
 pub use runner::{Place, Runner};
 pub use schedule::{ScheduleArguments, ScheduleSetArguments, ScheduleVerb};

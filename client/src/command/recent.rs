@@ -2,6 +2,7 @@
 
 use crate::wire::{QueueName, TaskId, TaskView};
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 
 /// Fewest characters that stand for an id.
 pub const PREFIX_CHARACTERS_MIN: usize = 4;
@@ -95,8 +96,15 @@ impl Part {
     }
 
     /// Whether an id has it.
+    #[must_use]
     pub fn is_in(&self, id: TaskId) -> bool {
         id.to_string().contains(&self.text)
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

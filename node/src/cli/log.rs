@@ -7,7 +7,8 @@ use super::progress::Watched;
 use super::{Global, examples, say, told, write_line};
 use clap::Subcommand;
 use content::Content;
-use norn_client::wire::{Error, ErrorCode, TaskId};
+use norn_client::command::Part;
+use norn_client::wire::{Error, ErrorCode};
 use norn_node::protocol::record::Kind;
 use norn_node::restore::plan_repair;
 use norn_node::runtime::disk::{FileDisk, FileDiskError, is_of_log};
@@ -34,9 +35,10 @@ pub enum Command {
         /// Shows what each record says, as text unless with --json: ids, tokens, times, queues; of payloads and results the length.
         #[arg(long)]
         full: bool,
-        /// Shows only what is said about this task, as with --full. The id is whole: no cluster is asked what some characters mean.
-        #[arg(long, value_name = "ID", value_parser = whole_id)]
-        task: Option<TaskId>,
+        /// Shows only what is said about this task, as with --full: by its id, or about all tasks whose ids have these characters, four
+        /// or more.
+        #[arg(long, value_name = "ID", value_parser = Part::new)]
+        task: Option<Part>,
     },
     /// Checks every record and tells what is damaged and what is lost. Ends with 0 only if the log is whole.
     #[command(override_usage = "norn log verify [OPTIONS] <DIRECTORY>", after_help = examples::LOG_VERIFY)]
@@ -60,17 +62,11 @@ pub enum Command {
     },
 }
 
-fn whole_id(text: &str) -> Result<TaskId, String> {
-    text.parse().map_err(|error| {
-        format!("{error}; `log inspect` takes a whole id, as no cluster is asked what some characters mean")
-    })
-}
-
 /// Carries one of them out.
 pub fn run(command: Command, global: &Global) -> Outcome {
     match command {
         Command::Inspect { directory, full, task } => {
-            let detail = Detail { full: full || task.is_some(), task, json: global.json };
+            let detail = Detail { full: full || task.is_some(), task: task.as_ref(), json: global.json };
             run_inspect(&directory, detail)
         }
         Command::Verify { directory } => run_verify(&directory, global.json),
@@ -129,13 +125,13 @@ impl From<DiskError> for Stop {
 
 /// How much of each record is shown.
 #[derive(Debug, Clone, Copy)]
-struct Detail {
+struct Detail<'a> {
     full: bool,
-    task: Option<TaskId>,
+    task: Option<&'a Part>,
     json: bool,
 }
 
-fn run_inspect(directory: &Path, detail: Detail) -> Outcome {
+fn run_inspect(directory: &Path, detail: Detail<'_>) -> Outcome {
     let disk = open(directory, 1)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut records = 0;
@@ -159,7 +155,7 @@ fn run_inspect(directory: &Path, detail: Detail) -> Outcome {
 
 /// Shows an entry; whether it is a record that says what is looked for. Damage is shown whatever is looked for: what is looked for
 /// may have stood there, as it may in an unknown record.
-fn show(out: &mut impl Write, (file, offset): (&str, u64), entry: &Entry, detail: Detail) -> std::io::Result<bool> {
+fn show(out: &mut impl Write, (file, offset): (&str, u64), entry: &Entry, detail: Detail<'_>) -> std::io::Result<bool> {
     let mut object = entry_object(file, offset, entry);
     let Detail { full, task, json } = detail;
     if !full {

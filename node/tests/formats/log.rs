@@ -358,6 +358,9 @@ fn inspect_of_a_task_shows_what_is_said_of_it() {
     let what: Vec<&Value> = shown.iter().map(|record| &record["content"]["items"][0]["what"]).collect();
     assert_eq!(what, ["facts", "grant"], "{shown:?}");
     assert!(shown.iter().all(|record| record["content"]["items"][0]["id"] == *id), "{shown:?}");
+    for part in [&id[..9], &id[26..], &id[20..24]] {
+        assert_eq!(objects(&norn_log("inspect", &["--task", part], directory.path())), shown, "{part}");
+    }
     let text = text_of(&["--task", &id], directory.path());
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 4, "a line for each record, and one for what it says of the task: {text}");
@@ -374,9 +377,11 @@ fn inspect_of_a_task_that_is_not_there_says_so() {
     assert_eq!(output.status.code(), Some(1));
     let shown = objects(&output);
     assert_eq!((shown.len(), &shown[0]["error"]["code"]), (1, &Value::from("not_found")), "{shown:?}");
-    let output = norn_log("inspect", &["--task", &unknown[26..]], directory.path());
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert_eq!((output.status.code(), said.contains("takes a whole id")), (Some(2), true), "{said}");
+    for (typed, wrong) in [("3n5", "too short"), ("3n5t!", "is no character of a task id")] {
+        let output = norn_log("inspect", &["--task", typed], directory.path());
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!((output.status.code(), said.contains(wrong)), (Some(2), true), "{typed}: {said}");
+    }
 }
 
 /// Writes the fixtures, once for each format.

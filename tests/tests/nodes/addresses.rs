@@ -326,6 +326,13 @@ async fn a_replaced_node_says_that_it_is_no_member() {
     let cli = cluster.cli_at(0);
     let replace = || Some(cli.json(&["cluster", "replace", "n3", &address])).filter(|answer| answer.code == Some(0));
     found("n3 is replaced", replace);
+    // What is counted and what is listed are of one moment.
+    let status = cli.run(&["cluster", "status"]).done().stdout.clone();
+    let counted =
+        status.lines().find_map(|line| line.strip_prefix("partitions  ")).expect("there is a line").to_owned();
+    let (there, rest) = counted.split_once(" of ").expect("some of all");
+    let all = rest.split(' ').next().expect("a number");
+    assert_eq!(there == all, !status.contains("\nPARTITION "), "{status}");
     cluster.enter(blank);
     found("n3 has left", || listed(&cluster).filter(|listed| !listed.iter().any(|(name, _)| name == "n3")));
     cluster.restart(2);

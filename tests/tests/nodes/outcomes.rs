@@ -57,3 +57,23 @@ fn the_reason_of_a_failed_attempt_is_told_by_every_node_and_outlives_all_of_them
         lines.iter().find(|task| task["claims"][0]["outcome"] == "failed").map(|task| text(&task["id"]))
     });
 }
+
+/// Goal: who cannot be told on standard output what was done is told on standard error, with the id or token that is needed to go on.
+#[test]
+fn what_was_done_is_told_though_standard_output_is_full() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli().patient();
+    for flag in [&[][..], &["--json"]] {
+        let answer = cli.unheard(&[flag, &["enqueue", "mail", "x"]].concat());
+        assert_eq!(answer.code, Some(1), "{answer:?}");
+        let id = text(&cli.json(&["list", "mail", "--state", "ready"]).done().object()["id"]);
+        assert!(answer.stderr.contains(&id), "the task {id} is stored: {answer:?}");
+        let answer = cli.unheard(&[flag, &["claim", "mail"]].concat());
+        assert_eq!(answer.code, Some(1), "{answer:?}");
+        let again = cli.claim(&["mail", "--wait", "20s"]).done().object();
+        assert_eq!(again["id"], id.as_str(), "it was given back: {answer:?}");
+        let answer = cli.unheard(&[flag, &["complete", &id, &text(&again["token"])]].concat());
+        assert!(answer.code == Some(1) && answer.stderr.contains(&id), "{answer:?}");
+        assert_eq!(cli.json(&["get", &id]).done().object()["state"], "done");
+    }
+}

@@ -1,5 +1,6 @@
 //! The prompt of `norn repl` as a person at a terminal meets it.
 
+use norn_tests::wait::until;
 use norn_tests::{Cluster, Terminal};
 
 const PROMPT: &str = "prod> ";
@@ -49,6 +50,31 @@ fn a_prompt_hears_interrupts_before_its_first_verb() {
     let mut terminal = cluster.cli().terminal(&["repl"]);
     terminal.shows(PROMPT);
     assert!(terminal.hears_interrupts());
+    terminal.types("quit\r");
+    assert_eq!(terminal.end(), Some(0));
+}
+
+/// Goal: who stops waiting for work at the prompt takes no task. Method: the task that comes afterwards may be tried once, and whoever
+/// else claims it has it; the lease that was asked for is longer than the test.
+#[test]
+fn a_wait_that_is_interrupted_at_the_prompt_takes_no_task() {
+    let cluster = cluster();
+    let mut terminal = cluster.cli().terminal(&["repl"]);
+    terminal.shows(PROMPT);
+    let cli = cluster.cli().patient();
+    let claims = || cli.json(&["status"]).done().object()["counters"]["claim"].as_u64().unwrap_or(0);
+    for round in 0..3 {
+        let before = claims();
+        terminal.types("claim mail --wait 10m --lease 1h\r");
+        until("the claim waits", || claims() > before);
+        terminal.interrupt();
+        terminal.shows(PROMPT);
+        let id = cli.json(&["enqueue", "mail", "x", "--max-attempts", "1"]).done().object()["id"].clone();
+        let claimed = cli.json(&["claim", "mail", "--wait", "10m"]).done().object();
+        assert_eq!((&claimed["id"], &claimed["attempt"]), (&id, &1.into()), "{round}: {claimed}");
+        let [id, token] = ["id", "token"].map(|name| claimed[name].as_str().expect("a text"));
+        cli.json(&["complete", id, token]).done();
+    }
     terminal.types("quit\r");
     assert_eq!(terminal.end(), Some(0));
 }

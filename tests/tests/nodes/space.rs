@@ -4,7 +4,7 @@
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions, TransactError};
 use norn_client::session::{Draft, TransactionDraft};
-use norn_client::wire::{Acks, Error, ErrorCode, QueueName};
+use norn_client::wire::{Acks, Error, ErrorCode, QueueName, Retry};
 use norn_tests::wait::{PATIENCE, eventually, until};
 use norn_tests::{Cluster, ClusterOptions};
 use std::fs::{self, OpenOptions};
@@ -99,4 +99,45 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
     cluster.restart(0);
     cluster.wait_ready(0);
     eventually("it serves again", PATIENCE, async || enqueue(&poll, &queue).await.ok()).await;
+}
+
+/// Size of a disk that is smaller than the log at which a node usually takes a snapshot.
+const SMALL_DISK_BYTES: u64 = 64 * MIB;
+/// Of the tasks that fill it.
+const LARGE_BYTES: usize = 250_000;
+
+/// Goal: disks that are full of tasks which have ended make room by themselves, on all nodes of a cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disks_full_of_finished_tasks_make_room() {
+    let settings = [format!("disk_bytes_max={SMALL_DISK_BYTES}"), format!("reserve_bytes={}", RESERVE_BYTES / 2)];
+    let settings = [settings.as_slice(), &["retain=0s".to_owned()]].concat();
+    let cluster = Cluster::start_with(ClusterOptions { partitions: 4, settings, ..ClusterOptions::default() });
+    let client = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
+    let poll = cluster.client_of(cluster.addresses(), Duration::from_secs(3)).await;
+    let queue = QueueName::new("large").expect("a name");
+    let draft = || Draft::new(queue.clone(), vec![7; LARGE_BYTES]);
+    let mut stored = 0;
+    let refused = loop {
+        match poll.enqueue(draft()).await {
+            Ok(_) => stored += 1,
+            Err(error) if error.code == ErrorCode::NoSpace => break error,
+            // A busy machine, or a leader elsewhere that is full.
+            Err(error) => assert!(matches!(error.code, ErrorCode::Unknown | ErrorCode::Unavailable), "{error:?}"),
+        }
+        assert!(stored * LARGE_BYTES as u64 <= SMALL_DISK_BYTES, "a disk takes more than it has");
+    };
+    assert_eq!(refused.retry, Retry::Later, "{refused:?}");
+    let mut done = 0;
+    while done < stored {
+        let claims = client.claim(ClaimOptions::new([queue.clone()]).max(8).timeout(CALL_TIMEOUT)).await;
+        let claims = claims.expect("claims go on").tasks;
+        let complete = claims.iter().map(|claimed| CompleteOptions::new(claimed.granted.id, claimed.granted.token));
+        let completed = client.complete_many(complete.collect(), Acks::Quorum).await;
+        assert!(completed.iter().all(Result::is_ok), "completions go on: {completed:?}");
+        done += claims.len() as u64;
+    }
+    // For far more than the reserve.
+    for _ in 0..stored / 2 {
+        eventually("room is made", PATIENCE, async || poll.enqueue(draft()).await.ok()).await;
+    }
 }

@@ -39,8 +39,11 @@ fn who_stops_waiting_takes_no_task() {
         [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::HUP, Some(129)), (Signal::KILL, None)]
     {
         let begun = wait_for_work(&cli, LEASE);
+        let left = counter(&cli, "leave");
         begun.signal(signal);
         assert_eq!(begun.end().code, code, "{signal:?}");
+        // Who is killed says nothing.
+        assert_eq!(counter(&cli, "leave") - left, u64::from(signal != Signal::KILL), "{signal:?}");
         let id = cli.json(&["enqueue", "mail", "x", "--max-attempts", "1"]).done().object()["id"].clone();
         let claimed = cli.json(&["claim", "mail", "--wait", "10m"]).done().object();
         assert_eq!((&claimed["id"], &claimed["attempt"]), (&id, &1.into()), "{signal:?}: {claimed}");
@@ -130,6 +133,17 @@ fn a_paused_queue_with_many_tasks_is_empty_and_hides_no_other() {
     cli.json(&["queue", "set", "closed", "paused", "no"]).done();
     cluster.wait_heard_changes();
     assert_eq!(cli.claim(&["closed", "--max", "5"]).done().lines().len(), 5);
+    // No slot is free.
+    cli.json(&["queue", "set", "closed", "concurrency", "1"]).done();
+    cluster.wait_heard_changes();
+    nothing("closed");
+    cli.json(&["queue", "set", "closed", "concurrency", "none"]).done();
+    // One an hour, and that one is taken.
+    cli.json(&["queue", "set", "closed", "rate", "1/h"]).done();
+    cluster.wait_heard_changes();
+    let slowly = || Some(cli.claim(&["closed"])).filter(|answer| answer.code == Some(0));
+    found("there is one at first", slowly);
+    nothing("closed");
 }
 
 /// Goal: whoever has another clock than the program still knows how long a claim is held.

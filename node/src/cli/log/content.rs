@@ -1,7 +1,7 @@
 //! What a record of the log says: who, when and under which claim. Payloads, results and log entries are the tasks' own, so
 //! only their lengths are shown.
 
-use norn_client::command::text;
+use norn_client::command::{Part, text};
 use norn_client::wire::response::ClaimEnd;
 use norn_client::wire::{Spec, TaskId, Token};
 use norn_node::protocol::Record;
@@ -33,11 +33,11 @@ pub struct Content {
 }
 
 impl Content {
-    /// Of a record, as far as it is about the task that is named, if one is; nothing where it says nothing about that.
-    pub fn of(record: &Record, task: Option<TaskId>) -> Option<Content> {
+    /// Of a record, as far as it is about tasks that are named, if any are; nothing where it says nothing about those.
+    pub fn of(record: &Record, named: Option<&Part>) -> Option<Content> {
         let mut content = describe(record);
-        if let Some(task) = task {
-            content.items.retain(|item| item.tasks.contains(&task));
+        if let Some(named) = named {
+            content.items.retain(|item| item.tasks.iter().any(|task| named.is_in(*task)));
             if content.items.is_empty() {
                 return None;
             }
