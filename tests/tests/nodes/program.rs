@@ -393,13 +393,20 @@ fn a_development_cluster_lives_and_ends_as_one() {
     second.is_ready();
     assert_eq!(cluster(place), before);
 
-    // A supervisor that is killed takes its nodes along.
+    // One that is started at once behind a killed one gets its directory and its ports.
     signal(i32::try_from(second.child.id()).unwrap(), "KILL");
+    let mut third = Running::start(place, &dev(&[]));
+    third.is_ready();
+    assert_eq!(cluster(place), before);
+    drop(second);
+
+    // A supervisor that is killed takes its nodes along.
+    signal(i32::try_from(third.child.id()).unwrap(), "KILL");
     let gone = || ["n1", "n2", "n3"].iter().all(|name| node_process(place, name).is_none());
     until("the nodes end as well", gone);
     // A process that ends has no command line any more, but still its sockets.
     until("their ports are free", || ports.clone().all(is_free));
-    drop(second);
+    drop(third);
     let mut fresh = Running::start(place, &dev(&["--fresh", "--nodes", "1", "--base-port", port]));
     fresh.is_ready();
     assert_ne!(cluster(place), before);
