@@ -263,7 +263,10 @@ pub enum Mutant {
     FullBucket,
     /// A leader begins with an empty bucket, whatever time has earned before it led.
     LevelForgotten,
-    /// The level of a bucket is written only where somebody asks for permits.
+    /// A snapshot is begun only where there is room for as much as the whole log takes. The log does this.
+    WantsWholeRoom,
+    /// The level of a bucket is written only where somebody asks for permits. A play catches it (`sim/src/rates.rs`), and no seed: what is
+    /// lost is what nobody has asked for, and no level that is written is wrong.
     LevelsUnkept,
     /// A rate that is removed and set again begins with what has come in before.
     BurstAgain,

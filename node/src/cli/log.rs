@@ -12,7 +12,7 @@ use norn_client::wire::{Error, ErrorCode};
 use norn_node::protocol::record::Kind;
 use norn_node::restore::plan_repair;
 use norn_node::runtime::disk::{FileDisk, FileDiskError, is_of_log};
-use norn_node::storage::disk::DiskError;
+use norn_node::storage::disk::{Disk, DiskError};
 use norn_node::storage::repair::{Changes, Lost, Plan, Step, keep};
 use norn_node::storage::verify::{Entry, Problem, Verified, inspect, verify};
 use norn_node::storage::{Loss, Owner};
@@ -250,8 +250,8 @@ fn run_repair(directory: &Path, dry_run: bool, json: bool) -> Outcome {
     disk.finish();
     let Plan { steps, losses, changes, left } = plan?;
     let kept = if dry_run || changes.is_empty() { None } else { Some(keep_aside(directory, &disk, &changes)?) };
-    if kept.is_some() {
-        changes.apply(&mut disk).map_err(|error| refused(&error))?;
+    if let Some(kept) = &kept {
+        changes.apply(&mut disk).map_err(|error| unfinished(directory, kept, &error))?;
     }
     let mut lines = Vec::new();
     for Step { file, known } in &steps {
@@ -293,12 +293,50 @@ fn run_repair(directory: &Path, dry_run: bool, json: bool) -> Outcome {
 
 /// Copies what is touched into a new directory inside the data directory.
 fn keep_aside(directory: &Path, disk: &Watched<FileDisk>, changes: &Changes) -> Result<PathBuf, Failure> {
+    let mut bytes = 0;
+    for file in &changes.touched {
+        bytes += disk.length(file).map_err(|error| Failure::refused(error.to_string()))?;
+    }
+    copy_aside(directory, bytes, |kept| keep(changes, disk, kept))
+}
+
+/// Makes that directory and has the copy made, so many bytes. Of one that cannot be finished nothing is left.
+fn copy_aside(
+    directory: &Path,
+    bytes: u64,
+    copy: impl FnOnce(&mut FileDisk) -> Result<(), DiskError>,
+) -> Result<PathBuf, Failure> {
     let mut candidates = (1..).map(|number: u32| directory.join(format!("before-repair-{number}")));
     let aside = candidates.find(|candidate| !candidate.exists()).expect("some number is free");
-    let mut kept = FileDisk::open(&aside).map_err(|error| Failure::refused(error.to_string()))?;
-    let copied = keep(changes, disk, &mut kept);
-    copied.map_err(|error| Failure::refused(format!("nothing was repaired, as no copy could be made: {error}")))?;
-    Ok(aside)
+    let refused = |cause: &dyn std::fmt::Display, left: &str| {
+        let (data, aside) = (directory.display(), aside.display());
+        Failure::refused(format!(
+            "nothing was repaired: what is to be changed is copied into {aside} first, and that failed: {cause}{left}; see to it that \
+             the disk of {data} takes {bytes} bytes more, without removing any file of the log, and repeat the call"
+        ))
+    };
+    std::fs::create_dir(&aside).map_err(|error| refused(&error, ""))?;
+    let opened = FileDisk::open(&aside).map_err(|error| match error {
+        FileDiskError::Disk { error, .. } => error.to_string(),
+        error => error.to_string(),
+    });
+    let copied = opened.and_then(|mut kept| copy(&mut kept).map_err(|error| error.to_string()));
+    match copied {
+        Ok(()) => Ok(aside),
+        Err(cause) => Err(match std::fs::remove_dir_all(&aside) {
+            Ok(()) => refused(&cause, ""),
+            Err(_) => refused(&cause, " (what was copied of it can be removed)"),
+        }),
+    }
+}
+
+/// A repair that has ended in the middle.
+fn unfinished(directory: &Path, kept: &Path, error: &DiskError) -> Failure {
+    let (data, kept) = (directory.display(), kept.display());
+    Failure::refused(format!(
+        "the log in {data} is repaired in part only: {error}; what was there before is kept in {kept}; see to it that the disk takes what \
+         is written, and repeat the call, which does the rest"
+    ))
 }
 
 fn problem_text(problem: &Problem) -> String {
@@ -318,4 +356,35 @@ fn loss_object(loss: &Loss) -> Value {
         .map(|((owner, kind), count)| json!({ "partition": partition(*owner), "kind": kind.to_string(), "count": count }))
         .collect();
     json!({ "ordinals": ranges, "of": owners, "unknown": unknown, "untold": untold })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: on a disk that is full nothing is left of a copy that could not be finished, and the operator reads which disk needs how
+    /// much room.
+    #[test]
+    fn a_copy_that_cannot_be_finished_is_taken_away_and_says_what_it_needs() {
+        let data = tempfile::tempdir().expect("a directory");
+        let file = "0000000000000001.log";
+        let copied = copy_aside(data.path(), 12_345, |kept| {
+            kept.write(file, 0, b"half")?;
+            let cause = "no space left on device".into();
+            Err(DiskError { operation: "write", file: file.into(), cause, full: true, lost: true })
+        });
+        let failure = format!("{:?}", copied.expect_err("the disk is full"));
+        let directory = data.path().display();
+        for part in [
+            "nothing was repaired".to_owned(),
+            format!("copied into {directory}/before-repair-1 first"),
+            format!("the disk of {directory} takes 12345 bytes more"),
+            "no space left on device".to_owned(),
+        ] {
+            assert!(failure.contains(&part), "{part:?} is not in {failure}");
+        }
+        assert_eq!(std::fs::read_dir(data.path()).expect("it is there").count(), 0, "nothing is left of it");
+        let copied = copy_aside(data.path(), 4, |kept| kept.write(file, 0, b"full"));
+        assert_eq!(copied.expect("there is room"), data.path().join("before-repair-1"));
+    }
 }

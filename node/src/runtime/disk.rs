@@ -7,7 +7,7 @@ use crate::storage::disk::{Disk, DiskError};
 use crate::storage::{MAGIC_BYTES, RESERVE, belongs_to_log};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -300,10 +300,15 @@ pub fn holder_of(directory: &Path) -> io::Result<Option<Holder>> {
     Ok(Some(Holder { process, holds }))
 }
 
-/// Writes this process into the lock.
+/// Writes this process into the lock. On a disk that is full it may not be there to be read; what is opened may be what makes room.
 fn name_holder(lock: &mut File) -> io::Result<()> {
-    lock.set_len(0)?;
-    lock.write_all(format!("{}\n", std::process::id()).as_bytes())
+    let text = format!("{}\n", std::process::id());
+    // In this order the file keeps the block that it has.
+    let written = lock.write_all_at(text.as_bytes(), 0).and_then(|()| lock.set_len(text.len() as u64));
+    match written {
+        Err(error) if is_full(&error) => lock.set_len(0),
+        written => written,
+    }
 }
 
 /// Who wrote the lock, for people.
@@ -321,8 +326,17 @@ fn holding_process(lock: &mut File) -> Option<u32> {
 }
 
 fn failure(operation: &'static str, file: &str, error: &io::Error) -> DiskError {
-    let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-    DiskError { operation, file: file.into(), cause: error.to_string().into(), full, lost: is_lost(error) }
+    DiskError {
+        operation,
+        file: file.into(),
+        cause: error.to_string().into(),
+        full: is_full(error),
+        lost: is_lost(error),
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// See [`DiskError::lost`].

@@ -25,7 +25,7 @@ use crate::runtime::tls::{Credentials, TlsError, own_principal};
 use crate::runtime::transport::{CloseCode, bind_first, endpoint};
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::scrub::{ScrubPace, Scrubbed};
-use crate::storage::{Identity, Log, LogError, Replayed, Saved, Upkeep, WITHOUT_A_COPY};
+use crate::storage::{Identity, Log, LogError, Replayed, Saved, Shortage, Upkeep, WITHOUT_A_COPY};
 use norn_client::dial::addresses;
 use norn_client::tls::Renewal;
 use norn_client::wire::membership::Roster;
@@ -91,6 +91,9 @@ pub enum StartError {
     /// The log.
     #[error("log in {0}: {1}")]
     Log(String, String),
+    /// Too little room on the disk.
+    #[error("{}", shortage_text(.0, *.1, .2))]
+    NoRoom(String, bool, Shortage),
     /// The archive.
     #[error("archive {file}: {1}; finished tasks are to be written there", file = .0.display())]
     Archive(PathBuf, io::Error),
@@ -615,9 +618,14 @@ pub fn milliseconds(elapsed: Duration) -> u64 {
 /// Begins or mends the log, when nothing stands against the start any more.
 async fn mend(settings: &Settings, mut log: Log<FileDisk>, replayed: Replayed) -> Result<Log<FileDisk>, StartError> {
     let place = settings.data.display().to_string();
-    let work = move || match log.mend() {
-        Ok(()) => Ok(log),
-        Err(error) => Err(StartError::Log(place, error.to_string())),
+    let work = move || {
+        let failed = |error: DiskError| StartError::Log(place.clone(), error.to_string());
+        // It would stop at its first writes, or not even get so far.
+        if let Some(shortage) = log.shortage().map_err(failed)? {
+            return Err(StartError::NoRoom(place, log.disk().is_bounded(), shortage));
+        }
+        log.mend().map_err(|error| StartError::Log(place, error.to_string()))?;
+        Ok(log)
     };
     let log = away(settings, work).await?;
     if replayed.lost_records > 0 {
@@ -630,6 +638,22 @@ async fn mend(settings: &Settings, mut log: Log<FileDisk>, replayed: Replayed) -
         tracing::warn!(records, "the last batch was cut: a crash tore it, unless the disk has damaged it since");
     }
     Ok(log)
+}
+
+/// Whose bound it is that leaves too little room, and what to do about it.
+fn shortage_text(data: &str, bounded: bool, shortage: &Shortage) -> String {
+    let Shortage { free_bytes, least_bytes, ample_bytes } = shortage;
+    let (what, how) = match bounded {
+        true => (format!("the data directory {data} is as large as the setting `disk_bytes_max` allows"), "raise that"),
+        false => (
+            format!("the disk of the data directory {data} is full"),
+            "make it larger, or move files of other programs away",
+        ),
+    };
+    format!(
+        "{what}: {free_bytes} bytes are free, a node starts with {least_bytes} and takes new tasks with {ample_bytes} (three times its \
+         `reserve_bytes`); {how}, and remove no file of the data directory; nothing was changed there"
+    )
 }
 
 /// Works on the log away from the async threads.

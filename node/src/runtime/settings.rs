@@ -461,6 +461,8 @@ impl Effective {
                 ahead_bytes: self.number("ahead_bytes"),
                 reserve_bytes: self.number("reserve_bytes"),
                 sync: self.sync()?,
+                #[cfg(feature = "mutants")]
+                mutant: None,
             },
             disk_bytes_max: self.disk_bytes_max()?,
             memory_bytes_max: Some(self.number("memory_bytes_max")).filter(|bytes_max| *bytes_max > 0),

@@ -327,17 +327,23 @@ fn scrub(journal: &mut impl Journal, pace: &mut ScrubPace, now_us: u64, metrics:
 
 /// Whether there is more to do at once.
 fn keep_up(journal: &mut impl Journal, report: &impl Fn(Report)) -> Result<bool, LogError> {
-    match journal.upkeep()? {
-        Upkeep::Rest => {}
-        Upkeep::Begin => report(Report::StateWanted { anew: true }),
-        Upkeep::Again => return Ok(true),
-        Upkeep::Moved(ranges) => {
-            report(Report::Moved(ranges));
-            return Ok(true);
+    loop {
+        match journal.upkeep()? {
+            Upkeep::Rest => {}
+            Upkeep::Begin => report(Report::StateWanted { anew: true }),
+            Upkeep::Again => return Ok(true),
+            Upkeep::Moved(ranges) => {
+                report(Report::Moved(ranges));
+                // With little room, the next write may need that of the files which can go only when all of this is told.
+                if journal.room() == Room::Ample {
+                    return Ok(true);
+                }
+                continue;
+            }
+            Upkeep::GivenUp(error) => tracing::warn!(%error, "no snapshot could be begun; the log goes on without"),
         }
-        Upkeep::GivenUp(error) => tracing::warn!(%error, "no snapshot could be begun; the log goes on without"),
+        return Ok(false);
     }
-    Ok(false)
 }
 
 /// Ends the process at once: a stopped node beats a wrong claim. No destructor runs, so nothing more is written.
@@ -358,6 +364,13 @@ mod tests {
         go: mpsc::Receiver<()>,
         /// What becomes of the next parts, the first one last; all is well with the others.
         saved: Vec<Saved>,
+        /// What is to be done next, the first one last, and then nothing.
+        upkeep: Vec<Upkeep>,
+        room: Room,
+    }
+
+    fn slow(go: mpsc::Receiver<()>) -> Slow {
+        Slow { log: Arc::default(), go, saved: Vec::new(), upkeep: Vec::new(), room: Room::Ample }
     }
 
     impl Journal for Slow {
@@ -390,7 +403,7 @@ mod tests {
         }
 
         fn upkeep(&mut self) -> Result<Upkeep, LogError> {
-            Ok(Upkeep::Rest)
+            Ok(self.upkeep.pop().unwrap_or(Upkeep::Rest))
         }
 
         fn scrub(&mut self) -> Result<Scrubbed, LogError> {
@@ -403,7 +416,7 @@ mod tests {
         }
 
         fn room(&self) -> Room {
-            Room::Ample
+            self.room
         }
 
         fn is_bounded(&self) -> bool {
@@ -418,13 +431,26 @@ mod tests {
         let id = |number| TaskId::new(number, 1, 1, 1);
         let error = SnapshotError::BodiesLost { count: 2, last: vec![id(2)] };
         let saved = vec![Saved::GivenUp(error), Saved::Part, Saved::Lacks(vec![id(1)])];
-        let mut journal = Slow { log: Arc::default(), go: mpsc::channel().1, saved };
+        let mut journal = Slow { saved, ..slow(mpsc::channel().1) };
         for last in [false, false, true] {
             save(&mut journal, Part { last, ..Part::default() }, &|report| reported.send(report).unwrap()).unwrap();
         }
         let wanted = Report::StateWanted { anew: false };
         let lost = |number| Report::BodiesLost(vec![id(number)]);
         assert_eq!(reports.try_iter().collect::<Vec<_>>(), [lost(1), wanted.clone(), wanted, lost(2)]);
+    }
+
+    /// Goal: where there is little room, nothing is written before the files can go that a snapshot has made needless.
+    #[test]
+    fn with_little_room_all_that_has_moved_is_told_at_once() {
+        for (room, told) in [(Room::Ample, 1), (Room::Short, 3), (Room::Out, 3)] {
+            let (reported, reports) = mpsc::channel();
+            let moved = || Upkeep::Moved(Vec::new());
+            let upkeep = vec![Upkeep::Again, moved(), moved(), moved()];
+            let mut journal = Slow { upkeep, room, ..slow(mpsc::channel().1) };
+            assert_eq!(keep_up(&mut journal, &|report| reported.send(report).unwrap()), Ok(true));
+            assert_eq!(reports.try_iter().collect::<Vec<_>>(), vec![Report::Moved(Vec::new()); told], "{room:?}");
+        }
     }
 
     // T2, T28, E20
@@ -435,7 +461,7 @@ mod tests {
         let (go, gone) = mpsc::channel();
         let (reported, reports) = mpsc::channel();
         let bounds = StoreBounds { batches_max: 3, bytes_max: usize::MAX };
-        let journal = Slow { log: Arc::clone(&log), go: gone, saved: Vec::new() };
+        let journal = Slow { log: Arc::clone(&log), ..slow(gone) };
         let mut store = Store::start(journal, bounds, ScrubPace::new(0, 0), Arc::default(), move |report| {
             reported.send(report).unwrap()
         })
@@ -483,7 +509,7 @@ mod tests {
         let (go, gone) = mpsc::channel();
         let (reported, reports) = mpsc::channel();
         let bounds = StoreBounds { batches_max: 3, bytes_max: usize::MAX };
-        let journal = Slow { log: Arc::clone(&log), go: gone, saved: Vec::new() };
+        let journal = Slow { log: Arc::clone(&log), ..slow(gone) };
         let report = move |report| reported.send(report).unwrap();
         let mut store = Store::start(journal, bounds, ScrubPace::new(0, 0), Arc::default(), report).unwrap();
         store.persist(Ticket(1), vec![Record::Boot { count: 1 }]);

@@ -31,6 +31,7 @@ use tempfile::TempDir;
 
 mod copies;
 mod joins;
+mod room;
 
 /// A node that waits for minutes is asked less and less often, and one that is ready soon is seen so at once.
 #[test]

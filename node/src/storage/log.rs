@@ -10,7 +10,9 @@ use super::recovery::{self, Mending, OpenError, Position, Replay, Replayed, Surv
 use super::scrub::Scrub;
 use super::segment::{self, Header};
 use super::slot::{SLOT_BYTES, Slot};
-use super::space::Space;
+use super::space::{Shortage, Space};
+#[cfg(feature = "mutants")]
+use crate::config::Mutant;
 use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::membership::Room;
 use crate::protocol::record::Record;
@@ -47,9 +49,18 @@ pub struct LogConfig {
     pub reserve_bytes: u64,
     /// How long facts may be acknowledged before they are durable.
     pub sync: SyncPolicy,
+    /// A bug to be put back.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<Mutant>,
 }
 
 impl LogConfig {
+    /// Whether the bug is put back.
+    #[cfg(feature = "mutants")]
+    pub fn has(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
     /// What is right for a real disk.
     pub const DEFAULT: LogConfig = LogConfig {
         segment_bytes: 64 << 20,
@@ -57,6 +68,8 @@ impl LogConfig {
         ahead_bytes: 1 << 20,
         reserve_bytes: 0,
         sync: SyncPolicy::Always,
+        #[cfg(feature = "mutants")]
+        mutant: None,
     };
 }
 
@@ -225,12 +238,23 @@ impl<D: Disk> Log<D> {
         Ok(replayed)
     }
 
+    /// Whether there is too little room to go on after [`Log::read`]. Changes nothing.
+    pub fn shortage(&self) -> Result<Option<Shortage>, DiskError> {
+        let mut needless_bytes = 0;
+        for file in &self.survey.obsolete {
+            needless_bytes += self.disk.length(file)?;
+        }
+        self.space.shortage(&self.disk, needless_bytes)
+    }
+
     /// Begins the log, or mends a torn end and what else a start does, durably. Must be called once, when nothing stands against
     /// the start, and before anything that was read is answered; after an error the log is of no further use.
     pub fn mend(&mut self) -> Result<(), OpenError> {
         let Phase::Read(mending) = std::mem::replace(&mut self.phase, Phase::Opened) else {
             panic!("a log is read before it is mended, and mended once");
         };
+        // As for any other write: what is kept for the worst is for this, too.
+        self.space.before_write(&mut self.disk, 0)?;
         if self.is_new {
             self.begin()?;
         }
@@ -310,7 +334,7 @@ impl<D: Disk> Log<D> {
     /// Looks whether there is room again.
     pub fn look_for_room(&mut self) -> Result<Room, LogError> {
         self.check_phase()?;
-        let result = self.space.look(&mut self.disk).map_err(LogError::Disk);
+        let result = self.look().map_err(LogError::Disk);
         self.poison_by(result)
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn name(segment: u64) -> String {
 }
 
 /// Its name as long as it is not whole.
-fn partial_name(segment: u64) -> String {
+pub(crate) fn partial_name(segment: u64) -> String {
     segment::name(segment).replace(".log", PARTIAL_SUFFIX)
 }
 
@@ -181,13 +181,21 @@ impl Writer {
     }
 
     /// Ends the snapshot and gives it its name; its bytes, and where it has which tasks. All of the log up to `covered`
-    /// must be durable.
-    pub fn finish<D: Disk>(mut self, disk: &mut D, covered: u64) -> Result<(u64, Vec<Moved>), SnapshotError> {
+    /// must be durable. So much room must be left.
+    pub fn finish<D: Disk>(
+        mut self,
+        disk: &mut D,
+        covered: u64,
+        kept_bytes: u64,
+    ) -> Result<(u64, Vec<Moved>), SnapshotError> {
         assert!(covered + 1 >= self.header.first_ordinal, "the log went on behind the segments that this stands for");
         let end = Record::End { covered, places: std::mem::take(&mut self.places), hints: self.hints };
         // Without it nobody could say what else is lost: so there are two.
         self.encoder.encode(self.next_ordinal, 0, &end, &mut self.buffer).map_err(SnapshotError::RecordTooLarge)?;
         let twice = [self.buffer.as_slice(), self.buffer.as_slice()].concat();
+        if disk.space()? < kept_bytes.saturating_add(twice.len() as u64) {
+            return Err(SnapshotError::NoRoom);
+        }
         let file = self.partial_name();
         disk.write(&file, self.length, &twice)?;
         disk.sync(&file)?;

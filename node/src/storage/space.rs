@@ -9,7 +9,8 @@
 //! With room for three times the reserve, it is written, at first and again. Whoever keeps no reserve is never told of a shortage.
 //!
 //! A snapshot makes room, so it may use the reserve up to an eighth. What is written of it counts as free, as it can be removed at
-//! any time: the log does so when it needs the room itself.
+//! any time: the log does so when it needs the room itself. Once it is whole, the files that it replaces count instead, up to what
+//! it takes; but no write rests on them before they can be removed at any time, too. The reserve is not filled meanwhile.
 
 use super::disk::{Disk, DiskError};
 use crate::protocol::membership::Room;
@@ -22,10 +23,31 @@ const STEP_BYTES: usize = 256 << 10;
 const LAST_PARTS: u64 = 4;
 /// This part of it is not used up by a snapshot either.
 const KEPT_PARTS: u64 = 8;
+/// A start needs this part of it besides what is never used up, so that the node does not stop at its first writes.
+const START_PARTS: u64 = 16;
 /// Without a reserve, so much is left free by a snapshot that was measured for want of room.
 const KEPT_BYTES: u64 = 1 << 20;
 /// The reserve is written, at first and again, when there is room for so many.
 pub const RESERVES_FREE: u64 = 3;
+
+/// What the log can have back, as nothing rests on it, or soon nothing will.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Lent {
+    pub bytes: u64,
+    /// Before the very next write, if that needs them.
+    pub at_once: bool,
+}
+
+/// Too little room for a node that starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    /// What there is.
+    pub free_bytes: u64,
+    /// With that it starts, and refuses what makes the log grow for good.
+    pub least_bytes: u64,
+    /// With that it refuses nothing.
+    pub ample_bytes: u64,
+}
 
 #[derive(Debug)]
 pub(crate) struct Space {
@@ -33,14 +55,13 @@ pub(crate) struct Space {
     /// The reserve is whole; none if nobody looked.
     held: Option<bool>,
     room: Room,
-    /// What a snapshot under way takes, until what it makes needless is gone.
-    lent_bytes: u64,
+    lent: Lent,
 }
 
 impl Space {
     /// Nothing is looked at yet.
     pub fn new(reserve_bytes: u64) -> Space {
-        Space { reserve_bytes, held: None, room: Room::Ample, lent_bytes: 0 }
+        Space { reserve_bytes, held: None, room: Room::Ample, lent: Lent::default() }
     }
 
     /// Room at the last look.
@@ -59,26 +80,43 @@ impl Space {
         }
         let held = self.is_held(disk)?;
         let free = disk.space()?.saturating_sub(bytes);
-        self.judge(free, held);
+        let last = if self.lent.at_once { self.lent.bytes } else { 0 };
+        self.judge(free, last, held);
         Ok(self.room == Room::Ample)
     }
 
-    /// Looks whether there is room again, and fills the reserve if there is.
-    pub fn look<D: Disk>(&mut self, disk: &mut D) -> Result<Room, DiskError> {
+    /// Looks whether there is room again, and fills the reserve if there is; not while a snapshot needs that room.
+    pub fn look<D: Disk>(&mut self, disk: &mut D, fills: bool) -> Result<Room, DiskError> {
         if self.reserve_bytes > 0 {
             let mut held = self.is_held(disk)?;
-            if !held && disk.space()? >= self.reserve_bytes.saturating_mul(RESERVES_FREE) {
+            if !held && fills && disk.space()? >= self.reserve_bytes.saturating_mul(RESERVES_FREE) {
                 held = self.fill(disk);
                 self.held = Some(held);
             }
-            self.judge(disk.space()?, held);
+            self.judge(disk.space()?, self.lent.bytes, held);
         }
         Ok(self.room)
     }
 
-    /// A snapshot under way has so many bytes.
-    pub fn lend(&mut self, bytes: u64) {
-        self.lent_bytes = bytes;
+    /// What the log can have back by now.
+    pub fn lend(&mut self, lent: Lent) {
+        self.lent = lent;
+    }
+
+    /// What is never used up, as far as that is up to the log.
+    pub fn last_bytes(&self) -> u64 {
+        self.reserve_bytes / LAST_PARTS
+    }
+
+    /// Whether there is too little room for a start that finds so many bytes of files which it removes. Changes nothing.
+    pub fn shortage<D: Disk>(&self, disk: &D, needless_bytes: u64) -> Result<Option<Shortage>, DiskError> {
+        let mut free_bytes = disk.space()?.saturating_add(needless_bytes);
+        if disk.list()?.iter().any(|file| file == RESERVE) {
+            free_bytes = free_bytes.saturating_add(disk.length(RESERVE)?);
+        }
+        let least_bytes = self.last_bytes() + self.reserve_bytes / START_PARTS;
+        let ample_bytes = self.reserve_bytes.saturating_mul(RESERVES_FREE);
+        Ok((free_bytes < least_bytes).then_some(Shortage { free_bytes, least_bytes, ample_bytes }))
     }
 
     /// What a snapshot must leave free.
@@ -111,11 +149,11 @@ impl Space {
         Ok(())
     }
 
-    fn judge(&mut self, free: u64, held: bool) {
-        let free = free.saturating_add(self.lent_bytes);
-        self.room = if held && free >= self.reserve_bytes {
+    /// `last` is what of the lent counts for the last room.
+    fn judge(&mut self, free: u64, last: u64, held: bool) {
+        self.room = if held && free.saturating_add(self.lent.bytes) >= self.reserve_bytes {
             Room::Ample
-        } else if held || free >= self.reserve_bytes / LAST_PARTS {
+        } else if held || free.saturating_add(last) >= self.last_bytes() {
             Room::Short
         } else {
             Room::Out
@@ -166,7 +204,7 @@ mod tests {
     fn the_reserve_is_given_up_last_and_filled_again() {
         let (mut disk, mut space) = (Double::default(), Space::new(1_000));
         disk.limit(Some(5_000));
-        assert_eq!(space.look(&mut disk), Ok(Room::Ample));
+        assert_eq!(space.look(&mut disk, true), Ok(Room::Ample));
         assert_eq!(file_bytes(&disk), 1_000);
         let mut rooms = Vec::new();
         let mut written = 0;
@@ -183,11 +221,11 @@ mod tests {
         }
         assert_eq!(rooms, [(Room::Ample, true), (Room::Short, true), (Room::Short, false), (Room::Out, false)]);
         assert!((4_500..=4_800).contains(&written), "{written}");
-        assert_eq!(space.look(&mut disk), Ok(Room::Short));
+        assert_eq!(space.look(&mut disk, true), Ok(Room::Short));
         disk.limit(Some(written + 2_999));
-        assert_eq!(space.look(&mut disk), Ok(Room::Short), "not for long");
+        assert_eq!(space.look(&mut disk, true), Ok(Room::Short), "not for long");
         disk.limit(Some(written + 3_000));
-        assert_eq!(space.look(&mut disk), Ok(Room::Ample));
+        assert_eq!(space.look(&mut disk, true), Ok(Room::Ample));
         assert_eq!(file_bytes(&disk), written + 1_000);
     }
 
@@ -195,7 +233,7 @@ mod tests {
     fn a_reserve_of_another_size_is_written_anew() {
         let mut disk = Double::with_file(RESERVE, &[0; 77]);
         let mut space = Space::new(1_000);
-        assert_eq!(space.look(&mut disk), Ok(Room::Ample));
+        assert_eq!(space.look(&mut disk, true), Ok(Room::Ample));
         assert_eq!(disk.files()[RESERVE].len(), 1_000);
     }
 
@@ -204,6 +242,6 @@ mod tests {
         let (mut disk, mut space) = (Double::default(), Space::new(0));
         disk.limit(Some(1));
         assert_eq!(space.before_write(&mut disk, 100), Ok(true));
-        assert_eq!((space.look(&mut disk), disk.files().len()), (Ok(Room::Ample), 0));
+        assert_eq!((space.look(&mut disk, true), disk.files().len()), (Ok(Room::Ample), 0));
     }
 }

@@ -178,7 +178,8 @@ impl World {
         let (segment_bytes, compact_bytes) = (self.options.segment_bytes, self.options.compact_bytes);
         let reserve_bytes = self.options.reserve_bytes;
         let sync = if self.options.unsynced_facts { log::SyncPolicy::System } else { log::SyncPolicy::Always };
-        let config = log::LogConfig { segment_bytes, compact_bytes, ahead_bytes: segment_bytes, reserve_bytes, sync };
+        let (ahead_bytes, mutant) = (segment_bytes, self.options.mutant);
+        let config = log::LogConfig { segment_bytes, compact_bytes, ahead_bytes, reserve_bytes, sync, mutant };
         let random = &mut self.randoms.identity;
         let before = self.nodes[node].identity.filter(|_| self.options.mutant == Some(Mutant::SameIdentity));
         let draw =

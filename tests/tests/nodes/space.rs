@@ -94,6 +94,15 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
         cluster.log(0).contains("the node stopped by itself: ")
     });
     assert!(fs::metadata(data.join("reserve")).is_err(), "the reserve is used up");
+    // As long as that is so, a start ends at once.
+    cluster.kill(0);
+    fill(&data, 0);
+    cluster.restart(0);
+    until("a start says how much it needs", || {
+        let needs =
+            format!("a node starts with {} and takes new tasks with {}", RESERVE_BYTES / 16 * 5, 3 * RESERVE_BYTES);
+        cluster.log(0).contains(&needs)
+    });
     fs::remove_file(data.join(BALLAST)).expect("it is there");
     cluster.kill(0);
     cluster.restart(0);

@@ -10,12 +10,14 @@
 
 use super::measuring::Measuring;
 use super::{Log, LogError};
+use crate::config::mutant;
 use crate::protocol::Gap;
 use crate::protocol::membership::Room;
 use crate::protocol::record::Record;
 use crate::protocol::{Moved, Part};
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::snapshot::{self, SnapshotError, Writer};
+use crate::storage::space::Lent;
 use crate::storage::{places, segment};
 use norn_client::wire::TaskId;
 
@@ -33,7 +35,8 @@ pub enum Upkeep {
     Begin,
     /// Another call, as there is more to clear away.
     Again,
-    /// These tasks are in a snapshot, too: the files before it go next. Another call.
+    /// These tasks are in a snapshot, too: the files before it go next. Another call, and on a disk that is short that comes before
+    /// the next write: as long as not all of this was told, those files are room that the log cannot have.
     Moved(Vec<Moved>),
     /// Nothing for now: a snapshot could not be begun. The log itself is unharmed.
     GivenUp(SnapshotError),
@@ -79,6 +82,9 @@ pub(super) struct Compaction {
     moved: Vec<Moved>,
     /// Files to remove, the first one last.
     obsolete: Vec<String>,
+    /// What those take that a snapshot has made needless, and what the snapshot takes.
+    obsolete_bytes: u64,
+    taken_bytes: u64,
     /// A file is damaged that a snapshot would take the place of.
     wanted: bool,
     /// Bodies that the snapshot under way lacks so far.
@@ -101,6 +107,11 @@ impl Compaction {
     pub fn new(obsolete: Vec<String>) -> Compaction {
         Compaction { obsolete, ..Compaction::default() }
     }
+
+    /// There are files to remove, and it was told where else what is in them can be read.
+    fn is_told(&self) -> bool {
+        self.moved.is_empty() && !self.obsolete.is_empty()
+    }
 }
 
 impl<D: Disk> Log<D> {
@@ -118,18 +129,14 @@ impl<D: Disk> Log<D> {
             let rest = moved.len().saturating_sub(MOVED_AT_ONCE);
             return Ok(Upkeep::Moved(moved.drain(rest..).rev().collect()));
         }
-        if let Some(file) = self.compaction.obsolete.pop() {
-            self.disk.remove(&file)?;
-            self.compaction.removed = true;
+        if self.remove_obsolete()? {
             return Ok(Upkeep::Again);
         }
         if std::mem::take(&mut self.compaction.removed) {
             self.disk.sync_directory()?;
         }
-        self.space.lend(self.compaction.writer.as_ref().map_or(0, Writer::length));
-        self.space.look(&mut self.disk)?;
-        if self.space.room() == Room::Out && self.cut_short()? {
-            self.space.look(&mut self.disk)?;
+        if self.look()? == Room::Out && self.cut_short()? {
+            self.look()?;
         }
         let starting = !std::mem::replace(&mut self.compaction.started, true);
         if self.compaction.writer.is_some() || self.compaction.cut || self.compaction.measuring.is_under_way() {
@@ -156,10 +163,50 @@ impl<D: Disk> Log<D> {
                 Ok(Upkeep::Begin)
             }
             Err(error) => {
+                self.discard(snapshot::partial_name(self.position.segment))?;
                 self.put_off();
                 Ok(Upkeep::GivenUp(error.into()))
             }
         }
+    }
+
+    /// Looks what room there is, and fills the reserve where no snapshot needs the room for that.
+    pub(super) fn look(&mut self) -> Result<Room, DiskError> {
+        self.space.lend(self.lent());
+        let needed = self.compaction.writer.is_some() || self.compaction.measuring.fits();
+        self.space.look(&mut self.disk, !needed)
+    }
+
+    /// What the log can have back: a snapshot under way, or the files that a whole one has made needless. These may be more than it
+    /// takes, which is room when they are gone.
+    fn lent(&self) -> Lent {
+        match &self.compaction.writer {
+            Some(writer) => Lent { bytes: writer.length(), at_once: true },
+            None => {
+                let bytes = self.compaction.taken_bytes.min(self.compaction.obsolete_bytes);
+                Lent { bytes, at_once: self.compaction.moved.is_empty() }
+            }
+        }
+    }
+
+    /// Removes a file that does not count any more. Whether there was one.
+    fn remove_obsolete(&mut self) -> Result<bool, DiskError> {
+        let Some(file) = self.compaction.obsolete.pop() else { return Ok(false) };
+        let bytes = self.disk.length(&file)?;
+        self.disk.remove(&file)?;
+        self.compaction.obsolete_bytes = self.compaction.obsolete_bytes.saturating_sub(bytes);
+        self.compaction.removed = true;
+        Ok(true)
+    }
+
+    /// Has a snapshot removed that was begun, if anything of it is there.
+    fn discard(&mut self, partial: String) -> Result<(), DiskError> {
+        if self.disk.list()?.contains(&partial) {
+            let bytes = self.disk.length(&partial)?;
+            (self.compaction.taken_bytes, self.compaction.obsolete_bytes) = (bytes, bytes);
+            self.compaction.obsolete.push(partial);
+        }
+        Ok(())
     }
 
     /// Whether a snapshot is worth it now.
@@ -175,7 +222,9 @@ impl<D: Disk> Log<D> {
             return Plan::Write;
         }
         let short = self.is_short() && log_bytes > self.config.reserve_bytes;
-        let measured = (due || short) && self.compaction.measuring.is_due(log_bytes, self.is_short());
+        let measured = !mutant!(self.config, WantsWholeRoom)
+            && (due || short)
+            && self.compaction.measuring.is_due(log_bytes, self.is_short());
         if measured { Plan::Measure } else { Plan::Rest }
     }
 
@@ -224,11 +273,18 @@ impl<D: Disk> Log<D> {
         room / 2 < self.log_bytes() && self.stats.history_bytes > bytes_max
     }
 
-    /// Before so many bytes are written: a snapshot under way is given up if they need its room. Whether there is more than that.
+    /// Before so many bytes are written: files that do not count any more are removed if the room is needed, and a snapshot under
+    /// way is given up. Whether there is more room than that.
     pub(super) fn make_room(&mut self, bytes: u64) -> Result<bool, DiskError> {
+        let wanted_bytes = bytes.saturating_add(self.space.last_bytes());
+        while self.compaction.is_told() && self.disk.space()? < wanted_bytes {
+            self.remove_obsolete()?;
+        }
+        self.space.lend(self.lent());
         let ample = self.space.before_write(&mut self.disk, bytes)?;
         let under_way = self.compaction.writer.is_some();
         if under_way && self.disk.space()? < bytes.saturating_add(self.space.kept_bytes()) && self.cut_short()? {
+            self.space.lend(self.lent());
             return self.space.before_write(&mut self.disk, bytes);
         }
         Ok(ample)
@@ -242,7 +298,6 @@ impl<D: Disk> Log<D> {
             self.disk.remove(&partial)?;
             self.compaction.removed = true;
         }
-        self.space.lend(0);
         self.put_off();
         self.compaction.cut = true;
         Ok(true)
@@ -288,6 +343,7 @@ impl<D: Disk> Log<D> {
     /// Gives up a snapshot that is far from its name.
     fn abandon(&mut self, error: SnapshotError) -> Saved {
         let writer = self.compaction.writer.take().expect("a part of the state was asked for");
+        (self.compaction.taken_bytes, self.compaction.obsolete_bytes) = (writer.length(), writer.length());
         self.compaction.obsolete.push(writer.partial_name());
         self.put_off();
         Saved::GivenUp(error)
@@ -307,12 +363,12 @@ impl<D: Disk> Log<D> {
         let mut writer = self.compaction.writer.take().expect("a part of the state was asked for");
         let (partial, segment) = (writer.partial_name(), writer.segment());
         let added = writer.add(&mut self.disk, records, self.space.kept_bytes());
-        self.space.lend(writer.length());
+        let covered = self.position.next_ordinal - 1;
         let mut written = added.map(|()| Saved::Part);
         if written.is_ok() && !last {
             self.compaction.writer = Some(writer);
         } else if written.is_ok() {
-            written = writer.finish(&mut self.disk, self.position.next_ordinal - 1).map(|(bytes, moved)| {
+            written = writer.finish(&mut self.disk, covered, self.space.kept_bytes()).map(|(bytes, moved)| {
                 self.stats.snapshots += 1;
                 self.stats.snapshot_bytes = bytes;
                 self.compaction.moved = moved;
@@ -335,9 +391,7 @@ impl<D: Disk> Log<D> {
             let SnapshotError::Disk(error) = error else { unreachable!("it had been written before it was named") };
             return Err(error.into());
         }
-        if files.contains(&partial) {
-            self.compaction.obsolete.push(partial);
-        }
+        self.discard(partial)?;
         self.put_off();
         Ok(Saved::GivenUp(error))
     }
@@ -354,6 +408,11 @@ impl<D: Disk> Log<D> {
         let mut covered = self.disk.list()?;
         covered.retain(|file| number(file).is_some_and(|number| number < segment));
         covered.reverse();
+        self.compaction.taken_bytes = self.disk.length(&snapshot::name(segment))?;
+        self.compaction.obsolete_bytes = 0;
+        for file in &covered {
+            self.compaction.obsolete_bytes += self.disk.length(file)?;
+        }
         self.compaction.obsolete = covered;
         self.compaction.retry_bytes = 0;
         self.compaction.measuring = Measuring::at(self.compaction.measuring.now_us);

@@ -10,7 +10,9 @@ use crate::protocol::Gap;
 use crate::protocol::record::Record;
 use crate::protocol::task::Slot;
 use crate::storage::disk::{Disk, DiskError};
+use crate::storage::segment::HEADER_BYTES;
 use crate::storage::snapshot::SnapshotError;
+use norn_client::wire::PartitionId;
 
 /// The next attempt after one in vain is made so much later, ...
 const WAIT_US_MIN: u64 = 1_000_000;
@@ -20,6 +22,8 @@ const WAIT_US_MAX: u64 = 32_000_000;
 const GROWN_PARTS: u64 = 8;
 /// What a snapshot has of a body besides the bytes that are counted: a name of a queue, lengths.
 const GAP_BYTES: u64 = 512;
+/// What a snapshot says at its end of a partition, in two copies, and so much besides.
+const PLACE_BYTES: u64 = 128;
 /// What a record has of a task besides its facts: its id, tags, lengths.
 const TASK_BYTES: u64 = 128;
 
@@ -28,6 +32,8 @@ const TASK_BYTES: u64 = 128;
 pub(super) struct Measuring {
     /// Bytes so far, as long as parts come.
     bytes: Option<u64>,
+    /// Whose parts come now.
+    partition: Option<PartitionId>,
     /// There is room: the snapshot is begun next.
     fits: bool,
     pub now_us: u64,
@@ -53,7 +59,13 @@ impl Measuring {
     }
 
     pub fn begin(&mut self) {
-        self.bytes = Some(0);
+        self.bytes = Some(HEADER_BYTES as u64 + PLACE_BYTES);
+        self.partition = None;
+    }
+
+    /// A snapshot was found to have room, and is not begun yet.
+    pub fn fits(&self) -> bool {
+        self.fits
     }
 
     /// Whether a snapshot was found to have room.
@@ -78,6 +90,11 @@ impl<D: Disk> Log<D> {
         let mut bytes = before + bodies.map(|gap| u64::from(gap.wanted.bytes) + GAP_BYTES).sum::<u64>();
         let mut frame = Vec::new();
         for record in records {
+            let partition = record.partition();
+            if partition.is_some() && partition != self.compaction.measuring.partition {
+                self.compaction.measuring.partition = partition;
+                bytes += PLACE_BYTES;
+            }
             // With gaps in it, it cannot be encoded.
             if let Record::Facts { items, .. } = record {
                 bytes += items.iter().map(|(_, task)| task.size_bytes() as u64 + TASK_BYTES).sum::<u64>();

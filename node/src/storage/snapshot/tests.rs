@@ -21,7 +21,7 @@ fn written() -> (Vec<u8>, Vec<usize>) {
     let header = Header { cluster: ClusterId::default(), node: NodeId(1), segment: 4, first_ordinal: 90, slots: 8 };
     let mut writer = Writer::begin(&mut disk, &header).expect("room");
     records().chunks(3).for_each(|part| writer.add(&mut disk, part, 0).expect("room"));
-    writer.finish(&mut disk, 95).expect("room");
+    writer.finish(&mut disk, 95, 0).expect("room");
     let bytes = disk.files()["0000000000000004.snapshot"].clone();
     let mut reader = Reader::new(&disk, "0000000000000004.snapshot", HEADER_BYTES as u64, bytes.len() as u64);
     let mut places = Vec::new();
@@ -99,4 +99,19 @@ fn one_end_is_enough_and_none_is_not() {
     bytes[first + 8] ^= 1;
     bytes[second + 8] ^= 1;
     assert!(matches!(read_back(&bytes), Err(OpenError::Damaged { .. })));
+}
+
+/// Goal: the end of a snapshot, which grows with the partitions, takes nothing of the room that is kept either.
+#[test]
+fn the_end_of_a_snapshot_leaves_the_room_that_is_kept() {
+    let end = |kept_bytes| {
+        let mut disk = Double::default();
+        let header = Header { cluster: ClusterId::default(), node: NodeId(1), segment: 4, first_ordinal: 90, slots: 8 };
+        let mut writer = Writer::begin(&mut disk, &header).expect("room");
+        writer.add(&mut disk, &records(), 0).expect("room");
+        disk.limit(Some(writer.length() + 1_000));
+        writer.finish(&mut disk, 95, kept_bytes).map(|(bytes, _)| bytes)
+    };
+    assert!(end(500).is_ok());
+    assert_eq!(end(1_000), Err(SnapshotError::NoRoom));
 }
