@@ -1,5 +1,6 @@
 //! What is asked of the root and of new nodes, when a change is done, what is shown and what is refused.
 
+mod ailing;
 mod recovery;
 mod widths;
 
