@@ -340,3 +340,20 @@ async fn a_replaced_node_says_that_it_is_no_member() {
     assert!(line.contains("ERROR") && line.contains("empty data directory"), "{line}");
     cluster.leave(2);
 }
+
+/// Goal: a node that was removed while it was down says nothing else, wherever it starts. Method: its own log knows nothing of that, and
+/// it is told another address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_node_that_starts_elsewhere_says_only_that_it_is_no_member() {
+    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 4, partitions: 16, ..ClusterOptions::default() });
+    cluster.kill(3);
+    let cli = cluster.cli_at(0);
+    let remove = || Some(cli.json(&["cluster", "remove", "n4"])).filter(|answer| answer.code == Some(0));
+    found("n4 is removed", remove);
+    cluster.relocate(3, &elsewhere());
+    cluster.restart(3);
+    found("n4 says that it is no member", || cluster.log(3).contains(LEFT).then_some(()));
+    cluster.leave(3);
+    let log = cluster.log(3);
+    assert!(!log.contains("has moved") && !log.contains("the member list has another address"), "{log}");
+}
