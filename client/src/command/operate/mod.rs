@@ -16,7 +16,7 @@ mod survey;
 mod token;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use change::CourseArguments;
 pub use join::{AddArguments, NewcomerArguments, ReplaceArguments};

@@ -46,7 +46,7 @@ fn member(number: u16, state: MemberState) -> Member {
 }
 
 /// A cluster of so many nodes, numbered from 1, all alive; the first three vote and each holds four of as many.
-fn view(count: u16) -> ClusterView {
+pub(in crate::command) fn view(count: u16) -> ClusterView {
     let members: BTreeMap<u16, Member> = (1..=count).map(|number| (number, member(number, MemberState::Up))).collect();
     let shares = (1..=count).map(|number| (number, Share { come: 0, go: 0, stay: 4 })).collect();
     ClusterView {
