@@ -8,8 +8,8 @@ impl Command {
         match self {
             Command::Verb(verb) => verb.makes_few_calls(),
             Command::Cluster(ClusterVerb::Status(status)) => status.watch.is_none(),
-            // Their `--timeout` says for how long nothing may come on.
-            Command::Cluster(_) => false,
+            // The `--timeout` of the others says for how long nothing may come on.
+            Command::Cluster(verb) => !verb.waits(),
         }
     }
 }
@@ -24,9 +24,9 @@ impl Verb {
             Verb::Redrive(redrive) => redrive.ids.len() == 1,
             Verb::Get(get) => get.ids.len() == 1,
             Verb::Status(status) => status.status.watch.is_none(),
-            // It waits for tasks as long as its own flag says.
-            Verb::Claim(claim) => claim.wait == 0,
-            Verb::Renew(_)
+            // It waits for tasks as long as its own flag says, beside that time.
+            Verb::Claim(_)
+            | Verb::Renew(_)
             | Verb::Update(_)
             | Verb::Complete(_)
             | Verb::Fail(_)

@@ -82,8 +82,10 @@ impl ClaimArguments {
             confirms: false,
         };
         let until_ms = (runner.clock)().saturating_add(self.wait);
+        runner.also_waits(Duration::from_millis(self.wait));
         let (from_ms, tasks, unavailable) = loop {
-            let (response, from_ms) = runner.request_lease(Request::Claim(claim.clone())).await?;
+            let left = runner.left_beside(Duration::from_millis(claim.wait_ms));
+            let (response, from_ms) = runner.request_lease_within(Request::Claim(claim.clone()), left).await?;
             let Response::Claimed { tasks, unavailable, .. } = response else {
                 return Err(unexpected("claim"));
             };

@@ -28,25 +28,32 @@ pub(super) async fn nodes<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, 
         runner.output.end_rows()?;
         return Ok(Exit::Done);
     }
+    let names: BTreeMap<NodeId, String> = nodes.iter().map(|node| (node.node, text::clean(&node.name))).collect();
     let titles = ["NAME", "ADDRESS", "ZONE", "STATE", "#LEADS", "#HOLDS", "#CLOCK", "#ROUND TRIP", "#VERSION", "NODE"];
     let mut table = runner.output.new_table(&titles).spare(&["NODE", "VERSION", "ROUND TRIP", "ZONE"]);
     for node in &nodes {
-        table.add_row(node_row(node));
+        table.add_row(node_row(node, &names));
     }
     runner.output.table(&mut table)?;
     Ok(Exit::Done)
 }
 
-fn node_row(node: &NodeView) -> [Cell; 10] {
+fn node_row(node: &NodeView, names: &BTreeMap<NodeId, String>) -> [Cell; 10] {
+    let unreached: Vec<String> = node.unreached_from.iter().map(|other| name(names, *other)).collect();
     let (heard, color) = match (node.alive, node.this) {
+        (true, _) if !unreached.is_empty() => ("alive", Color::Yellow),
         (true, true) => ("answers", Color::Green),
         (true, false) => ("alive", Color::Green),
         (false, _) => ("silent", Color::Red),
     };
-    let state = match node.state {
-        None | Some(MemberState::Up) => Cell::new(heard).fg(color),
-        Some(state) => Cell::new(format!("{heard}, {state}")).fg(color),
+    let mut state = match node.state {
+        None | Some(MemberState::Up) => heard.to_owned(),
+        Some(state) => format!("{heard}, {state}"),
     };
+    if !unreached.is_empty() {
+        state += &format!(", unreached from {}", unreached.join(" "));
+    }
+    let state = Cell::new(state).fg(color);
     let offset = match (node.clock_offset_ms, node.clock_error_ms) {
         (Some(ms), Some(error_ms)) => format!("{ms:+}ms ±{error_ms}"),
         (Some(ms), None) => format!("{ms:+}ms"),
@@ -375,6 +382,9 @@ fn head(output: &Output, status: &Status) -> Vec<String> {
     let answered = format!("{}, start {}", status.node, status.boot);
     lines.extend(overview::labelled(output, "answered by", None, &answered));
     lines.extend(share("nodes", status.nodes, "alive"));
+    if let Some(warning) = overview::unreached(status) {
+        lines.extend(overview::labelled(output, "", Some(Style::Bad), &warning));
+    }
     lines.extend(share("partitions", status.partitions, "with a leader"));
     let counts: Vec<String> =
         State::ALL.into_iter().zip(status.counts).map(|(state, count)| format!("{count} {state}")).collect();

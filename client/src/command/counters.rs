@@ -99,6 +99,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("log_syncs", "fsyncs of the log"),
     ("log_waits", "times that clients waited for the log"),
     ("members_declared_gone", "members removed after long silence"),
+    ("members_unreached", "members that are heard, and that others do not reach"),
     ("memory_changes", "changes of whether memory is nearly full"),
     ("memory_short", "1 while new tasks are refused because memory is nearly full"),
     ("messages_refused", "messages no correct node sends, refused; the log says from whom, why"),

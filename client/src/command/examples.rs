@@ -309,8 +309,9 @@ pub const CLUSTER_SET_ZONE: &str = "Example:
 
 See also: cluster status, nodes";
 
-pub const CLUSTER_SET_ADDRESS: &str = "Example, after it was stopped here and started there:
+pub const CLUSTER_SET_ADDRESS: &str = "Examples, after it was stopped here and started there, and before it is:
   norn cluster set address n2 beta2.example.com:7400
+  norn cluster set address n2 beta2.example.com:7400 --untried
 
 See also: cluster status, nodes";
 

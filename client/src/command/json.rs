@@ -496,6 +496,7 @@ pub struct NodeLine<'a> {
     clock_error_ms: Option<u64>,
     round_trip_us: Option<u64>,
     version: Option<u8>,
+    unreached_from: Vec<String>,
 }
 
 /// Of nodes.
@@ -515,6 +516,7 @@ pub fn node(node: &NodeView) -> NodeLine<'_> {
         clock_error_ms: node.clock_error_ms,
         round_trip_us: node.round_trip_us,
         version: node.version,
+        unreached_from: ids(&node.unreached_from),
     }
 }
 

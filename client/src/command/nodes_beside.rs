@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use std::collections::BTreeMap;
 
 /// Members asked at a time.
-const ASKED_MAX: usize = 16;
+pub(super) const ASKED_MAX: usize = 16;
 /// Room for the name of a counter, and for what one node has counted.
 const NAME_CHARACTERS: usize = 28;
 const VALUE_CHARACTERS: usize = 16;
@@ -54,8 +54,16 @@ pub(super) async fn run<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Fa
     Err(Error::unavailable(format!("not all members answer: {}", silent.join("; "))).into())
 }
 
-async fn ask<T: Transport>(runner: &Runner<T>, address: &str) -> Result<Status, Error> {
-    match runner.transport.ask(address, Request::Status).await? {
+/// What one member says of itself, within what the command has left.
+pub(super) async fn ask<T: Transport>(runner: &Runner<T>, address: &str) -> Result<Status, Error> {
+    let asked = runner.transport.ask(address, Request::Status);
+    let answer = match runner.left() {
+        Some(left) => tokio::time::timeout(left, asked)
+            .await
+            .unwrap_or_else(|_| Err(Error::unavailable("no answer within the time of the command"))),
+        None => asked.await,
+    };
+    match answer? {
         Response::Status(status) => Ok(*status),
         Response::Error(error) => Err(error),
         _ => Err(Error::invalid("what answers there does not say its status; is it a node of this version?")),

@@ -242,6 +242,16 @@ impl<T: Transport> Runner<T> {
         Ok((self.settled(effect, result)?, asked_ms.saturating_add(later_ms)))
     }
 
+    /// The calls of this verb have so much more time together, as they wait for that long on purpose.
+    pub(super) fn also_waits(&mut self, wait: Duration) {
+        self.bound = self.bound.map(|bound| bound.saturating_add(wait));
+    }
+
+    /// What is left for a call beside what it waits on purpose.
+    pub(super) fn left_beside(&self, wait: Duration) -> Option<Duration> {
+        self.left().map(|left| left.saturating_sub(wait).max(CALL_MIN))
+    }
+
     /// Makes a request of a verb whose own `--timeout` says for how long it waits. This one waits for so long on purpose.
     pub(super) async fn waiting_request(&self, request: Request, wait: Duration) -> Result<Response, Failure> {
         let call = Call::Request(request);

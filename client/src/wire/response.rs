@@ -469,9 +469,13 @@ pub struct NodeView {
     pub clock_error_ms: Option<u64>,
     /// Round trip in microseconds, where measured.
     pub round_trip_us: Option<u64>,
-    /// The newest protocol version that it speaks, as far as the answering node can tell: at least the one of both.
+    /// The newest protocol version that it speaks, as far as the answering node can tell: at least the one of both. Absent where it has
+    /// not been heard.
     #[serde(default)]
     pub version: Option<u8>,
+    /// Members that do not reach it, though it is heard, as far as the answering node can tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreached_from: Vec<NodeId>,
 }
 
 /// A partition as one node sees it.

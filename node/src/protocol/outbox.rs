@@ -63,6 +63,11 @@ impl Outbox {
         self.versions.iter().filter(move |(_, spoken)| **spoken < version).map(|(node, _)| *node)
     }
 
+    /// Whether a peer has connected, so that the version spoken with it is known.
+    pub fn knows_version(&self, node: NodeId) -> bool {
+        self.versions.contains_key(&node)
+    }
+
     /// The version spoken with a peer.
     pub fn version_of(&self, node: NodeId) -> u8 {
         self.versions.get(&node).copied().unwrap_or(Versions::SPOKEN.oldest)

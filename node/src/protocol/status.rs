@@ -8,8 +8,15 @@ use norn_client::wire::{NodeId, PartitionId};
 use serde_bytes::ByteBuf;
 
 /// Counters of a status that say how things are now, in the order in which it has their values.
-pub const STANDINGS: [&str; 6] =
-    ["roster_version", "disk_short", "disk_bounded", "memory_short", "ids_wait_ms", "clock_off_ms"];
+pub const STANDINGS: [&str; 7] = [
+    "roster_version",
+    "disk_short",
+    "disk_bounded",
+    "memory_short",
+    "ids_wait_ms",
+    "clock_off_ms",
+    "members_unreached",
+];
 /// The same of each other member, whose name stands behind a dot.
 pub const CLOCKS: [&str; 3] = ["clock_ahead_ms", "clock_behind_ms", "clock_error_ms"];
 
@@ -65,7 +72,8 @@ impl Node {
                 clock_offset_ms: offset.map(|(offset_us, _)| offset_us / 1_000),
                 clock_error_ms: offset.map(|(_, error_us)| error_us.div_ceil(1_000)),
                 round_trip_us: peer.and_then(|peer| peer.round_trip_us),
-                version: Some(self.offered_by(member.node)),
+                version: self.offered_by(member.node),
+                unreached_from: self.unreached_from(member.node),
             }
         });
         views.collect()
@@ -153,6 +161,7 @@ impl Node {
             self.is_short_of_memory().into(),
             self.ids_wait_ms(),
             off_us.unwrap_or(0) / 1_000,
+            self.members().filter(|(_, member)| !self.unreached_from(member.node).is_empty()).count() as u64,
         ];
         counters.extend(STANDINGS.map(str::to_owned).into_iter().zip(now));
         for (_, member) in self.members() {

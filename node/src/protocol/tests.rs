@@ -65,6 +65,7 @@ mod sessions;
 mod silent;
 mod transactions;
 mod uniques;
+mod unreached;
 mod versions;
 mod waiting;
 mod watches;

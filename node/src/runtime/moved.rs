@@ -18,6 +18,7 @@ use crate::runtime::caller::{CallError, ask, connecting_peer};
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::driver::Belonging;
 use crate::runtime::hints::Hints;
+use crate::runtime::peers::NO_MEMBER;
 use crate::runtime::second::resolve;
 use crate::runtime::transport::PeerConfig;
 use norn_client::dial::{Reach, dial};
@@ -77,8 +78,10 @@ pub struct Relocation {
 enum Outcome {
     /// The list has the new address.
     Known,
-    /// The list has another one than the node began with, or no such member.
+    /// The list has another one than the node began with.
     Superseded,
+    /// The list has no such member.
+    Left,
 }
 
 impl Moved {
@@ -87,7 +90,8 @@ impl Moved {
         match address_of(roster, node) {
             Some(listed) if *listed == self.from => None,
             Some(listed) if *listed == self.to => Some(Outcome::Known),
-            _ => Some(Outcome::Superseded),
+            Some(_) => Some(Outcome::Superseded),
+            None => Some(Outcome::Left),
         }
     }
 }
@@ -95,16 +99,19 @@ impl Moved {
 impl Relocation {
     /// Asks until the list has the new address, or another one than the node began with: an operator's word goes before the node's.
     pub async fn run(mut self) {
-        let Moved { from, to } = self.moved.clone();
-        tracing::info!(%from, %to, "this node has moved: its cluster is to know it by its new address");
-        let mut said = String::new();
+        let to = self.moved.to.clone();
+        let (mut said, mut is_told) = (String::new(), false);
         while let Some((cluster, roster)) = self.seen().await {
             if let Some(outcome) = self.moved.outcome(&roster, self.node) {
-                return self.report(&outcome);
+                // Whoever has learned this list has said already that the node is not in it.
+                if outcome != Outcome::Left {
+                    self.report(&outcome);
+                }
+                return;
             }
             let (mut pause, mut failures) = (ROUND_INTERVAL, Vec::new());
             for member in self.members(&roster) {
-                match self.ask(cluster, &member).await {
+                match self.ask(cluster, &member, &mut is_told).await {
                     Ok(outcome) => return self.report(&outcome),
                     // The next one is asked all the same: a namesake in another cluster may be there.
                     Err(error) => {
@@ -132,6 +139,7 @@ impl Relocation {
             Outcome::Superseded => {
                 tracing::info!(%from, %to, "the member list has another address of this node by now, which stays");
             }
+            Outcome::Left => tracing::error!(advice = NO_MEMBER, "this node is no member any more"),
         }
     }
 
@@ -151,7 +159,7 @@ impl Relocation {
         members
     }
 
-    async fn ask(&self, cluster: ClusterId, member: &Member) -> Result<Outcome, CallError> {
+    async fn ask(&self, cluster: ClusterId, member: &Member, is_told: &mut bool) -> Result<Outcome, CallError> {
         // Each attempt shows the certificate that is in use by then.
         let config = self.config.borrow().clone();
         let (endpoint, hints) = (self.endpoint.clone(), self.hints.clone());
@@ -159,6 +167,11 @@ impl Relocation {
         let (connection, roster) = way.list(cluster, member).await?;
         if let Some(outcome) = self.moved.outcome(&roster, self.node) {
             return Ok(outcome);
+        }
+        // Not before a member says that the node is one: it may have been removed while it was down.
+        if !std::mem::replace(is_told, true) {
+            let Moved { from, to } = &self.moved;
+            tracing::info!(%from, %to, "this node has moved: its cluster is to know it by its new address");
         }
         let change = Box::new(ClusterChange::Address { node: self.node, address: self.moved.to.clone() });
         match answer(&connection, &Request::Change { change, dry_run: false }).await? {
@@ -344,7 +357,7 @@ mod tests {
         assert_eq!(outcome(7, "old:1", MemberState::Up), None);
         assert_eq!(outcome(7, "new:1", MemberState::Up), Some(Outcome::Known));
         assert_eq!(outcome(7, "other:1", MemberState::Up), Some(Outcome::Superseded));
-        assert_eq!(outcome(7, "old:1", MemberState::Gone), Some(Outcome::Superseded));
-        assert_eq!(outcome(8, "old:1", MemberState::Up), Some(Outcome::Superseded));
+        assert_eq!(outcome(7, "old:1", MemberState::Gone), Some(Outcome::Left));
+        assert_eq!(outcome(8, "old:1", MemberState::Up), Some(Outcome::Left));
     }
 }

@@ -221,13 +221,14 @@ fn answers_to_clients_may_have_fields_that_the_old_do_not_know() {
         clock_error_ms: Some(1),
         round_trip_us: Some(1_250),
         version: None,
+        unreached_from: Vec::new(),
     };
     let expected = include_str!("version-2-nodes.txt").trim();
     let old: Vec<u8> = (0..expected.len() / 2)
         .map(|place| u8::from_str_radix(&expected[2 * place..2 * place + 2], 16).expect("hexadecimal"))
         .collect();
     assert_eq!(read::<Response>(&old), Response::Nodes(vec![view.clone()]));
-    let new = Response::Nodes(vec![NodeView { version: Some(3), ..view }]);
+    let new = Response::Nodes(vec![NodeView { version: Some(3), unreached_from: vec![NODE], ..view }]);
     assert_eq!(read::<Response>(&frame(Kind::Response, &new)), new);
     let partial = Response::Status(Box::new(Status { uncounted: 3, ..status() }));
     assert_eq!(read::<Response>(&frame(Kind::Response, &partial)), partial);

@@ -88,6 +88,9 @@ fn one_node_of_three_is_left() {
     let briefly = [&unsafely[..], &["--timeout", "1s"]].concat();
     let refused = operate(&cli, &briefly).refusal(1)["message"].to_string();
     assert!(refused.contains("is alive"), "{refused}");
+    let all = ["cluster", "recover", "--unsafe", "--lost", "n1,n2,n3"];
+    let refused = operate(&cli, &all).refusal(1)["message"].to_string();
+    assert!(refused.contains("can be heard, and no member is left"), "{refused}");
     cluster.kill_together(&[1, 2]);
     assert_eq!(cli.json(&["cluster", "recover", "--lost", "n2,n3"]).code, Some(2), "it says that it is unsafe");
     let look = || {

@@ -2,8 +2,8 @@
 
 use super::super::text::{duration, number};
 use super::super::{Failure, Runner, Transport};
-use super::not_yet;
 use super::survey::Survey;
+use super::{ailing, not_yet};
 use crate::wire::{NodeId, PartitionId};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
@@ -61,6 +61,11 @@ impl Mark {
     }
 }
 
+/// How long a look may take where nothing may come on for so long.
+pub fn look_timeout(patience: Duration) -> Duration {
+    patience.clamp(LOOK_TIMEOUT_MIN, LOOK_TIMEOUT)
+}
+
 /// Follows a change.
 pub struct Follower {
     goal: Goal,
@@ -101,7 +106,7 @@ impl Follower {
     }
 
     async fn go<T: Transport>(&mut self, runner: &mut Runner<T>) -> Result<Survey, Failure> {
-        let look_timeout = self.patience.clamp(LOOK_TIMEOUT_MIN, LOOK_TIMEOUT);
+        let look_timeout = look_timeout(self.patience);
         loop {
             match Survey::take(runner, Some(look_timeout)).await {
                 // A former leader of the root may not know of the change yet.
@@ -112,7 +117,8 @@ impl Follower {
                 Err(failure) => return Err(failure),
             }
             if self.advanced.elapsed() >= self.patience {
-                return Err(not_yet(self.late()));
+                let ailing = ailing::reasons(runner, look_timeout).await;
+                return Err(not_yet(self.late(ailing)));
             }
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
@@ -135,12 +141,18 @@ impl Follower {
         }
     }
 
-    fn late(&self) -> String {
+    /// Members that ail come first: what else is open may be so because of them.
+    fn late(&self, ailing: Vec<String>) -> String {
         let (left, patience) = (self.left(), duration(self.patience.as_millis() as u64));
-        let reasons = match &self.last {
-            Some((_, survey)) => why(survey).join("; "),
-            None => "the root has no leader that can be reached".to_owned(),
-        };
+        let mut reasons = ailing;
+        match &self.last {
+            Some((_, survey)) => reasons.extend(why(survey)),
+            None => reasons.push("the root has no leader that can be reached".to_owned()),
+        }
+        if reasons.is_empty() {
+            reasons.push("nothing that can be seen from here stands against it".to_owned());
+        }
+        let reasons = reasons.join("; ");
         format!(
             "{left}, and nothing has come on for {patience}: {reasons}. The cluster goes on by itself as soon as it can; the \
              same command looks on"
@@ -187,9 +199,6 @@ fn why(survey: &Survey) -> Vec<String> {
     reasons.extend(more.into_iter().take(NAMED_MAX));
     if count > NAMED_MAX {
         reasons.push(format!("and {} more", count - NAMED_MAX));
-    }
-    if reasons.is_empty() {
-        reasons.push("nothing that can be seen from here stands against it".to_owned());
     }
     reasons
 }

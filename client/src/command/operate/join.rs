@@ -8,8 +8,9 @@ use super::super::runner::unexpected;
 use super::super::text::{clean, duration};
 use super::super::{Exit, Failure, Runner, Transport};
 use super::change::{CourseArguments, Told, Wish};
-use super::not_yet;
+use super::follow::look_timeout;
 use super::survey::Survey;
+use super::{ailing, not_yet};
 use crate::wire::limits::WEIGHT_MAX;
 use crate::wire::membership::{Candidate, Changed, ClusterChange, Member};
 use crate::wire::response::Identity;
@@ -273,9 +274,10 @@ impl Newcomer {
                 Err(error) => error.message,
             };
             if Instant::now() >= deadline {
+                let reasons = [vec![seen], ailing::reasons(runner, look_timeout(patience)).await].concat().join("; ");
                 let (address, patience) = (&self.address, duration(patience.as_millis() as u64));
                 return Err(not_yet(format!(
-                    "{address} is a member, and does not serve within {patience}: {seen}. The same command looks on"
+                    "{address} is a member, and does not serve within {patience}: {reasons}. The same command looks on"
                 )));
             }
             tokio::time::sleep(RETRY_INTERVAL).await;
@@ -290,7 +292,8 @@ async fn ask<T: Transport>(runner: &Runner<T>, address: &str, request: Request) 
     }
 }
 
-async fn identify<T: Transport>(runner: &Runner<T>, address: &str) -> Result<Identity, Error> {
+/// Who answers at an address.
+pub(super) async fn identify<T: Transport>(runner: &Runner<T>, address: &str) -> Result<Identity, Error> {
     match ask(runner, address, Request::Identify).await? {
         Response::Identity(identity) => Ok(*identity),
         _ => Err(Error::invalid("what answers there does not say who it is; is it a node of this version?")),

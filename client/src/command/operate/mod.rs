@@ -3,6 +3,7 @@
 //! What a cluster should be is kept by itself, by consensus, and it moves its partitions by itself. So these verbs say what is
 //! wanted, once, and then only look: ending one at any moment changes nothing, and the same verb looks on.
 
+mod ailing;
 mod change;
 mod follow;
 mod join;
@@ -15,7 +16,7 @@ mod survey;
 mod token;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use change::CourseArguments;
 pub use join::{AddArguments, NewcomerArguments, ReplaceArguments};

@@ -63,7 +63,7 @@ pub async fn show<T: Transport>(
     }
     // What is looked at again and again fits the screen.
     let screen = peaks.as_ref().and_then(|_| output.size()).map(|(_, lines)| usize::from(lines));
-    let mut lines = head(output, &survey);
+    let mut lines = head(output, &survey, status);
     lines.extend(partitions(output, &survey));
     lines.extend(labelled(output, "settings", None, &set::overview(&survey.view.settings)));
     lines.truncate(screen.map_or(usize::MAX, |all| all.saturating_sub(1)));
@@ -97,7 +97,14 @@ pub fn cluster(output: &Output, name: &str, id: ClusterId) -> Vec<String> {
     lines
 }
 
-fn head(output: &Output, survey: &Survey) -> Vec<String> {
+/// That members are heard which others do not reach, by the word of the node that answers.
+pub fn unreached(status: &Status) -> Option<String> {
+    let count =
+        status.counters.iter().find(|(counter, _)| counter == "members_unreached").map_or(0, |(_, count)| *count);
+    (count > 0).then(|| format!("{count} of them not reached by all others; `norn nodes` says by whom"))
+}
+
+fn head(output: &Output, survey: &Survey, status: &Status) -> Vec<String> {
     let view = &survey.view;
     let mut lines = cluster(output, &view.name, view.cluster);
     let present: Vec<&Member> = view.roster.members.values().filter(|member| member.state.is_present()).collect();
@@ -108,6 +115,9 @@ fn head(output: &Output, survey: &Survey) -> Vec<String> {
         _ => (Style::Bad, format!("{nodes}; down: {}", survey.names(&dead))),
     };
     lines.extend(labelled(output, "members", Some(style), &nodes));
+    if let Some(warning) = unreached(status) {
+        lines.extend(labelled(output, "", Some(Style::Bad), &warning));
+    }
     let (leader, voters) = (survey.name(view.leader), survey.names(&view.voters));
     let root = format!("led by {leader}, voters {voters}, version {}", view.roster.version);
     lines.extend(labelled(output, "root", None, &root));

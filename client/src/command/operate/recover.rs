@@ -25,6 +25,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Most obstacles that are told.
 const OBSTACLES_MAX: usize = 5;
+/// Most partitions without a replica that are named.
+const BEYOND_MAX: usize = 10;
 
 /// Has partitions go on without a majority.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -97,6 +99,55 @@ impl Nodes {
     fn left(&self) -> impl Iterator<Item = &NodeView> {
         self.views.iter().filter(|view| view.state != Some(MemberState::Gone) && !self.lost.contains(&view.node))
     }
+
+    /// Refuses to take all members that are there for lost: the node that answers is one of them.
+    fn check_left(&self) -> Result<(), Failure> {
+        if self.left().any(|view| view.alive) {
+            return Ok(());
+        }
+        let names = |views: Vec<&NodeView>| self.names(&views.iter().map(|view| view.node).collect::<Vec<_>>());
+        let lost = |view: &&NodeView| self.lost.contains(&view.node);
+        let there = names(self.views.iter().filter(lost).filter(|view| view.alive).collect());
+        let left = match names(self.left().collect()) {
+            none if none.is_empty() => "no member is left that partitions could go on with".to_owned(),
+            silent => format!("of those that are left ({silent}) none is heard: start one of them"),
+        };
+        Err(Failure::invalid(format!(
+            "nothing was changed: of those named as lost {there} can be heard, and {left}. Name only nodes that never come back"
+        )))
+    }
+
+    /// Refuses to call it done where nothing goes on, and that is not because all of it has gone on already.
+    fn check_use(&self, beyond: &[PartitionId]) -> Result<(), Failure> {
+        let lost = self.names(&self.lost);
+        let majority = "nothing was changed: every partition of which a member is left has a majority";
+        if !beyond.is_empty() {
+            let count = number(beyond.len() as u64, "partition");
+            return Err(Failure::invalid(format!(
+                "{majority}, and of {count} no member is left: {}. Start one of {lost} again, be it on another machine with its old \
+                 disk, and name the others as lost. Do not remove them as long as a disk of them may come back",
+                some_of(beyond)
+            )));
+        }
+        let heard: Vec<NodeId> = self.views.iter().filter(|view| view.alive).map(|view| view.node).collect();
+        let heard: Vec<NodeId> = self.lost.iter().copied().filter(|node| heard.contains(node)).collect();
+        if heard.is_empty() {
+            return Ok(());
+        }
+        let heard = self.names(&heard);
+        Err(Failure::invalid(format!(
+            "{majority}, and of those named as lost {heard} can be heard: a member that runs is drained, and then removed"
+        )))
+    }
+}
+
+/// Some partitions, and how many more there are.
+fn some_of(partitions: &[PartitionId]) -> String {
+    let ids: Vec<String> = partitions.iter().take(BEYOND_MAX).map(PartitionId::to_string).collect();
+    match partitions.len().saturating_sub(BEYOND_MAX) {
+        0 => ids.join(" "),
+        more => format!("{} and {more} more", ids.join(" ")),
+    }
 }
 
 impl RecoverArguments {
@@ -104,9 +155,13 @@ impl RecoverArguments {
         let lease_ms = self.longest_lease.unwrap_or(LEASE_MS_MAX);
         let Response::Nodes(views) = runner.request(Request::Nodes).await? else { return Err(unexpected("nodes")) };
         let nodes = Nodes::new(views, &self.lost)?;
+        nodes.check_left()?;
         let Response::Partitions(ring) = runner.request(Request::Ring).await? else { return Err(unexpected("ring")) };
         let plans = survey(runner, &nodes, lease_ms).await?;
         let beyond = beyond(&ring, &nodes.lost);
+        if plans.is_empty() && !self.dry_run {
+            nodes.check_use(&beyond)?;
+        }
         if !runner.output.json() {
             self.tell(runner, &nodes, &plans, &beyond, lease_ms)?;
         }
@@ -117,9 +172,14 @@ impl RecoverArguments {
         self.go_on(runner, &nodes, plans.clone(), lease_ms).await?;
         if !runner.output.json() {
             let (count, lost) = (number(plans.len() as u64, "partition"), nodes.names(&nodes.lost));
-            runner.output.line(&format!(
-                "done: {count} without {lost}; take the lost out now: `norn cluster remove NODE --no-wait`"
-            ))?;
+            let next = match beyond.len() as u64 {
+                0 => "take the lost out now: `norn cluster remove NODE --no-wait`".to_owned(),
+                left => format!(
+                    "do not remove the lost as long as a disk of them may come back: of {} no other member is left",
+                    number(left, "partition")
+                ),
+            };
+            runner.output.line(&format!("done: {count} without {lost}; {next}"))?;
         }
         conclude(runner, &nodes, "done", &plans, &beyond)
     }
@@ -213,8 +273,7 @@ impl RecoverArguments {
             ))?;
         }
         if !beyond.is_empty() {
-            let ids: Vec<String> = beyond.iter().take(10).map(ToString::to_string).collect();
-            let (count, ids) = (number(beyond.len() as u64, "partition"), ids.join(" "));
+            let (count, ids) = (number(beyond.len() as u64, "partition"), some_of(beyond));
             output.note(&format!("of {count} nobody is left, and nothing can be done without one of {lost}: {ids}"))?;
         }
         output.flush()

@@ -1,12 +1,14 @@
 //! `cluster set`: what operators set for the cluster and its members.
 
 use super::super::parse;
-use super::super::text::duration;
+use super::super::text::{clean, duration};
 use super::super::{Exit, Failure, Runner, Transport, examples};
 use super::change::{CourseArguments, Told, Wish};
+use super::join::identify;
 use super::survey::Survey;
+use crate::wire::Error;
 use crate::wire::limits::{MOVES_MAX, NODES_OF_PARTITION_MAX, WEIGHT_MAX};
-use crate::wire::membership::{ClusterChange, Settings};
+use crate::wire::membership::{ClusterChange, Member, Settings};
 use clap::Subcommand;
 
 /// Sets how the cluster should be.
@@ -57,6 +59,9 @@ pub enum SetVerb {
         /// Its new address
         #[arg(value_name = "HOST:PORT", value_parser = parse::address)]
         address: String,
+        /// Does not try whether it answers there: it does not run yet, or this machine does not reach it there
+        #[arg(long)]
+        untried: bool,
     },
     /// A member that was silent for so long is declared gone by itself, and what it held gets replicas at others
     #[command(after_help = examples::CLUSTER_SET_HEAL_AFTER)]
@@ -133,9 +138,13 @@ impl SetVerb {
                 let wish = Wish::about(node, "zone", ClusterChange::Zone { node, zone }, told);
                 wish.carry_out(runner, &course).await
             }
-            SetVerb::Address { node, address } => {
+            SetVerb::Address { node, address, untried } => {
                 let survey = Survey::take(runner, None).await?;
-                let node = survey.find(&node)?.node;
+                let member = survey.find(&node)?;
+                if !untried && member.address != address {
+                    check_address(runner, member, &address).await?;
+                }
+                let node = member.node;
                 let told = Told::of_member(&survey.name(node), &format!("address {address}"));
                 let told = Told { done: told.begun.clone(), ..told };
                 Wish::about(node, "address", ClusterChange::Address { node, address }, told).set(runner).await
@@ -151,6 +160,27 @@ impl SetVerb {
             SetVerb::MovesEach { moves } => {
                 set_settings(runner, "moves-each", |settings| settings.moves_at_once_each = moves).await
             }
+        }
+    }
+}
+
+/// Refuses an address at which the member does not answer: others would not reach it there either.
+async fn check_address<T: Transport>(runner: &Runner<T>, member: &Member, address: &str) -> Result<(), Failure> {
+    let name = clean(&member.name);
+    let advice = "start it there first; if it shall not run yet, or only this machine does not reach it there, repeat the command \
+                  with --untried";
+    match identify(runner, address).await {
+        Ok(there) if there.node == member.node => Ok(()),
+        Ok(there) => {
+            let other = clean(&there.name);
+            Err(Failure::invalid(format!(
+                "nothing was changed: another node answers at {address}, {other}, and not {name}"
+            )))
+        }
+        Err(error) => {
+            let why = &error.message;
+            let message = format!("nothing was changed: {name} is not reached at {address}: {why}\n{advice}");
+            Err(Failure::Told(Error { message, ..error }))
         }
     }
 }

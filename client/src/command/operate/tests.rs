@@ -1,5 +1,8 @@
 //! What is asked of the root and of new nodes, when a change is done, what is shown and what is refused.
 
+mod addresses;
+mod ailing;
+mod recovery;
 mod widths;
 
 use super::survey::Survey;
@@ -43,7 +46,7 @@ fn member(number: u16, state: MemberState) -> Member {
 }
 
 /// A cluster of so many nodes, numbered from 1, all alive; the first three vote and each holds four of as many.
-fn view(count: u16) -> ClusterView {
+pub(in crate::command) fn view(count: u16) -> ClusterView {
     let members: BTreeMap<u16, Member> = (1..=count).map(|number| (number, member(number, MemberState::Up))).collect();
     let shares = (1..=count).map(|number| (number, Share { come: 0, go: 0, stay: 4 })).collect();
     ClusterView {
@@ -231,6 +234,9 @@ async fn each_verb_asks_the_root_for_its_change() {
     for (line, change) in cases {
         let looks_first = !line.contains("rebalance") && !line.contains("replicas");
         let mut answers = if looks_first { look(&settled(4)) } else { Vec::new() };
+        if line.contains("address") {
+            answers.push(identity(4, Some(CLUSTER), true));
+        }
         answers.extend(answer(changed(view(4))));
         answers.extend(look(&settled(4)));
         let outcome = run(line, answers).await;
@@ -319,6 +325,9 @@ async fn mistakes_change_nothing() {
         ("cluster move 0 n1,n4".to_owned(), "n4 is down"),
         ("cluster set weight n9 2".to_owned(), "there is no member"),
     ];
+    let taken = run("cluster set address n4 h:1", [look(&now), vec![identity(5, Some(CLUSTER), true)]].concat()).await;
+    assert!(taken.exit == Exit::Refused && changes(&taken).is_empty(), "{taken:?}");
+    assert!(taken.noted.contains("another node answers at h:1, n5, and not n4"), "{}", taken.noted);
     for (line, reason) in cases {
         let outcome = run(&line, look(&now)).await;
         assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 2), "{line}");

@@ -1,6 +1,7 @@
 //! `--timeout`: all calls of one command share it, and one that goes on for as long as there is work has it for each.
 
 use super::*;
+use crate::command::operate::tests::view as cluster_view;
 use std::time::Instant;
 
 /// Answers from a script, each time after a while, and keeps how much time each call had.
@@ -30,6 +31,7 @@ async fn timeouts(line: &str, answers: Vec<Result<Response, Error>>) -> Vec<Opti
     let transport = Measured { script: Fake::new(answers), timeouts: Mutex::default() };
     let output = Output::new(Written::default(), Written::default(), false);
     let mut runner = Runner::new(&transport, output, Input::pipe(&b"x"[..]), Place::CommandLine);
+    runner.clock = || NOW_MS;
     let command = CommandLine::try_parse_from(line.split(' ')).expect(line);
     runner.run(command.verb).await;
     transport.timeouts.into_inner().unwrap()
@@ -44,10 +46,13 @@ fn task(number: u32) -> Result<Response, Error> {
 async fn the_calls_of_a_command_share_its_time() {
     let (one, two) = (id(1), id(2));
     let stored = || Ok(Response::Acked(vec![Ok(acked(9))]));
+    let away = || Err(Error::unavailable("away"));
+    let view = || Ok(Response::Cluster(Box::new(cluster_view(4))));
     let cases = vec![
         (format!("cancel {one}"), vec![task(1), Ok(Response::AckedOne(acked(1))), task(1)]),
         (format!("enqueue mail x --after {one},{two} --must-exist"), vec![task(1), task(2), stored()]),
-        ("cluster status".to_owned(), vec![Ok(Response::Status(Box::new(status()))), Err(Error::unavailable("away"))]),
+        ("cluster status".to_owned(), vec![Ok(Response::Status(Box::new(status()))), away()]),
+        ("cluster set moves 3".to_owned(), vec![view(), Ok(Response::Partitions(Vec::new())), away()]),
         (format!("redrive {one}"), vec![task(1), Ok(Response::AckedOne(acked(2)))]),
     ];
     for (line, answers) in cases {
@@ -63,18 +68,56 @@ async fn the_calls_of_a_command_share_its_time() {
 #[tokio::test]
 async fn work_without_an_end_has_the_time_for_each_call() {
     let (one, two) = (id(1), id(2));
-    let nothing = || Ok(Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 });
     let cases = vec![
         (format!("get {one} {two}"), vec![task(1), task(2)]),
         ("list --json --key a".to_owned(), vec![page(0..3, true), page(3..6, false)]),
         ("enqueue mail --lines".to_owned(), vec![Ok(Response::Acked(vec![Ok(acked(9))]))]),
-        ("claim mail --wait 1ms".to_owned(), vec![nothing(), nothing()]),
         ("cancel --queue mail --confirm 1".to_owned(), vec![page(1..2, false), Ok(Response::AckedOne(acked(1)))]),
     ];
     for (line, answers) in cases {
         let timeouts = timeouts(&line, answers).await;
         assert!(!timeouts.is_empty() && timeouts.iter().all(Option::is_none), "{line}: {timeouts:?}");
     }
+}
+
+/// Goal: a claim that waits ends when its wait and the time of the command are over, however often it is asked again. Method: the clock
+/// stands still, so that all of the wait is left each time.
+#[tokio::test]
+async fn a_claim_that_waits_has_the_time_once_beside_its_wait() {
+    let nothing = || Ok(Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 });
+    let asked = timeouts("claim mail --wait 60s", vec![nothing(), nothing(), Err(Error::unavailable("away"))]).await;
+    let asked: Vec<Duration> = asked.into_iter().map(|time| time.expect("each call is bounded")).collect();
+    assert!(asked.len() == 3 && asked[0] <= PATIENCE, "{asked:?}");
+    assert!(asked.windows(2).all(|pair| pair[1] + ANSWER <= pair[0]), "{asked:?}");
+}
+
+/// Names two members, and reaches none of them.
+struct Deaf;
+
+impl Transport for Deaf {
+    async fn call(&self, _: Call, _: Option<Duration>) -> Result<Response, Error> {
+        Ok(Response::Nodes(nodes()))
+    }
+
+    async fn ask(&self, _: &str, _: Request) -> Result<Response, Error> {
+        std::future::pending().await
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+}
+
+/// Goal: members that are asked one by one share the time of the command, too.
+#[tokio::test]
+async fn members_that_do_not_answer_are_waited_for_no_longer_than_was_said() {
+    let notes = Written::default();
+    let output = Output::new(Written::default(), notes.clone(), false);
+    let mut runner = Runner::new(Deaf, output, Input::pipe(&b""[..]), Place::CommandLine);
+    let verb = CommandLine::try_parse_from(["status", "--nodes"]).expect("it is well formed").verb;
+    let ended = tokio::time::timeout(Duration::from_secs(60), runner.run(verb)).await;
+    assert_eq!(ended.expect("it ends by itself"), Exit::Unavailable);
+    assert!(notes.text().contains("n2 at 10.0.0.2:7400: no answer within the time of the command"), "{}", notes.text());
 }
 
 /// Goal: what a person types for a command takes none of the time of its calls.

@@ -276,6 +276,7 @@ pub(crate) fn nodes() -> Vec<NodeView> {
         clock_error_ms: (number != 1).then_some(1),
         round_trip_us: (number != 1).then_some(1_250),
         version: (number == 1).then_some(3),
+        unreached_from: Vec::new(),
     };
     vec![node(1, true), node(2, false)]
 }

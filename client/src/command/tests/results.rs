@@ -125,16 +125,18 @@ async fn json_of_counts() {
 #[tokio::test]
 async fn json_of_the_cluster() {
     let (one, two) = (NodeId(1).to_string(), NodeId(2).to_string());
-    let nodes = printed("nodes --json", Response::Nodes(nodes())).await;
+    let mut members = nodes();
+    members[1].unreached_from = vec![NodeId(1)];
+    let nodes = printed("nodes --json", Response::Nodes(members)).await;
     let first = format!(
         "{{\"node\":\"{one}\",\"name\":\"n1\",\"address\":\"10.0.0.1:7400\",\"zone\":\"a\",\"state\":null,\"alive\":true,\
          \"this\":true,\"leads\":22,\"holds\":64,\"clock\":\"good\",\"clock_offset_ms\":null,\"clock_error_ms\":null,\
-         \"round_trip_us\":null,\"version\":3}}"
+         \"round_trip_us\":null,\"version\":3,\"unreached_from\":[]}}"
     );
     let second = format!(
         "{{\"node\":\"{two}\",\"name\":\"n2\",\"address\":\"10.0.0.2:7400\",\"zone\":\"a\",\"state\":null,\"alive\":false,\
          \"this\":false,\"leads\":22,\"holds\":64,\"clock\":\"suspect\",\"clock_offset_ms\":-3,\"clock_error_ms\":1,\
-         \"round_trip_us\":1250,\"version\":null}}"
+         \"round_trip_us\":1250,\"version\":null,\"unreached_from\":[\"{one}\"]}}"
     );
     assert_eq!(nodes.lines().collect::<Vec<_>>(), [first, second]);
     let ring = printed("ring --json", Response::Partitions(partitions())).await;

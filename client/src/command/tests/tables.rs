@@ -114,6 +114,10 @@ async fn tables_fit_screens_of_50_to_120_columns() {
     let narrow = run_in(60, "nodes", [Ok(Response::Nodes(nodes()))]).await.printed;
     assert!(narrow.contains("no room for NODE") && !narrow.contains(&NodeId(1).to_string()), "{narrow}");
     assert!(run("nodes", [Ok(Response::Nodes(nodes()))]).await.printed.contains(&NodeId(1).to_string()));
+    let mut members = nodes();
+    (members[1].alive, members[1].unreached_from) = (true, vec![NodeId(1)]);
+    let printed = run("nodes", [Ok(Response::Nodes(members))]).await.printed;
+    assert!(printed.contains("alive, unreached from n1 "), "{printed}");
 }
 
 /// Goal: what is said about a task fits, however narrow the screen; its data are its own, and short here.

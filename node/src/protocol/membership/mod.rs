@@ -165,10 +165,24 @@ impl Node {
         others.chain(own).max()
     }
 
-    /// The newest protocol version that a node offers, by its own word; else the one that both speak.
-    pub(super) fn offered_by(&self, node: NodeId) -> u8 {
-        let spoken = self.version_of(node);
-        self.peers.get(&node).and_then(|peer| peer.offers).map_or(spoken, |offers| offers.max(spoken))
+    /// The newest protocol version that a node offers, by its own word; else the one that both speak. Nothing, where it has neither
+    /// been heard nor connected.
+    pub(super) fn offered_by(&self, node: NodeId) -> Option<u8> {
+        let spoken = (node == self.me || self.outbox.knows_version(node)).then(|| self.version_of(node));
+        self.peers.get(&node).and_then(|peer| peer.offers).max(spoken)
+    }
+
+    /// Members that do not reach a node, which is heard here and does not hear them. Both have been heard for a while: a node that has
+    /// just come is reached a little later.
+    pub(super) fn unreached_from(&self, node: NodeId) -> Vec<NodeId> {
+        let settled_us = 2 * self.config.election_timeout_ms * 1_000;
+        let is_settled = |peer: &Peer| self.now.mono_us >= peer.up_since_us.saturating_add(settled_us);
+        let settled = |node: NodeId| self.is_alive(node) && self.peers.get(&node).is_some_and(is_settled);
+        let Some(peer) = self.peers.get(&node).filter(|_| settled(node) && self.is_member(node)) else {
+            return Vec::new();
+        };
+        let others = self.members().map(|(_, member)| member.node).filter(|other| *other != node);
+        others.filter(|other| (*other == self.me || settled(*other)) && !peer.hears.contains(other)).collect()
     }
 
     /// Sends heartbeats, and looks who is silent.

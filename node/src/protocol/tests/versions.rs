@@ -47,6 +47,21 @@ fn a_peer_is_told_what_its_version_knows() {
     assert_eq!(cluster.versions(0), [NEW, OLD, NEW]);
 }
 
+/// Goal: nothing is made up of a member that was neither heard nor connected in this start.
+#[test]
+fn a_member_that_was_not_heard_yet_has_no_version() {
+    let mut cluster = Cluster::new(3);
+    cluster.down.extend([1, 2]);
+    let effects = cluster.begin_restart(0, 99);
+    cluster.carry_out(0, effects);
+    cluster.drain();
+    let Response::Nodes(nodes) = cluster.ask(0, Request::Nodes) else { panic!("nodes are asked for") };
+    let versions: Vec<Option<u8>> = nodes.iter().map(|node| node.version).collect();
+    assert_eq!(versions, [Some(NEW), None, None]);
+    cluster.connect(0, 2, NEW);
+    assert!(matches!(cluster.ask(0, Request::Nodes), Response::Nodes(nodes) if nodes[2].version == Some(NEW)));
+}
+
 #[test]
 fn a_node_that_is_held_hears_what_others_would_speak_only_where_it_knows_of_it() {
     let mut cluster = Cluster::new(2);
