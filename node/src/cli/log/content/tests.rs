@@ -5,6 +5,9 @@ use norn_client::wire::response::ClaimOutcome;
 use norn_client::wire::{ClaimId, PartitionId, QueueName};
 use norn_node::protocol::task::Tomb;
 use std::sync::Arc;
+fn part(id: TaskId) -> Part {
+    Part::new(&id.to_string()).unwrap()
+}
 
 const TASK: TaskId = TaskId::MIN;
 const OTHER: TaskId = TaskId::MAX;
@@ -79,17 +82,17 @@ fn operations_show_tokens_and_viewstamps_of_the_task_that_is_looked_for() {
     let ops = vec![Arc::new(grant), Arc::new(release)];
     let record = Record::Ops { partition: PartitionId(3), after, ops };
     assert_eq!(Content::of(&record, None).unwrap().object()["items"].as_array().unwrap().len(), 3);
-    let object = Content::of(&record, Some(TASK)).unwrap().object();
+    let object = Content::of(&record, Some(&part(TASK))).unwrap().object();
     let items = object["items"].as_array().unwrap();
     assert_eq!(items.len(), 1, "{object}");
     assert_eq!((&items[0]["what"], &items[0]["token"]), (&json!("grant"), &json!("7.42")));
     assert_eq!((&items[0]["worker"], &items[0]["viewstamp"]), (&json!("w 1"), &json!("7.10")));
-    let lines = Content::of(&record, Some(OTHER)).unwrap().lines();
+    let lines = Content::of(&record, Some(&part(OTHER))).unwrap().lines();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines[1].starts_with(&format!("    grant {OTHER} call=")), "{lines:?}");
     assert!(lines[1].contains("worker=\"w 1\"") && lines[2].contains("failed=true"), "{lines:?}");
     let vote = Record::Vote { partition: PartitionId(3), promised: 8, voted_for: None };
-    assert!(Content::of(&vote, Some(TASK)).is_none());
+    assert!(Content::of(&vote, Some(&part(TASK))).is_none());
     assert_eq!(Content::of(&vote, None).unwrap().lines(), ["promised=8"]);
 }
 
