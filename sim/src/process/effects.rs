@@ -298,7 +298,7 @@ impl World {
             self.count("sometimes: body not read");
         }
         self.line(format_args!("n{node} loaded {number} {}", bodies.iter().flatten().count()));
-        self.give(node, Input::Loaded { number, bodies });
+        self.give(node, Input::Loaded { number, bodies, unread: false });
     }
 
     fn send_peer(&mut self, node: usize, to: NodeId, message: &PeerMessage) {

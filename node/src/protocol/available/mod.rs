@@ -115,7 +115,7 @@ impl Ask {
                 Reader::Client(client, _)
                 | Reader::Purge(Purger { client, .. })
                 | Reader::Redrive(Asker::Client { client, .. }) => Some(*client),
-                Reader::Redrive(Asker::Leader(_)) | Reader::Transaction(_) | Reader::Claim(_) => None,
+                Reader::Redrive(Asker::Leader(_)) | Reader::Transaction(_) | Reader::Claim(_) | Reader::LetGo => None,
             },
             Ask::Count(ask) => Some(ask.client),
             Ask::List(ask) => Some(ask.client),
