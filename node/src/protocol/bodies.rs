@@ -24,7 +24,7 @@ use super::record::Record;
 use super::task::{Filling, Outline, Place, Slot, Task, Wanted};
 use super::{Node, Observation};
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -321,10 +321,14 @@ impl Node {
         self.lost_of(partition).count()
     }
 
-    /// Whether a replica has lost the body of a task that may not have ended. Such tasks are in no queue here.
-    pub(super) fn lacks_work(&self, partition: PartitionId) -> bool {
+    /// Whether a replica has lost the body of a task of these queues that may not have ended. Such tasks are in no queue here.
+    pub(super) fn lacks_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
         let store = &self.partitions[&partition].store;
-        self.lost_of(partition).any(|id| !store.ended(&id))
+        let is_of_these = |id: &TaskId| {
+            let spec = store.task(id).and_then(|task| task.spec.as_ref());
+            spec.is_none_or(|spec| queues.contains(&spec.queue))
+        };
+        self.lost_of(partition).any(|id| !store.ended(&id) && is_of_these(&id))
     }
 
     pub(super) fn lost_of(&self, partition: PartitionId) -> impl Iterator<Item = TaskId> {

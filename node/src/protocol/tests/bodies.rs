@@ -313,8 +313,28 @@ fn a_follower_that_lost_a_body_is_not_heard_for_its_partition() {
     cluster.nodes[leader].publish_heads(partition);
     cluster.nodes[follower].on_bodies_lost(&[id]);
     assert_eq!(cluster.lost(follower), 1);
-    match cluster.ask(leader, Request::Claim(claim_of(ClaimId(77), 10_000, 1))) {
-        Response::Claimed { tasks, unavailable, .. } => assert_eq!((tasks, unavailable), (Vec::new(), 1)),
-        other => panic!("{other:?}"),
+    let queue = |name: &str| vec![QueueName::new(name).expect("a name")];
+    for (number, queues, uncovered) in [(77, queue("mail"), 1), (78, queue("other"), 0)] {
+        match cluster.ask(leader, Request::Claim(Claim { queues, ..claim_of(ClaimId(number), 10_000, 1) })) {
+            Response::Claimed { tasks, unavailable, .. } => assert_eq!((tasks, unavailable), (Vec::new(), uncovered)),
+            other => panic!("{other:?}"),
+        }
     }
+}
+
+/// Goal: a lost payload hides only work of its own queue: a claim of another one has looked everywhere.
+#[test]
+fn a_lost_body_hides_no_work_of_other_queues() {
+    let mut cluster = Cluster::with_config(1, &without_memory());
+    cluster.enqueue(0, b"gone", 0);
+    cluster.spoil(0);
+    cluster.claim_in_vain(0);
+    let mut uncovered = |number: u128, queue: &str| {
+        let queues = vec![QueueName::new(queue).expect("a name")];
+        match cluster.ask(0, Request::Claim(Claim { queues, ..claim_of(ClaimId(number), 10_000, 1) })) {
+            Response::Claimed { tasks, unavailable, .. } => (tasks.len(), unavailable),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((uncovered(77, "mail"), uncovered(78, "other")), ((0, 1), (0, 0)));
 }
