@@ -22,6 +22,8 @@ const STEP_BYTES: usize = 256 << 10;
 const LAST_PARTS: u64 = 4;
 /// This part of it is not used up by a snapshot either.
 const KEPT_PARTS: u64 = 8;
+/// This part of it is for what was lost, without which there is no snapshot.
+const SPARE_PARTS: u64 = 4;
 /// Without a reserve, so much is left free by a snapshot that was measured for want of room.
 const KEPT_BYTES: u64 = 1 << 20;
 /// The reserve is written, at first and again, when there is room for so many.
@@ -84,6 +86,11 @@ impl Space {
     /// What a snapshot must leave free.
     pub fn kept_bytes(&self) -> u64 {
         self.reserve_bytes / KEPT_PARTS
+    }
+
+    /// What may be written, without room, of what was lost.
+    pub fn spare_bytes(&self) -> u64 {
+        self.reserve_bytes / SPARE_PARTS
     }
 
     /// Whether there is room for a snapshot of so many bytes, the reserve included.

@@ -4,6 +4,7 @@ use super::forgetting::LONG_MS;
 use super::*;
 use crate::config::Retention;
 use crate::limits::EXCHANGE_TASKS_MAX;
+use crate::protocol::membership::Room;
 use crate::protocol::task::{Place, Task, Tomb};
 use std::sync::Arc;
 
@@ -337,4 +338,25 @@ fn a_lost_body_hides_no_work_of_other_queues() {
         }
     };
     assert_eq!((uncovered(77, "mail"), uncovered(78, "other")), ((0, 1), (0, 0)));
+}
+
+/// Goal: a disk without room and a lost part do not hold each other: a little of what is lost is taken from peers, since only with that a
+/// snapshot can be written, which makes room.
+#[test]
+fn without_room_a_little_of_what_is_lost_is_taken_from_peers() {
+    let config =
+        Config { retention: Arc::new(Retention { default_ms: u64::MAX, ..Retention::default() }), ..without_memory() };
+    let mut cluster = Cluster::with_config(3, &config);
+    let id = cluster.end_with_result(0, 1);
+    cluster.run_until(|cluster| (0..3).all(|index| !cluster.task_at(index, &id).has_blobs()));
+    cluster.advance(2_000);
+    cluster.report_spare(0, Room::Short, 0, 1_000);
+    cluster.spoil(0);
+    cluster.get(0, id);
+    assert_eq!(cluster.lost(0), 1);
+    cluster.advance(5_000);
+    assert_eq!(cluster.lost(0), 1, "it is too much");
+    cluster.report_spare(0, Room::Short, 0, 10_000);
+    cluster.run_until(|cluster| cluster.lost(0) == 0);
+    assert!(cluster.nodes[0].bodies.told_bytes > 3_000);
 }
