@@ -418,6 +418,7 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::CohortCommitted { cohort, .. } if cohort.is_joint() => "joint cohort committed",
         Observation::CohortCommitted { .. } => "cohort committed",
         Observation::BodyLost { .. } => "body lost",
+        Observation::ChangeBlocked { .. } => "change blocked by losses",
         Observation::Forgotten { .. } => "forgotten",
         Observation::ForgettingHeld { .. } => "forgetting held up",
         Observation::ChildRefused { .. } => "child refused",

@@ -334,3 +334,40 @@ fn a_reader_that_waits_asks_no_one_twice_that_has_answered() {
     // Three parts of two replicas: for the reader, and each second for their own search and for that of the other.
     assert!(asked <= 3 * 2 * (1 + 3 + 3), "{asked}");
 }
+
+/// Goal: where a part that no replica has keeps a partition from growing, people are told, and it grows once they have purged the task.
+#[test]
+fn a_lost_part_that_blocks_a_change_is_told_of() {
+    let retention = Arc::new(Retention { default_ms: u64::MAX, ..Retention::default() });
+    let config = Config { retention, payload_memory_bytes: 0, revert_after_ms: 3_000, ..Config::default() };
+    let mut cluster = Cluster::with_config(3, &config);
+    cluster.connect_all();
+    let id = cluster.enqueue(0, b"gone", 7);
+    let partition = cluster.nodes[0].partition_of(&id);
+    let members = |cluster: &Cluster| cluster.nodes[0].partitions[&partition].cohort().clone();
+    let arrange = |cluster: &mut Cluster, count: u128| {
+        let nodes = (1..=count).map(NodeId).collect();
+        assert_eq!(cluster.ask(0, Request::Arrange { partition, nodes }), Response::Done);
+    };
+    let is = |cluster: &Cluster, count: usize| {
+        let cohort = members(cluster);
+        cohort.is_stable() && cohort.members().count() == count && cohort.exiles.is_empty()
+    };
+    arrange(&mut cluster, 1);
+    cluster.run_until(|cluster| is(cluster, 1));
+    cluster.spoil(0);
+    let blocked = |cluster: &Cluster| {
+        let tells = |observation: &Observation| match observation {
+            Observation::ChangeBlocked { partition: of, tasks } => *of == partition.0 && *tasks == 1,
+            _ => false,
+        };
+        cluster.observed.iter().any(|(index, observation)| *index == 0 && tells(observation))
+    };
+    arrange(&mut cluster, 2);
+    cluster.run_until(blocked);
+    cluster.cancel(0, id);
+    assert_eq!(cluster.purge(0, id), Ok(id));
+    cluster.run_until(|cluster| is(cluster, 1));
+    arrange(&mut cluster, 2);
+    cluster.run_until(|cluster| is(cluster, 2));
+}
