@@ -39,7 +39,7 @@ impl DiskGauge {
         if now_us >= self.synced_us + STALE_US {
             self.average_us = 0;
         }
-        let report = DiskReport { room, bounded: false, sync_us: self.average_us };
+        let report = DiskReport { room, sync_us: self.average_us, ..DiskReport::default() };
         let due = report.room != self.told.room || now_us >= self.told_us + TOLD_US_MIN;
         if report == self.told || !due {
             return None;

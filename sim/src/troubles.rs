@@ -8,6 +8,7 @@ use crate::adapter::log::LogError;
 use crate::disk::Troubles;
 use crate::world::World;
 use norn_node::protocol::Event as Input;
+use norn_node::protocol::membership::DiskReport;
 
 /// Room that is left on a disk which is nearly full.
 const ROOM_BYTES_MAX: u64 = 10_000;
@@ -55,8 +56,9 @@ impl World {
     pub fn tell_disk(&mut self, node: usize) {
         let now_us = self.now_us;
         let Some(running) = &mut self.nodes[node].running else { return };
-        let room = running.log.room();
+        let (room, spare_bytes) = (running.log.room(), running.log.spare_bytes());
         if let Some(report) = running.gauge.report(now_us, room) {
+            let report = DiskReport { spare_bytes, ..report };
             self.line(format_args!("n{node} {report:?}"));
             self.give(node, Input::Disk(report));
         }

@@ -24,7 +24,7 @@ use super::record::Record;
 use super::task::{Filling, Outline, Place, Slot, Task, Wanted};
 use super::{Node, Observation};
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -48,6 +48,8 @@ struct Unplaced {
 pub struct Bodies {
     unplaced: VecDeque<Unplaced>,
     pub(super) lost: BTreeSet<(PartitionId, TaskId)>,
+    /// What peers have told of it since there is no room on the disk.
+    pub(super) told_bytes: u64,
     /// The last of those that were asked for. The next round goes on behind it, or what nobody has would hide the rest.
     pub(super) asked: Option<(PartitionId, TaskId)>,
     /// Bytes in memory, as far as they are counted.
@@ -321,10 +323,14 @@ impl Node {
         self.lost_of(partition).count()
     }
 
-    /// Whether a replica has lost the body of a task that may not have ended. Such tasks are in no queue here.
-    pub(super) fn lacks_work(&self, partition: PartitionId) -> bool {
+    /// Whether a replica has lost the body of a task of these queues that may not have ended. Such tasks are in no queue here.
+    pub(super) fn lacks_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
         let store = &self.partitions[&partition].store;
-        self.lost_of(partition).any(|id| !store.ended(&id))
+        let is_of_these = |id: &TaskId| {
+            let spec = store.task(id).and_then(|task| task.spec.as_ref());
+            spec.is_none_or(|spec| queues.contains(&spec.queue))
+        };
+        self.lost_of(partition).any(|id| !store.ended(&id) && is_of_these(&id))
     }
 
     pub(super) fn lost_of(&self, partition: PartitionId) -> impl Iterator<Item = TaskId> {
@@ -347,16 +353,30 @@ impl Node {
             lost.entry(key.0).or_default().extend(self.wanted_again(key));
         }
         self.bodies.lost = known;
+        let mut room_bytes = self.room_for_lost_bytes();
         for (partition, wanted) in lost {
             let cohort: Vec<NodeId> = self.partitions[&partition].cohort().nodes();
             // What a peer tells is written down, for which there must be room.
-            for node in cohort.into_iter().filter(|node| *node != self.me && !self.disk.is_short()) {
-                let mut ids: Vec<TaskId> = wanted.iter().map(|wanted| wanted.id).collect();
-                ids.dedup();
-                let parts = vec![WantPart { partition, upto: None, ids }];
+            let mut ids: Vec<TaskId> = wanted.iter().map(|wanted| wanted.id).collect();
+            ids.dedup();
+            ids.retain(|id| {
+                let task = self.partitions[&partition].store.task(id);
+                let bytes = task.map_or(0, |task| task.size_bytes() as u64);
+                let fits = bytes <= room_bytes;
+                room_bytes -= if fits { bytes } else { 0 };
+                fits
+            });
+            for node in cohort.into_iter().filter(|node| *node != self.me && !ids.is_empty()) {
+                let parts = vec![WantPart { partition, upto: None, ids: ids.clone() }];
                 self.outbox.send(node, PeerMessage::Want { boot: self.boot, parts });
             }
             self.load(Then::Find, wanted);
         }
+    }
+
+    /// How much peers may still tell of what is lost here. Without room on the disk that is little, and more than nothing: as long as
+    /// anything is lost no snapshot is written, which is what makes room.
+    pub(super) fn room_for_lost_bytes(&self) -> u64 {
+        if self.disk.is_short() { self.disk.spare_bytes().saturating_sub(self.bodies.told_bytes) } else { u64::MAX }
     }
 }

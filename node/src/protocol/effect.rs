@@ -261,6 +261,13 @@ pub enum Observation {
         /// Task.
         id: TaskId,
     },
+    /// A leader takes a change of its cohort back, and has lost parts of tasks: replicas that never had these cannot become equal to it.
+    ChangeBlocked {
+        /// Partition.
+        partition: u16,
+        /// How many tasks have lost something here.
+        tasks: u64,
+    },
     /// Finished tasks are no more.
     Forgotten {
         /// Partition.
@@ -396,6 +403,7 @@ impl Observation {
             Observation::DeclaredGone { .. } => "members_declared_gone",
             Observation::CohortCommitted { .. } => "cohort_commits",
             Observation::BodyLost { .. } => "bodies_lost",
+            Observation::ChangeBlocked { .. } => "changes_blocked_by_losses",
             Observation::Forgotten { .. } => "tasks_forgotten",
             Observation::HintKept { .. } => "hints_kept",
             Observation::HintsHanded { .. } => "hints_handed",

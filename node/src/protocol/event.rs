@@ -92,6 +92,8 @@ pub enum Event {
         number: u64,
         /// In the order of the question.
         bodies: Vec<Option<Filling>>,
+        /// Of what is absent some could not be read just now, for a reason that says nothing of the log.
+        unread: bool,
     },
     /// A snapshot could not be written, as the log has not what it needs of these tasks where that should be.
     BodiesLost {

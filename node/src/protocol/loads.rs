@@ -61,6 +61,8 @@ struct Load {
     /// Places in both of those that the log is asked for.
     asked: Vec<usize>,
     bytes: usize,
+    /// Some of what was not found could not be read just now.
+    unread: bool,
 }
 
 /// See the module.
@@ -88,8 +90,8 @@ impl Loads {
 
 impl Node {
     /// Sends a message once the bodies that it lacks are in it, each with its gap. If one is lost, a reader is told so. Where it is
-    /// of a version that does not know that, or where the receiver is a replica, the message is sent without what it would have said
-    /// of that task, or not at all.
+    /// of a version that does not know that, where the part could just not be read, or where the receiver is a replica, the message is
+    /// sent without what it would have said of that task, or not at all.
     pub(super) fn send_whole(&mut self, to: NodeId, message: PeerMessage, lacks: Vec<(usize, Wanted)>, durable: bool) {
         let (gaps, wanted): (Vec<usize>, Vec<Wanted>) = lacks.into_iter().unzip();
         if wanted.is_empty() && durable {
@@ -118,7 +120,7 @@ impl Node {
         };
         let bytes = wanted.iter().map(|wanted| wanted.bytes as usize).sum::<usize>() + then_bytes + LOAD_BYTES;
         let (found, asked) = (vec![None; wanted.len()], (0..wanted.len()).collect());
-        let load = Load { then, wanted, found, asked, bytes };
+        let load = Load { then, wanted, found, asked, bytes, unread: false };
         if matches!(load.then, Then::Grant { .. }) {
             self.loads.first.push_back(load);
         } else if self.loads.waiting_bytes + bytes <= LOADS_WAITING_BYTES_MAX || self.loads.waiting.is_empty() {
@@ -161,9 +163,10 @@ impl Node {
     }
 
     /// The log has given bodies back, or could not.
-    pub(super) fn on_loaded(&mut self, number: u64, bodies: Vec<Option<Filling>>) {
+    pub(super) fn on_loaded(&mut self, number: u64, bodies: Vec<Option<Filling>>, unread: bool) {
         let mut load = self.loads.under_way.remove(&number).expect("the host answers what it was asked, once");
         self.loads.bytes -= load.bytes;
+        load.unread |= unread;
         assert_eq!(bodies.len(), load.asked.len(), "the host answers for each body");
         let unchecked = mutant!(self.config, WrongPlace);
         for (place, body) in std::mem::take(&mut load.asked).into_iter().zip(bodies) {
@@ -198,7 +201,7 @@ impl Node {
     }
 
     fn loaded(&mut self, load: Load) {
-        let Load { then, wanted, found, .. } = load;
+        let Load { then, wanted, found, unread, .. } = load;
         match then {
             Then::Grant { session } => {
                 let specs = found.into_iter().map(|found| found.and_then(Filling::into_spec));
@@ -224,7 +227,7 @@ impl Node {
             }
             Then::Send { to, message, gaps, durable } => {
                 let parts = gaps.into_iter().zip(wanted).zip(found).map(|((gap, wanted), found)| (gap, wanted, found));
-                self.send_loaded(to, *message, parts, durable);
+                self.send_loaded(to, *message, parts, (durable, unread));
             }
         }
     }
@@ -234,7 +237,7 @@ impl Node {
         to: NodeId,
         mut message: PeerMessage,
         parts: impl Iterator<Item = (usize, Wanted, Option<Filling>)>,
-        durable: bool,
+        (durable, unread): (bool, bool),
     ) {
         let mut lost: BTreeMap<usize, Vec<Wanted>> = BTreeMap::new();
         for (gap, wanted, found) in parts {
@@ -243,7 +246,11 @@ impl Node {
                 None => lost.entry(gap).or_default().push(wanted),
             }
         }
-        let untold = self.tell_losses(to, &mut message, &lost);
+        // What cannot be read just now is not lost for that, and who is told so may let go of the rest.
+        let untold = match unread {
+            true => lost.values().flatten().map(|wanted| wanted.id).collect(),
+            false => self.tell_losses(to, &mut message, &lost),
+        };
         match &mut message {
             // A reader must not take what is not said for what is not so.
             PeerMessage::Known { .. } if !untold.is_empty() => return,

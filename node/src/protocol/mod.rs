@@ -237,7 +237,7 @@ impl Node {
             Event::ClientGone { client } => self.on_client_gone(client),
             Event::Persisted { ticket, places, durable } => self.on_persisted(ticket, &places, durable),
             Event::Moved { ranges } => self.on_moved(&ranges),
-            Event::Loaded { number, bodies } => self.on_loaded(number, bodies),
+            Event::Loaded { number, bodies, unread } => self.on_loaded(number, bodies, unread),
             Event::BodiesLost { ids } => self.on_bodies_lost(&ids),
             Event::Archived { partition, number, done } => self.on_archived(partition, number, done),
             Event::Wake => self.on_wake(),

@@ -85,6 +85,8 @@ struct Cluster {
     logs: Vec<Vec<Record>>,
     /// Records whose bodies cannot be read, by node.
     unreadable: BTreeSet<(usize, usize)>,
+    /// What cannot be read says nothing of the logs.
+    unread: bool,
     /// Bodies that were loaded.
     loads: usize,
     archived: Vec<TaskView>,
@@ -127,6 +129,7 @@ impl Cluster {
             down: BTreeSet::new(),
             logs: vec![Vec::new(); size],
             unreadable: BTreeSet::new(),
+            unread: false,
             loads: 0,
             archived: Vec::new(),
             number: 0,
@@ -182,7 +185,7 @@ impl Cluster {
                 Effect::Load { number, wanted } => {
                     let bodies = wanted.iter().map(|wanted| self.body(index, wanted)).collect();
                     self.loads += wanted.len();
-                    self.queue.push_back((index, Event::Loaded { number, bodies }));
+                    self.queue.push_back((index, Event::Loaded { number, bodies, unread: self.unread }));
                 }
                 Effect::Send { to, message } => {
                     let from = NodeId(index as u128 + 1);

@@ -249,9 +249,9 @@ impl Running {
             Internal::Log(Report::Disk(report)) => Event::Disk(report),
             Internal::Log(Report::BodiesLost(ids)) => Event::BodiesLost { ids },
             Internal::Log(Report::Moved(ranges)) => Event::Moved { ranges },
-            Internal::Loaded(Loaded { number, bodies }) => {
+            Internal::Loaded(Loaded { number, bodies, unread }) => {
                 self.driver.metrics.add(Counter::BodiesLoaded, bodies.len() as u64);
-                Event::Loaded { number, bodies }
+                Event::Loaded { number, bodies, unread }
             }
             Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
             Internal::Archived { partition, number, done } => Event::Archived { partition, number, done },

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// After so many, what still cannot be read is as good as lost: a peer may have it.
+/// After so many, what still cannot be read is as good as lost to those who need it: a peer may have it. Nobody is told that it is lost.
 const ATTEMPTS_MAX: u32 = 30;
 
 /// What a load has come to.
@@ -24,6 +24,8 @@ pub struct Loaded {
     pub number: u64,
     /// As in [`crate::protocol::Event::Loaded`].
     pub bodies: Vec<Option<Filling>>,
+    /// As there.
+    pub unread: bool,
 }
 
 /// Hands loads to the thread. Never blocks; the core bounds how many are under way. The thread ends when this is dropped.
@@ -72,7 +74,7 @@ impl<R: Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>> Worker<R> {
         let mut recent = Recent::default();
         while let Some(mut load) = self.next() {
             match recent.read_bodies(&self.read, &load.wanted) {
-                Ok(bodies) => report(Loaded { number: load.number, bodies }),
+                Ok(bodies) => report(Loaded { number: load.number, bodies, unread: false }),
                 Err(error) if load.attempts < ATTEMPTS_MAX => {
                     tracing::error!(%error, "bodies cannot be read back just now; trying again");
                     load.attempts += 1;
@@ -80,15 +82,12 @@ impl<R: Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>> Worker<R> {
                     self.failed.push_back(load);
                 }
                 Err(error) => {
-                    tracing::error!(%error, "bodies cannot be read back; they count as lost");
-                    let one = |wanted: &Wanted| {
-                        recent
-                            .read_bodies(&self.read, std::slice::from_ref(wanted))
-                            .ok()
-                            .and_then(|mut one| one.remove(0))
-                    };
-                    let bodies = load.wanted.iter().map(one).collect();
-                    report(Loaded { number: load.number, bodies });
+                    tracing::error!(%error, "bodies cannot be read back; their tasks are not handed out");
+                    let one = |wanted: &Wanted| recent.read_bodies(&self.read, std::slice::from_ref(wanted));
+                    let each: Vec<_> = load.wanted.iter().map(one).collect();
+                    let unread = each.iter().any(Result::is_err);
+                    let bodies = each.into_iter().map(|one| one.ok().and_then(|mut one| one.remove(0))).collect();
+                    report(Loaded { number: load.number, bodies, unread });
                 }
             }
         }
@@ -145,7 +144,7 @@ mod tests {
         let loads = Cell::new(Some(loads));
         let reported = Cell::new(Vec::new());
         let report = |loaded: Loaded| {
-            assert_eq!(loaded.bodies, [None]);
+            assert_eq!((loaded.bodies.as_slice(), loaded.unread), ([None].as_slice(), loaded.number == 1));
             let mut numbers = reported.take();
             numbers.push(loaded.number);
             if numbers.len() == 2 {

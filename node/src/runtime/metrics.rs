@@ -90,6 +90,8 @@ counters! {
     CohortCommits = "cohort_commits",
     /// Bodies that the log could not give back.
     BodiesLost = "bodies_lost",
+    /// Changes of cohorts that were taken back where parts of tasks are lost.
+    ChangesBlocked = "changes_blocked_by_losses",
     /// Bodies read back from the log.
     BodiesLoaded = "bodies_loaded",
     /// Finished tasks that are no more.
@@ -235,6 +237,7 @@ impl Metrics {
             Observation::DeclaredGone { .. } => (Counter::DeclaredGone, 1),
             Observation::CohortCommitted { .. } => (Counter::CohortCommits, 1),
             Observation::BodyLost { .. } => (Counter::BodiesLost, 1),
+            Observation::ChangeBlocked { .. } => (Counter::ChangesBlocked, 1),
             Observation::Forgotten { tasks, .. } => (Counter::Forgotten, *tasks),
             Observation::HintKept { tasks, .. } => (Counter::HintsKept, *tasks),
             Observation::HintsHanded { tasks, .. } => (Counter::HintsHanded, *tasks),
@@ -289,6 +292,11 @@ impl Metrics {
             Observation::BodyLost { id } => {
                 tracing::warn!(%id, "the log cannot give this task's payload back: the other replicas are asked")
             }
+            Observation::ChangeBlocked { partition, tasks } => tracing::warn!(
+                partition,
+                tasks,
+                "this partition's replicas do not move: tasks have lost a part here that no other replica has; cancel and purge them"
+            ),
             Observation::HintOrphaned { id, facts, payload_bytes } => {
                 tracing::error!(
                     %id,

@@ -219,6 +219,10 @@ impl Journal for LogJournal {
     fn is_bounded(&self) -> bool {
         self.0.disk().is_bounded()
     }
+
+    fn spare_bytes(&self) -> u64 {
+        self.0.spare_bytes()
+    }
 }
 
 impl Server {

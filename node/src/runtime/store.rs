@@ -37,6 +37,8 @@ pub trait Journal: Send + 'static {
     fn room(&self) -> Room;
     /// Whether a setting bounds that, and not the disk.
     fn is_bounded(&self) -> bool;
+    /// As in [`DiskReport`].
+    fn spare_bytes(&self) -> u64;
 }
 
 /// What the log's thread tells.
@@ -256,7 +258,8 @@ fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics
             Err(error) => fatal_log(&error),
         }
         if let Some(told) = gauge.report(now_us(), journal.room()) {
-            report(Report::Disk(DiskReport { bounded: journal.is_bounded(), ..told }));
+            let (bounded, spare_bytes) = (journal.is_bounded(), journal.spare_bytes());
+            report(Report::Disk(DiskReport { bounded, spare_bytes, ..told }));
         }
     }
     journal.sync().unwrap_or_else(|error| fatal_log(&error));
@@ -421,6 +424,10 @@ mod tests {
 
         fn is_bounded(&self) -> bool {
             false
+        }
+
+        fn spare_bytes(&self) -> u64 {
+            0
         }
     }
 

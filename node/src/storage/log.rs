@@ -331,6 +331,11 @@ impl<D: Disk> Log<D> {
         self.space.room()
     }
 
+    /// Without room so much may be written of what was lost: no snapshot, which makes room, is written as long as it is.
+    pub fn spare_bytes(&self) -> u64 {
+        self.space.spare_bytes()
+    }
+
     /// Looks whether there is room again.
     pub fn look_for_room(&mut self) -> Result<Room, LogError> {
         self.check_phase()?;

@@ -25,6 +25,8 @@ const LAST_PARTS: u64 = 4;
 const KEPT_PARTS: u64 = 8;
 /// A start needs this part of it besides what is never used up, so that the node does not stop at its first writes.
 const START_PARTS: u64 = 16;
+/// This part of it is for what was lost, without which there is no snapshot.
+const SPARE_PARTS: u64 = 4;
 /// Without a reserve, so much is left free by a snapshot that was measured for want of room.
 const KEPT_BYTES: u64 = 1 << 20;
 /// The reserve is written, at first and again, when there is room for so many.
@@ -122,6 +124,11 @@ impl Space {
     /// What a snapshot must leave free.
     pub fn kept_bytes(&self) -> u64 {
         self.reserve_bytes / KEPT_PARTS
+    }
+
+    /// What may be written, without room, of what was lost.
+    pub fn spare_bytes(&self) -> u64 {
+        self.reserve_bytes / SPARE_PARTS
     }
 
     /// Whether there is room for a snapshot of so many bytes, the reserve included.

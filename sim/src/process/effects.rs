@@ -298,7 +298,7 @@ impl World {
             self.count("sometimes: body not read");
         }
         self.line(format_args!("n{node} loaded {number} {}", bodies.iter().flatten().count()));
-        self.give(node, Input::Loaded { number, bodies });
+        self.give(node, Input::Loaded { number, bodies, unread: false });
     }
 
     fn send_peer(&mut self, node: usize, to: NodeId, message: &PeerMessage) {
@@ -418,6 +418,7 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::CohortCommitted { cohort, .. } if cohort.is_joint() => "joint cohort committed",
         Observation::CohortCommitted { .. } => "cohort committed",
         Observation::BodyLost { .. } => "body lost",
+        Observation::ChangeBlocked { .. } => "change blocked by losses",
         Observation::Forgotten { .. } => "forgotten",
         Observation::ForgettingHeld { .. } => "forgetting held up",
         Observation::ChildRefused { .. } => "child refused",

@@ -115,7 +115,7 @@ impl Ask {
                 Reader::Client(client, _)
                 | Reader::Purge(Purger { client, .. })
                 | Reader::Redrive(Asker::Client { client, .. }) => Some(*client),
-                Reader::Redrive(Asker::Leader(_)) | Reader::Transaction(_) | Reader::Claim(_) => None,
+                Reader::Redrive(Asker::Leader(_)) | Reader::Transaction(_) | Reader::Claim(_) | Reader::LetGo => None,
             },
             Ask::Count(ask) => Some(ask.client),
             Ask::List(ask) => Some(ask.client),
@@ -378,6 +378,30 @@ impl Node {
         }
     }
 
+    /// Tasks that are too large for the disk if it is without room, and how many bytes of the others are lost here: so much is taken
+    /// all the same.
+    fn without_room(&self, partition: PartitionId, items: &super::peer::Items) -> (BTreeSet<TaskId>, u64) {
+        let (mut large, mut told_bytes) = (BTreeSet::new(), 0);
+        if !self.disk.is_short() {
+            return (large, told_bytes);
+        }
+        let (store, mut room_bytes) = (&self.partitions[&partition].store, self.room_for_lost_bytes());
+        let restores = |id: &TaskId, delta: &Task| {
+            let lost = store.task(id).filter(|task| task.is_lost()).map(|task| task.lost(*id)).unwrap_or_default();
+            lost.iter().any(|wanted| delta.filling(wanted.slot).is_some())
+        };
+        for (id, delta) in items.iter() {
+            let bytes = delta.size_bytes() as u64;
+            if bytes <= room_bytes && restores(id, delta) {
+                room_bytes -= bytes;
+                told_bytes += bytes;
+            } else if grows(store.ended(id) || !store.lacks_spec(id), delta) {
+                large.insert(*id);
+            }
+        }
+        (large, told_bytes)
+    }
+
     /// Anti-entropy brought tasks.
     pub(super) fn on_tasks(
         &mut self,
@@ -398,12 +422,12 @@ impl Node {
         let over = |id: &TaskId| replica.refuses(id, forgets) && !ignored && !left;
         let gone: Vec<TaskId> = items.iter().map(|(id, _)| *id).filter(over).collect();
         // They come when there is room for them.
-        let (short, store) = (self.disk.is_short(), &replica.store);
-        let is_large = |id: &TaskId, delta: &Task| short && grows(store.ended(id) || !store.lacks_spec(id), delta);
-        let tasks = if gone.is_empty() && !items.iter().any(|(id, delta)| is_large(id, delta)) {
+        let (large, told_bytes) = self.without_room(partition, items);
+        self.bodies.told_bytes += told_bytes;
+        let tasks = if gone.is_empty() && large.is_empty() {
             self.learn_shared(partition, items)
         } else {
-            let taken = items.iter().filter(|(id, delta)| !over(id) && !is_large(id, delta)).cloned().collect();
+            let taken = items.iter().filter(|(id, _)| !over(id) && !large.contains(id)).cloned().collect();
             if forgets.is_none() && !gone.is_empty() {
                 self.refuse_forgotten(from, partition, gone);
             }

@@ -28,7 +28,7 @@ use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::{Acks, Request, Response, State, TaskId};
 
 /// Why a task is taken for cancelled where nothing is known of its completion.
-const RESULT_LOST: &str = "purged; its result was lost";
+pub(super) const RESULT_LOST: &str = "purged; its result was lost";
 
 /// A client that has a task purged.
 #[derive(Debug, Clone, Copy)]

@@ -15,7 +15,7 @@
 
 use super::Ask;
 use super::group::COHORTS_MAX;
-use super::purge::Purger;
+use super::purge::{Purger, RESULT_LOST};
 use super::redrive::Asker;
 use crate::limits::LOSING_RESULTS_BYTES_MAX;
 use crate::protocol::Node;
@@ -62,6 +62,8 @@ pub enum Reader {
     Transaction(TaskId),
     /// A claim under this number that depends on it.
     Claim(u64),
+    /// The leader, before it lets go of what is lost of it.
+    LetGo,
 }
 
 /// A read under way.
@@ -117,15 +119,27 @@ impl ReadAsk {
         }
     }
 
-    /// Whether a replica that has not answered may have what the others have lost, and is waited for. A purge needs no part of the
-    /// task.
+    /// Whether a replica that has not answered may have what the others have lost, and is waited for.
     fn may_find(&mut self, seen: &Seen, now_us: u64, until_us: u64) -> bool {
-        if !seen.is_lost() || matches!(self.reader, Reader::Purge(_)) {
+        if !seen.is_lost() {
             return false;
         }
         let until_us = *self.lost_until_us.get_or_insert(until_us);
-        let answered = |node: &NodeId| self.answers.keys().any(|replica| replica.node == *node);
-        now_us < until_us && !self.newest().voters().iter().all(answered)
+        now_us < until_us && self.silent().next().is_some()
+    }
+
+    /// Whom the reader asks of a cohort. Before anything is let go of, those on their way out are asked as well.
+    fn asked_of(&self, cohort: &Cohort) -> Vec<NodeId> {
+        if matches!(self.reader, Reader::LetGo) { cohort.nodes().into_iter().collect() } else { cohort.voters() }
+    }
+
+    fn has_answered(&self, node: NodeId) -> bool {
+        self.answers.keys().any(|replica| replica.node == node)
+    }
+
+    /// Nodes of the latest cohort that have not answered.
+    fn silent(&self) -> impl Iterator<Item = NodeId> {
+        self.asked_of(self.newest()).into_iter().filter(|node| !self.has_answered(*node))
     }
 }
 
@@ -149,6 +163,12 @@ impl Seen {
     /// Whether a part of it is lost.
     fn is_lost(&self) -> bool {
         self.stub.is_some() || !self.task.has_blobs()
+    }
+
+    /// Where what is lost of it belongs.
+    fn slots_lost(&self) -> Vec<Slot> {
+        let blobs = self.task.blobs().filter(|(_, blob)| blob.here().is_none()).map(|(slot, _)| slot);
+        self.stub.iter().map(|_| Slot::Spec).chain(blobs).collect()
     }
 
     /// What is lost of it.
@@ -230,7 +250,7 @@ pub(in crate::protocol) fn view(id: TaskId, seen: &Seen, wall_ms: u64) -> Option
         claims: claims(task, &facts, cell, wall_ms),
         updates: visible(task),
         result: facts.winner().and_then(|(_, completed)| completed.result_here()),
-        reason: reason.or(dead),
+        reason: reason.filter(|reason| !is_untrue(reason, lost, facts.winner().is_some())).or(dead),
         log_incomplete: task.log_incomplete() || lost.is_some_and(|lost| lost.log),
         conflict: facts.conflict,
         waits_for: if task.ended().is_some() { Vec::new() } else { task.waits_for(&id) },
@@ -249,6 +269,11 @@ pub(in crate::protocol) fn view(id: TaskId, seen: &Seen, wall_ms: u64) -> Option
         next_attempt_ms,
         lost,
     })
+}
+
+/// Whether a purge said why it had to, and has been proved wrong: some replica has the result.
+fn is_untrue(reason: &str, lost: Option<Losses>, done: bool) -> bool {
+    reason == RESULT_LOST && done && !lost.is_some_and(|lost| lost.result)
 }
 
 /// How a claim ended, if it has, and as far as that is known.
@@ -375,13 +400,15 @@ impl Node {
         }))
     }
 
-    /// Asks all replicas (again).
+    /// Asks all replicas (again); where enough have answered, and have lost a part of the task, those that have not.
     pub(super) fn send_reads(&mut self, ask: u64) {
         let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
         read.followed = false;
         let (id, at) = (read.id, read.newest().version);
+        let waits = read.lost_until_us.is_some();
         // What was heard last need not be what is.
-        let nodes: BTreeSet<NodeId> = read.cohorts.values().flat_map(Cohort::voters).collect();
+        let mut nodes: BTreeSet<NodeId> = read.cohorts.values().flat_map(|cohort| read.asked_of(cohort)).collect();
+        nodes.retain(|node| !waits || !read.has_answered(*node));
         let partition = self.partition_of(&id);
         for node in nodes {
             self.outbox.send(node, PeerMessage::Read { ask, partition, at, id });
@@ -523,6 +550,11 @@ impl Node {
                 let all_know = read.answers.values().all(|known| known.task.ended().is_some());
                 self.purge_read(id, &purger, seen, all_know);
             }
+            Reader::LetGo => {
+                // A member that is down may have it, unless it was declared gone.
+                let all = read.silent().all(|node| self.is_declared_gone(node));
+                self.let_go(id, if all { seen.slots_lost() } else { Vec::new() });
+            }
             Reader::Claim(claim) => self.depend_read(claim, id, whole.map(|()| (&seen.task, seen.cell.as_ref()))),
             Reader::Transaction(transaction) => {
                 let epoch = read.answers.values().map(|known| known.viewstamp.epoch).max().unwrap_or(0);
@@ -552,6 +584,7 @@ impl Node {
             Reader::Purge(purger) => self.not_purged(id, &purger, error),
             Reader::Transaction(transaction) => self.transaction_read(transaction, id, Err(error)),
             Reader::Claim(claim) => self.depend_read(claim, id, Err(error)),
+            Reader::LetGo => self.let_go(id, Vec::new()),
         }
     }
 }

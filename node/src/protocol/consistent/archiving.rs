@@ -6,6 +6,10 @@
 //! the spec is unknown, as then there is nothing to archive. What differs is passed over until anti-entropy has levelled it, and what
 //! the log cannot give back until it is there again, or the task is purged: the archive has the rest then, and what is lost.
 //!
+//! Of a purged task, too, no more is let go than is lost everywhere. What the leader alone has lost, as it may just have found, another
+//! replica tells it. So it reads the task as a client does, at all that hold the partition, and archives the rest once each of them has
+//! said that it has lost the same. One that is silent may have it: it is waited for until it is back, or has been declared gone.
+//!
 //! Where there is no archive the others are asked as well about tasks of which the spec is unknown: for how long such a task is kept,
 //! and whether a group needs it, its spec says. If a majority does not know it either, nobody was told strictly that it is there.
 
@@ -13,10 +17,10 @@ use super::forgetting::{Due, PAUSE_MS};
 use super::{Epoch, ReplicaId};
 use crate::config::mutant;
 use crate::limits::{EXCHANGE_BYTES_MAX, within};
-use crate::protocol::available::{Seen, view};
+use crate::protocol::available::{Reader, Seen, view};
 use crate::protocol::loads::Then;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{Digest, Outline, Task, Tomb};
+use crate::protocol::task::{Digest, Outline, Slot, Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Effect, Node};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId, TaskView};
@@ -36,6 +40,31 @@ pub struct Archiving {
     passed: Option<Due>,
     /// Not before that.
     again_us: u64,
+    /// Purged tasks of which something is lost here.
+    losses: BTreeMap<TaskId, Loss>,
+}
+
+/// What is lost of a purged task, as far as is known.
+#[derive(Debug)]
+struct Loss {
+    /// Of the task when the others were asked.
+    digest: Digest,
+    /// What all of them have lost; absent as long as they are asked.
+    everywhere: Option<Vec<Slot>>,
+}
+
+impl Loss {
+    fn is_asked(&self) -> bool {
+        self.everywhere.is_none()
+    }
+
+    /// Whether what a task lacks that was loaded is lost everywhere.
+    fn has_all_that_lacks(&self, task: &Task) -> bool {
+        let Some(everywhere) = &self.everywhere else { return false };
+        let blobs = task.blobs().filter(|(_, blob)| blob.here().is_none()).map(|(slot, _)| slot);
+        let spec = task.spec.is_none().then_some(Slot::Spec);
+        spec.into_iter().chain(blobs).all(|slot| everywhere.contains(&slot))
+    }
 }
 
 /// Tasks on their way to the archive, to be buried then.
@@ -230,25 +259,55 @@ impl Node {
         let wall_ms = self.now.wall_ms;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let Some(leading) = replica.register.leading_mut() else { return };
-        let Archiving { batch, passed, .. } = &mut leading.archiving;
+        let Archiving { batch, passed, losses, .. } = &mut leading.archiving;
         let Some(batch) = batch.as_mut().filter(|batch| batch.number == number) else { return };
         let archived = tasks.into_iter().filter(|_| self.config.archives);
-        let seen = archived.filter_map(|(id, task)| Some((id, to_archive(replica.store.task(&id)?, task)?)));
+        let store = &replica.store;
+        let seen = archived.filter_map(|(id, task)| {
+            let (known, digest) = (store.task(&id)?, store.digest(&id));
+            let loss = losses.get(&id).filter(|loss| known.is_purged() && loss.digest == digest);
+            let is_let_go = loss.is_some_and(|loss| loss.has_all_that_lacks(&task));
+            Some((id, to_archive(known, task, is_let_go)?))
+        });
         let views: Vec<TaskView> = seen.filter_map(|(id, seen)| view(id, &seen, wall_ms)).collect();
         let viewed: BTreeSet<TaskId> = views.iter().map(|view| view.id).collect();
+        let all: Vec<TaskId> = batch.tombs.iter().map(|(id, ..)| *id).collect();
         // Of a task that nobody ever heard of there is nothing to archive.
         let empty = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.spec.is_none());
         let before = batch.tombs.len();
         batch.tombs.retain(|(id, ..)| viewed.contains(id) || empty(id));
+        let left = all.iter().filter(|id| !viewed.contains(id));
+        let in_doubt = left.filter(|id| store.task(id).is_some_and(|task| task.is_purged() && task.is_lost()));
+        // Until that is answered, it is not asked again.
+        let unasked: Vec<TaskId> = in_doubt.copied().filter(|id| !losses.get(id).is_some_and(Loss::is_asked)).collect();
+        losses.extend(unasked.iter().map(|id| (*id, Loss { digest: store.digest(id), everywhere: None })));
         if batch.tombs.len() < before {
             // Or they would be asked for again at once, and keep back those behind them.
             *passed = Some(batch.last.clone());
         }
         batch.until_us = None;
+        let timeout_ms = self.config.request_timeout_ms;
+        unasked.into_iter().for_each(|id| self.read_for(Reader::LetGo, id, timeout_ms));
         if views.is_empty() {
             self.on_archived(partition, number, true);
         } else {
             self.outbox.effect(Effect::Archive { partition, number, tasks: views });
+        }
+    }
+
+    /// At the leader: all that hold the partition have said that they have lost this of a purged task; nothing, if not all have.
+    pub(in crate::protocol) fn let_go(&mut self, id: TaskId, everywhere: Vec<Slot>) {
+        let partition = self.partition_of(&id);
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let Some(leading) = replica.register.leading_mut() else { return };
+        let Archiving { passed, again_us, losses, .. } = &mut leading.archiving;
+        let Some(loss) = losses.get_mut(&id) else { return };
+        if everywhere.is_empty() {
+            losses.remove(&id);
+        } else {
+            loss.everywhere = Some(everywhere);
+            (*passed, *again_us) = (None, 0);
+            self.timers.set_earliest(Key::Retire(partition), self.after_ms(PAUSE_MS));
         }
     }
 
@@ -267,15 +326,15 @@ impl Node {
         let same = |(id, _, digest): &(TaskId, Tomb, Digest)| {
             replica.store.task(id).is_some() && replica.store.digest(id) == *digest
         };
+        archiving.losses.retain(|id, _| batch.tombs.iter().all(|(archived, ..)| archived != id));
         let tombs = batch.tombs.into_iter().filter(same).map(|(id, tomb, _)| (id, tomb)).collect();
         self.bury(partition, tombs);
         self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
     }
 }
 
-/// What of a task is archived, which was loaded as far as it could be; nothing, if it has to wait.
-fn to_archive(known: &Task<Outline>, task: Task) -> Option<Seen> {
-    let is_let_go = known.is_purged() && known.is_lost();
+/// What of a task is archived, which was loaded as far as it could be; nothing, if it has to wait. What is lost of it may be let go.
+fn to_archive(known: &Task<Outline>, task: Task, is_let_go: bool) -> Option<Seen> {
     let outline = known.spec.as_ref().filter(|outline| is_let_go && task.spec.is_none() && outline.body.is_lost());
     let stub = outline.map(|outline| Arc::new(outline.stub()));
     (task.has_blobs() || is_let_go).then_some(Seen { task, cell: None, stub })

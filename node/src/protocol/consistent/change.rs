@@ -113,6 +113,11 @@ impl Node {
         if self.may_append(partition)
             && let Some(change) = self.next_step(partition)
         {
+            let tasks = self.bodies_lost(partition) as u64;
+            if tasks > 0 && matches!(change, Change::Revert { .. }) {
+                // Else nobody would learn what the change waited for, and will wait for again.
+                self.outbox.observe(Observation::ChangeBlocked { partition: partition.0, tasks });
+            }
             self.append_step(partition, change);
             return;
         }

@@ -40,6 +40,8 @@ pub struct DiskReport {
     pub bounded: bool,
     /// How long syncs take lately, in microseconds; 0 if there were none.
     pub sync_us: u64,
+    /// Without more room so much may still be written of what the log has lost, so that a snapshot can be written, which makes room.
+    pub spare_bytes: u64,
 }
 
 /// What a heartbeat says of the sender's disk.
@@ -71,6 +73,11 @@ impl OwnDisk {
         self.is_short() && self.report.bounded
     }
 
+    /// So much may be written without room of what was lost.
+    pub fn spare_bytes(&self) -> u64 {
+        self.report.spare_bytes
+    }
+
     /// Others should lead rather than this node.
     pub fn is_slow(&self) -> bool {
         self.slow
@@ -86,6 +93,7 @@ impl Node {
     pub(in crate::protocol) fn on_disk(&mut self, report: DiskReport) {
         let before = std::mem::replace(&mut self.disk.report, report);
         if report.room != before.room {
+            self.bodies.told_bytes = 0;
             let (short, out) = (report.room >= Room::Short, report.room == Room::Out);
             self.outbox.observe(Observation::Room { short, out, bounded: report.bounded });
         }

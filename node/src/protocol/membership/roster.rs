@@ -39,6 +39,11 @@ impl Node {
         self.member(node).is_some_and(|(_, member)| member.state.is_present())
     }
 
+    /// Whether a node was a member and is gone for good.
+    pub(in crate::protocol) fn is_declared_gone(&self, node: NodeId) -> bool {
+        self.member(node).is_some_and(|(_, member)| !member.state.is_present())
+    }
+
     /// A peer tells of a roster.
     pub(in crate::protocol) fn on_roster(&mut self, roster: &Arc<Roster>) {
         if roster.version > self.roster.version.saturating_add(ROSTER_STEP_MAX) {

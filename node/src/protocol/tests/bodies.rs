@@ -4,6 +4,7 @@ use super::forgetting::LONG_MS;
 use super::*;
 use crate::config::Retention;
 use crate::limits::EXCHANGE_TASKS_MAX;
+use crate::protocol::membership::Room;
 use crate::protocol::task::{Place, Task, Tomb};
 use std::sync::Arc;
 
@@ -313,8 +314,49 @@ fn a_follower_that_lost_a_body_is_not_heard_for_its_partition() {
     cluster.nodes[leader].publish_heads(partition);
     cluster.nodes[follower].on_bodies_lost(&[id]);
     assert_eq!(cluster.lost(follower), 1);
-    match cluster.ask(leader, Request::Claim(claim_of(ClaimId(77), 10_000, 1))) {
-        Response::Claimed { tasks, unavailable, .. } => assert_eq!((tasks, unavailable), (Vec::new(), 1)),
-        other => panic!("{other:?}"),
+    let queue = |name: &str| vec![QueueName::new(name).expect("a name")];
+    for (number, queues, uncovered) in [(77, queue("mail"), 1), (78, queue("other"), 0)] {
+        match cluster.ask(leader, Request::Claim(Claim { queues, ..claim_of(ClaimId(number), 10_000, 1) })) {
+            Response::Claimed { tasks, unavailable, .. } => assert_eq!((tasks, unavailable), (Vec::new(), uncovered)),
+            other => panic!("{other:?}"),
+        }
     }
+}
+
+/// Goal: a lost payload hides only work of its own queue: a claim of another one has looked everywhere.
+#[test]
+fn a_lost_body_hides_no_work_of_other_queues() {
+    let mut cluster = Cluster::with_config(1, &without_memory());
+    cluster.enqueue(0, b"gone", 0);
+    cluster.spoil(0);
+    cluster.claim_in_vain(0);
+    let mut uncovered = |number: u128, queue: &str| {
+        let queues = vec![QueueName::new(queue).expect("a name")];
+        match cluster.ask(0, Request::Claim(Claim { queues, ..claim_of(ClaimId(number), 10_000, 1) })) {
+            Response::Claimed { tasks, unavailable, .. } => (tasks.len(), unavailable),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((uncovered(77, "mail"), uncovered(78, "other")), ((0, 1), (0, 0)));
+}
+
+/// Goal: a disk without room and a lost part do not hold each other: a little of what is lost is taken from peers, since only with that a
+/// snapshot can be written, which makes room.
+#[test]
+fn without_room_a_little_of_what_is_lost_is_taken_from_peers() {
+    let config =
+        Config { retention: Arc::new(Retention { default_ms: u64::MAX, ..Retention::default() }), ..without_memory() };
+    let mut cluster = Cluster::with_config(3, &config);
+    let id = cluster.end_with_result(0, 1);
+    cluster.run_until(|cluster| (0..3).all(|index| !cluster.task_at(index, &id).has_blobs()));
+    cluster.advance(2_000);
+    cluster.report_spare(0, Room::Short, 0, 1_000);
+    cluster.spoil(0);
+    cluster.get(0, id);
+    assert_eq!(cluster.lost(0), 1);
+    cluster.advance(5_000);
+    assert_eq!(cluster.lost(0), 1, "it is too much");
+    cluster.report_spare(0, Room::Short, 0, 10_000);
+    cluster.run_until(|cluster| cluster.lost(0) == 0);
+    assert!(cluster.nodes[0].bodies.told_bytes > 3_000);
 }

@@ -6,7 +6,11 @@ use norn_client::wire::error::{Cause, Retry};
 
 impl Cluster {
     pub(super) fn report(&mut self, index: usize, room: Room, sync_us: u64) {
-        self.queue.push_back((index, Event::Disk(DiskReport { room, sync_us, bounded: false })));
+        self.report_spare(index, room, sync_us, 0);
+    }
+
+    pub(super) fn report_spare(&mut self, index: usize, room: Room, sync_us: u64, spare_bytes: u64) {
+        self.queue.push_back((index, Event::Disk(DiskReport { room, sync_us, spare_bytes, bounded: false })));
         self.drain();
     }
 
@@ -76,7 +80,7 @@ fn the_status_says_whether_a_disk_or_its_setting_is_why_tasks_are_refused() {
         (Room::Short, true, vec!["disk_bounded", "disk_short"]),
         (Room::Ample, true, vec![]),
     ] {
-        cluster.queue.push_back((1, Event::Disk(DiskReport { room, bounded, sync_us: 0 })));
+        cluster.queue.push_back((1, Event::Disk(DiskReport { room, bounded, ..DiskReport::default() })));
         cluster.drain();
         let status = cluster.nodes[1].status(Default::default(), 0).expect("it has a cluster");
         let names = status.counters.iter().map(|(name, _)| name.as_str());

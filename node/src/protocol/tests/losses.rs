@@ -207,3 +207,167 @@ fn an_old_node_is_told_nothing_of_what_is_lost() {
     let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 100 };
     assert_eq!(cluster.refused(0, list), ErrorCode::Unavailable);
 }
+
+impl Cluster {
+    fn archived(&self) -> Vec<(TaskId, State, Option<Losses>, Option<&str>)> {
+        self.archived.iter().map(|view| (view.id, view.state, view.lost, view.reason.as_deref())).collect()
+    }
+
+    /// A task with payload, result and log entry, which have left the memory of all nodes.
+    fn end_and_leave(&mut self) -> TaskId {
+        let id = self.end_with_result(0, 1);
+        self.run_until(|cluster| (0..3).all(|index| !cluster.task_at(index, &id).has_blobs()));
+        self.advance(2_000);
+        id
+    }
+
+    /// All others hear that a node is gone for good.
+    fn declare_gone(&mut self, index: usize) {
+        let mut roster = self.nodes[0].roster().clone();
+        roster.version += 1;
+        let node = NodeId(index as u128 + 1);
+        let member = roster.members.values_mut().find(|member| member.node == node).expect("it is one");
+        member.state = norn_client::wire::membership::MemberState::Gone;
+        let message = peer::PeerMessage::Roster { roster: Arc::new(roster) };
+        for other in (0..self.nodes.len()).filter(|other| *other != index) {
+            self.queue.push_back((other, Event::Peer { from: node, message: message.clone() }));
+        }
+        self.drain();
+    }
+}
+
+/// Goal: of a purged task the archive gets what any replica has, though the leader has just found that it lost it.
+#[test]
+fn a_purge_lets_nothing_go_that_another_replica_has() {
+    let mut cluster = keeping(3, true);
+    let id = cluster.end_and_leave();
+    let leader = cluster.leader(&id);
+    assert_eq!(cluster.purge((leader + 1) % 3, id), Ok(id));
+    // A purge reads the task, and so repairs what it finds lost.
+    cluster.spoil(leader);
+    cluster.run_until(|cluster| cluster.burying(&id) == 3);
+    assert_eq!(cluster.archived(), [(id, State::Done, None, None)]);
+    assert_eq!(cluster.archived[0].spec.payload, [1; 1_000]);
+}
+
+/// Goal: the same where the one that has it is away when the task is purged. It is waited for, unless it is declared gone.
+#[test]
+fn a_purge_waits_for_a_replica_that_may_have_what_the_others_lost() {
+    for comes_back in [true, false] {
+        let mut cluster = keeping(3, true);
+        let id = cluster.end_and_leave();
+        let away = (0..3).find(|index| *index != cluster.leader(&id)).expect("there are three");
+        cluster.down.insert(away);
+        (0..3).filter(|index| *index != away).for_each(|index| cluster.spoil(index));
+        let asked = cluster.leader(&id);
+        assert_eq!(cluster.purge(asked, id), Ok(id));
+        cluster.advance(30_000);
+        assert_eq!((cluster.archived.len(), cluster.burying(&id)), (0, 0));
+        if comes_back {
+            cluster.restart(away);
+            cluster.connect_all();
+            cluster.run_until(|cluster| cluster.burying(&id) == 3);
+            assert_eq!(cluster.archived(), [(id, State::Done, None, None)]);
+        } else {
+            cluster.declare_gone(away);
+            cluster.run_until(|cluster| cluster.burying(&id) == 2);
+            let lost = Losses { log: true, payload: true, ..RESULT };
+            let reason = Some("purged; its result was lost");
+            assert_eq!(cluster.archived(), [(id, State::Done, Some(lost), reason)]);
+        }
+    }
+}
+
+/// Goal: what cannot be read for want of something that says nothing of the disk is not lost to the archive, nor to a reader.
+#[test]
+fn a_purge_lets_nothing_go_that_cannot_be_read_just_now() {
+    let mut cluster = keeping(1, true);
+    let id = cluster.end_with_result(0, 1);
+    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
+    assert_eq!(cluster.purge(0, id), Ok(id));
+    cluster.spoil(0);
+    cluster.unread = true;
+    let get = Request::Get { id, minimum: None, minimum_sequence: None };
+    assert_eq!(cluster.refused(0, get), ErrorCode::Unavailable);
+    cluster.advance(30_000);
+    assert_eq!((cluster.archived.len(), cluster.burying(&id), cluster.lost(0)), (0, 0, 1));
+    cluster.unreadable.clear();
+    cluster.unread = false;
+    cluster.run_until(|cluster| cluster.burying(&id) == 1);
+    assert_eq!(cluster.archived(), [(id, State::Done, None, None)]);
+}
+
+/// Goal: a purge hears all replicas before it takes the result for lost, and says in its stead that the task was cancelled.
+#[test]
+fn a_purge_waits_for_a_replica_with_the_result_as_other_readers_do() {
+    let mut cluster = keeping(3, false);
+    let id = cluster.end_and_leave();
+    let away = (0..3).find(|index| *index != cluster.leader(&id)).expect("there are three");
+    cluster.down.insert(away);
+    (0..3).filter(|index| *index != away).for_each(|index| cluster.spoil(index));
+    let leader = cluster.leader(&id);
+    let number = cluster.submit(leader, Request::Purge { id, acks: Acks::Quorum, state: None });
+    cluster.advance(500);
+    cluster.restart(away);
+    cluster.connect_all();
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    assert!(matches!(cluster.replies[&number], Response::AckedOne(_)), "{:?}", cluster.replies[&number]);
+    let is_cancelled =
+        |task: &crate::protocol::task::Task| task.facts.as_ref().is_some_and(|facts| facts.cancel.is_some());
+    let says_so = |record: &Record| match record {
+        Record::Facts { items, .. } => items.iter().any(|(_, task)| is_cancelled(task)),
+        _ => false,
+    };
+    assert!(!cluster.logs.iter().flatten().any(says_so));
+}
+
+/// Goal: who waits for a replica that does not answer asks that one again, and not those that have answered.
+#[test]
+fn a_reader_that_waits_asks_no_one_twice_that_has_answered() {
+    let mut cluster = keeping(3, false);
+    let id = cluster.end_and_leave();
+    (0..2).for_each(|index| cluster.spoil(index));
+    cluster.down.insert(2);
+    let before = cluster.loads;
+    assert!(cluster.get(0, id).lost.is_some());
+    let asked = cluster.loads - before;
+    // Three parts of two replicas: for the reader, and each second for their own search and for that of the other.
+    assert!(asked <= 3 * 2 * (1 + 3 + 3), "{asked}");
+}
+
+/// Goal: where a part that no replica has keeps a partition from growing, people are told, and it grows once they have purged the task.
+#[test]
+fn a_lost_part_that_blocks_a_change_is_told_of() {
+    let retention = Arc::new(Retention { default_ms: u64::MAX, ..Retention::default() });
+    let config = Config { retention, payload_memory_bytes: 0, revert_after_ms: 3_000, ..Config::default() };
+    let mut cluster = Cluster::with_config(3, &config);
+    cluster.connect_all();
+    let id = cluster.enqueue(0, b"gone", 7);
+    let partition = cluster.nodes[0].partition_of(&id);
+    let members = |cluster: &Cluster| cluster.nodes[0].partitions[&partition].cohort().clone();
+    let arrange = |cluster: &mut Cluster, count: u128| {
+        let nodes = (1..=count).map(NodeId).collect();
+        assert_eq!(cluster.ask(0, Request::Arrange { partition, nodes }), Response::Done);
+    };
+    let is = |cluster: &Cluster, count: usize| {
+        let cohort = members(cluster);
+        cohort.is_stable() && cohort.members().count() == count && cohort.exiles.is_empty()
+    };
+    arrange(&mut cluster, 1);
+    cluster.run_until(|cluster| is(cluster, 1));
+    cluster.spoil(0);
+    let blocked = |cluster: &Cluster| {
+        let tells = |observation: &Observation| match observation {
+            Observation::ChangeBlocked { partition: of, tasks } => *of == partition.0 && *tasks == 1,
+            _ => false,
+        };
+        cluster.observed.iter().any(|(index, observation)| *index == 0 && tells(observation))
+    };
+    arrange(&mut cluster, 2);
+    cluster.run_until(blocked);
+    cluster.cancel(0, id);
+    assert_eq!(cluster.purge(0, id), Ok(id));
+    cluster.run_until(|cluster| is(cluster, 1));
+    arrange(&mut cluster, 2);
+    cluster.run_until(|cluster| is(cluster, 2));
+}

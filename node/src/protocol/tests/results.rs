@@ -178,7 +178,7 @@ fn a_result_that_cannot_be_read_comes_back_from_a_peer() {
     cluster.run_until(|cluster| cluster.task_at(0, &id).is_lost());
     let partition = cluster.nodes[0].partition_of(&id);
     assert_eq!(cluster.nodes[0].bodies_lost(partition), 1);
-    assert!(!cluster.nodes[0].lacks_work(partition), "nobody waits for it");
+    assert!(!cluster.nodes[0].lacks_work(partition, &[QueueName::new("mail").expect("a name")]), "nobody waits for it");
     cluster.run_until(|cluster| !cluster.task_at(0, &id).is_lost());
     cluster.run_until(|cluster| cluster.memory_bytes(0) == 0);
     // The others are not needed any more: what came is in the log once more.

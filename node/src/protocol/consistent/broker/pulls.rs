@@ -75,7 +75,7 @@ impl Node {
         }
         // A task whose body is lost is there, and cannot be granted.
         let hides = |partition: &PartitionId, open: &[QueueName]| {
-            self.hides_work(*partition, open) || self.lacks_work(*partition)
+            self.hides_work(*partition, open) || self.lacks_work(*partition, open)
         };
         let speaks = |partition: &PartitionId| {
             let open: Vec<QueueName> =
@@ -103,7 +103,7 @@ impl Node {
         };
         for replica in self.partitions.values().filter(follows) {
             // A task whose body is lost here is in no queue, so it is not told of below.
-            if self.speaks_for(replica.id) && !self.lacks_work(replica.id) {
+            if self.speaks_for(replica.id) && !self.lacks_work(replica.id, queues) {
                 partitions.push(replica.id);
             }
             let indices = queues.iter().filter_map(|queue| replica.store.index().queue(queue));
