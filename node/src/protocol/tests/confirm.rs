@@ -395,6 +395,24 @@ fn an_answer_that_takes_longer_than_its_lease_is_its_clients() {
     }
 }
 
+/// Goal: a grant of a question that its broker has given up was no attempt, also where its lease is over before it is committed.
+#[test]
+fn a_lease_that_is_over_before_a_given_up_question_is_answered_was_no_attempt() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let leader = cluster.leader(&id);
+    let broker = (leader + 1) % 3;
+    let is_lost = |to: usize, message: &PeerMessage| to == leader && matches!(message, PeerMessage::Ack { .. });
+    cluster.post(broker, Request::Claim(Claim { confirms: true, ..claim_of(CLAIM, 300, 1) }));
+    cluster.advance_losing(100, is_lost);
+    assert!(cluster.replica_of(leader, &id).register.cell(&id).is_some(), "it is granted, and not committed");
+    cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
+    cluster.advance_losing(500, is_lost);
+    cluster.advance(TOO_LATE_MS);
+    assert_eq!(cluster.state_of(broker, id), State::Ready);
+    let next = cluster.claim(broker, LEASE_MS).remove(0);
+    assert_eq!((next.id, next.attempt), (id, 1));
+}
+
 /// Goal: it is the same where the lease ends under another leader, which does not know who told the client of it.
 #[test]
 fn a_lease_that_is_over_at_the_next_leader_was_no_attempt_unless_it_was_confirmed() {

@@ -102,6 +102,15 @@ impl Returns {
         (self.next, dropped)
     }
 
+    /// Claims with questions that were given up, and are not answered.
+    fn given_up(&self) -> BTreeSet<ClaimId> {
+        let claim_of = |(back, _): &(Back, u32)| match back {
+            Back::Question { claim, .. } => claim.claim,
+            Back::Claim { claim, .. } => *claim,
+        };
+        self.questions.values().map(claim_of).collect()
+    }
+
     fn get_mut(&mut self, number: u64) -> Option<&mut (Back, u32)> {
         self.claims.get_mut(&number).or_else(|| self.questions.get_mut(&number))
     }
@@ -213,11 +222,12 @@ impl Node {
     }
 
     /// The leases of these are over: which go back, and of which there is nothing more to say. Nothing is said yet of what a client may
-    /// still confirm, and of what may be in an answer that this node waits for.
+    /// still confirm, and of what may be in an answer that this node waits for, be it to give back what that brings.
     pub(in crate::protocol) fn on_confirm_ask(&mut self, from: NodeId, items: &[(TaskId, Token, ClaimId)]) {
         let (mut settled, mut back) = (Vec::new(), Vec::new());
+        let given_up = self.broker.returns.given_up();
         for (id, token, claim) in items {
-            let may_come = self.give_up_lapsed(*claim, (*id, *token));
+            let may_come = self.give_up_lapsed(*claim, (*id, *token)) || given_up.contains(claim);
             match self.broker.returns.grants.find(self.partition_of(id), (*id, *token)) {
                 Some(grant) => back.push(grant),
                 None if !may_come => settled.push((*id, *token)),
