@@ -413,6 +413,19 @@ fn a_lease_that_is_over_before_a_given_up_question_is_answered_was_no_attempt() 
     assert_eq!((next.id, next.attempt), (id, 1));
 }
 
+/// Goal: a broker that says nothing is not waited for without end, however seldom it is asked.
+#[test]
+fn a_lease_that_is_over_is_an_attempt_where_its_broker_says_nothing() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let broker = (cluster.leader(&id) + 1) % 3;
+    cluster.claim_shortly(broker, SHORT_MS);
+    assert!(cluster.confirms(broker).is_ok());
+    cluster.nodes.iter_mut().for_each(|node| node.config.resend_ms = 60_000);
+    let is_lost = |_: usize, message: &PeerMessage| matches!(message, PeerMessage::ConfirmAnswer { .. });
+    cluster.advance_losing(30_000, is_lost);
+    assert_eq!(cluster.state_of(broker, id), State::Dead);
+}
+
 /// Goal: it is the same where the lease ends under another leader, which does not know who told the client of it.
 #[test]
 fn a_lease_that_is_over_at_the_next_leader_was_no_attempt_unless_it_was_confirmed() {

@@ -140,8 +140,8 @@ impl Node {
                 }
                 continue;
             }
-            if !wall_only && self.asks_for_confirmation(id, &cell, epoch).is_some() {
-                let again_us = now.mono_after_ms(self.config.resend_ms);
+            if let Some(until_us) = (!wall_only).then(|| self.asks_for_confirmation(id, &cell, epoch)).flatten() {
+                let again_us = now.mono_after_ms(self.config.resend_ms).min(until_us);
                 let replica = self.partitions.get_mut(&partition).expect("just seen");
                 replica.register.postpone_expiry(id, again_us);
                 continue;
