@@ -424,6 +424,10 @@ impl Pending {
     /// Whether an attempt that was refused so has stored nothing, and will not.
     fn turns_away(&self, error: &Error) -> bool {
         let Body::Settled(request) = &self.body else { return false };
+        // A node that is not ready says so before it does anything.
+        if error.code == ErrorCode::NotReady {
+            return is_write(request);
+        }
         // What a leader is asked for by another node may come to it once more, and later than the refusal.
         let stores = matches!(request, Request::Enqueue { .. } | Request::Update { .. });
         error.code.is_full() && is_write(request) && (stores || error.cause == Some(Cause::TurnedAway))
