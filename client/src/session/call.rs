@@ -205,7 +205,7 @@ impl Pending {
             Call::Request(Request::Complete { items, .. }) if items.iter().any(|item| !item.children.is_empty()) => {
                 Versions::CHILDREN
             }
-            Call::Request(Request::Redrive { .. }) => Versions::CHILDREN,
+            Call::Redrive { .. } | Call::Request(Request::Redrive { .. }) => Versions::CHILDREN,
             Call::Request(Request::CloseGroup { .. }) => Versions::GROUPS,
             Call::Request(Request::Claim(claim)) if !claim.depends.is_empty() => Versions::TRANSACTIONS,
             Call::Request(Request::Claim(Claim { session: Some(_), .. })) => Versions::SESSIONS,
@@ -298,6 +298,10 @@ impl Pending {
                     claim.claim = random.claim();
                 }
                 Request::Claim(claim)
+            }
+            Call::Redrive { id, copy, queue, acks } => {
+                let child = copy.settle(|| mint.mint(now_us, random.tag()));
+                Request::Redrive { id, child, queue, acks }
             }
             Call::Request(Request::Redrive { id, child: TaskId::MIN, queue, acks }) => {
                 let child = mint.mint(now_us, random.tag());
@@ -482,6 +486,7 @@ impl Pending {
             Body::Open(Call::EnqueueUnique { draft }) => draft.id.into_iter().collect(),
             Body::Open(Call::Transact { draft }) => draft.id.into_iter().collect(),
             Body::Open(Call::Complete { items, .. }) => items.iter().map(|item| item.completion.id).collect(),
+            Body::Open(Call::Redrive { id, .. }) => vec![*id],
             Body::Open(Call::Request(request)) => ids(request),
         };
         match (&self.items, ids.as_slice()) {
