@@ -43,7 +43,7 @@ mod watching;
 pub(crate) mod why;
 
 use crate::connection::{Answer, Handle};
-use crate::session::{Call, Config, Draft, Finish};
+use crate::session::{Call, Config, CopyId, Draft, Finish};
 use crate::tls::{self, CertificateFiles, Outgoing, Renewal};
 use crate::wire::Versions;
 use crate::wire::address::parse_address;
@@ -194,7 +194,8 @@ impl Client {
             | Call::Enqueue { .. }
             | Call::EnqueueUnique { .. }
             | Call::Transact { .. }
-            | Call::Complete { .. } => 0,
+            | Call::Complete { .. }
+            | Call::Redrive { .. } => 0,
         };
         let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));
         let timeout = timeout.unwrap_or(self.shared.config.request_timeout).saturating_add(wait);
@@ -438,8 +439,21 @@ impl Client {
 
     /// Enqueues a task that has died again, in another queue than its own if one is given. What is acknowledged is the copy, under
     /// its own id: the one that there is already, if the task was redriven before or has a letter. [`Client::redrive_once`] tells which.
+    /// An error of code `unknown` names the copy that may be there: [`Client::redrive_as`] repeats the call for it.
     pub async fn redrive(&self, id: TaskId, queue: Option<QueueName>, acks: Acks) -> Result<Acked, Error> {
-        redriving::redrive(self, id, queue, acks).await
+        redriving::redrive(self, id, &CopyId::default(), queue, acks).await
+    }
+
+    /// Repeats a [`Client::redrive`] or [`Client::redrive_once`] whose outcome was unknown, under the id of the copy that the error names:
+    /// however often it is repeated, there is one copy.
+    pub async fn redrive_as(
+        &self,
+        id: TaskId,
+        copy: TaskId,
+        queue: Option<QueueName>,
+        acks: Acks,
+    ) -> Result<Acked, Error> {
+        redriving::redrive(self, id, &copy.into(), queue, acks).await
     }
 
     /// Has a task that has ended forgotten, with its payload, its result and its log, as if its retention were over. It may be shown until

@@ -57,7 +57,9 @@ use links::{Failure, Link, Links, Refusal};
 use mint::{Mint, Needs, Random};
 use std::collections::{BTreeMap, BTreeSet};
 pub use transaction::{ChangeDraft, Seen, TransactionDraft};
-pub use types::{Call, CallId, Config, Draft, Finish, Input, Output, SESSIONS_QUEUE, explain_close, explain_name};
+pub use types::{
+    Call, CallId, Config, CopyId, Draft, Finish, Input, Output, SESSIONS_QUEUE, explain_close, explain_name,
+};
 pub use watch::{WatchNews, WatchState};
 
 /// No wall clock shows this; a welcome that does is malformed.

@@ -494,7 +494,7 @@ impl History {
                 .map(|item| (item.completion.id, Fact::Completion(item.completion.token)))
                 .collect(),
             // What is told of is the copy that there is.
-            Call::Request(Request::Redrive { id, .. }) => {
+            Call::Redrive { id, .. } | Call::Request(Request::Redrive { id, .. }) => {
                 acked.map(|(_, acked)| (*id, Fact::Completion(Token::of_copy(acked.id)))).collect()
             }
             Call::Request(request) => {

@@ -119,7 +119,11 @@ impl Client {
     /// Nothing of it that writes is under way.
     pub fn is_idle(&self) -> bool {
         let reads = |pending: &Pending| match &pending.call {
-            Call::Enqueue { .. } | Call::EnqueueUnique { .. } | Call::Transact { .. } | Call::Complete { .. } => false,
+            Call::Enqueue { .. }
+            | Call::EnqueueUnique { .. }
+            | Call::Transact { .. }
+            | Call::Complete { .. }
+            | Call::Redrive { .. } => false,
             // Where it goes on being refused its task is nowhere any more.
             Call::Request(Request::CloseGroup { .. }) => true,
             Call::Request(request) => crate::history::writes_of(request).is_empty(),

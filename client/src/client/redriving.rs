@@ -1,13 +1,14 @@
 //! Dead tasks of a queue once more.
 
 use super::answers::unexpected;
-use super::calling::{Caller, read, request};
+use super::calling::{Caller, read};
 use super::walk::Walk;
 use super::{Client, ListOptions};
+use crate::session::{Call, CopyId};
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::headers;
 use crate::wire::ids::{QueueName, TaskId};
-use crate::wire::request::{Acks, Request};
+use crate::wire::request::Acks;
 use crate::wire::response::{Acked, Response, State, TaskView};
 
 /// Which dead tasks to enqueue again, and where.
@@ -113,7 +114,8 @@ pub struct Existing {
 
 impl Client {
     /// Enqueues a task that has died again, as [`Client::redrive`] does, unless it was redriven before or has a letter: then the answer
-    /// shows that copy or letter, in whatever queue it is.
+    /// shows that copy or letter, in whatever queue it is. An error of code `unknown` names the copy that may be there:
+    /// [`Client::redrive_as`] repeats the call for it.
     ///
     /// ```no_run
     /// # use norn_client::client::Client;
@@ -129,13 +131,13 @@ impl Client {
     /// # }
     /// ```
     pub async fn redrive_once(&self, id: TaskId, queue: Option<QueueName>, acks: Acks) -> Result<Redriven, Error> {
-        redrive_once(self, id, queue, acks).await
+        redrive_once(self, id, &CopyId::default(), queue, acks).await
     }
 }
 
 impl Redriving {
     /// Enqueues the next one again. Gives its id, and the copy as it is acknowledged; nothing after the last. After an error, asking
-    /// again repeats it, and there is still one copy.
+    /// again repeats it, and there is still one copy; also where the future is dropped.
     pub async fn next(&mut self) -> Result<Option<(TaskId, Acked)>, Error> {
         self.dead.next(&self.client).await
     }
@@ -147,8 +149,8 @@ pub(crate) struct Dead {
     options: RedriveOptions,
     walk: Walk,
     page: std::vec::IntoIter<TaskView>,
-    /// The one that was not acknowledged.
-    open: Option<TaskId>,
+    /// The one that was not acknowledged, and its copy, which every repeat asks for.
+    open: Option<(TaskId, CopyId)>,
 }
 
 impl Dead {
@@ -174,50 +176,75 @@ impl Dead {
     pub async fn next(&mut self, caller: &impl Caller) -> Result<Option<(TaskId, Acked)>, Error> {
         while self.open.is_none() {
             if let Some(task) = self.page.next() {
-                self.open = Some(task.id).filter(|_| self.options.wants(&task));
+                self.open = self.options.wants(&task).then(|| (task.id, CopyId::default()));
                 continue;
             }
             let Some(page) = self.walk.next(caller, self.walk.options.page).await? else { return Ok(None) };
             self.page = page.into_iter();
         }
-        let id = self.open.expect("one was found");
-        let acked = redrive(caller, id, self.options.to.clone(), self.options.acks).await?;
-        self.open = None;
-        Ok(Some((id, acked)))
+        let (id, copy) = self.open.clone().expect("one was found");
+        let redriven = redrive(caller, id, &copy, self.options.to.clone(), self.options.acks).await;
+        match &redriven {
+            Ok(_) => self.open = None,
+            // Under this id it will not be enqueued.
+            Err(error) if is_of_its_id(error) => self.open = Some((id, CopyId::default())),
+            Err(_) => {}
+        }
+        redriven.map(|acked| Some((id, acked)))
+    }
+
+    /// The one that was not acknowledged.
+    #[cfg(feature = "repl")]
+    pub fn open(&self) -> Option<TaskId> {
+        self.open.as_ref().map(|(id, _)| *id)
     }
 }
 
-/// Enqueues a dead task again.
+/// Whether a copy is refused for the age of its id.
+fn is_of_its_id(error: &Error) -> bool {
+    matches!(error.code, ErrorCode::TooOld | ErrorCode::IdFromFuture | ErrorCode::ClockAhead)
+}
+
+/// Enqueues a dead task again, as this copy. What is unknown is told of the copy.
 pub(crate) async fn redrive(
     caller: &impl Caller,
     id: TaskId,
+    copy: &CopyId,
     queue: Option<QueueName>,
     acks: Acks,
 ) -> Result<Acked, Error> {
-    match request(caller, Request::Redrive { id, child: TaskId::MIN, queue, acks }).await? {
-        Response::AckedOne(acked) => Ok(acked),
-        _ => unexpected("redrive"),
+    match (caller.make(Call::Redrive { id, copy: copy.clone(), queue, acks }).await, copy.get()) {
+        (Ok(Response::AckedOne(acked)), _) => Ok(acked),
+        (Ok(_), _) => unexpected("redrive"),
+        (Err(error), Some(copy)) if error.code == ErrorCode::Unknown => {
+            let message = format!("task {id} may be enqueued again as {copy}: {}", error.message);
+            Err(Error { message, ..error }.about(copy))
+        }
+        (Err(error), _) => Err(error),
     }
 }
 
-/// As [`Client::redrive_once`].
+/// As [`Client::redrive_once`]. A copy that was asked for before is no other one.
 pub(crate) async fn redrive_once(
     caller: &impl Caller,
     id: TaskId,
+    copy: &CopyId,
     queue: Option<QueueName>,
     acks: Acks,
 ) -> Result<Redriven, Error> {
+    // A task with a key lies where the key says.
+    let is_own = |found: TaskId| copy.get().map(|own| own.with_tag(found.tag()) == found);
     let task = read(caller, id).await?;
-    if let Some(copy) = task.redriven.first().filter(|_| !task.children_open) {
-        return Ok(Redriven::Before(Box::new(existing(caller, id, *copy).await?)));
+    let own = task.redriven.iter().any(|found| is_own(*found) == Some(true));
+    if let Some(other) = task.redriven.first().filter(|_| !task.children_open && !own) {
+        return Ok(Redriven::Before(Box::new(existing(caller, id, *other).await?)));
     }
-    // One that is on its way is there once this is answered; the letter may have come first.
-    let acked = redrive(caller, id, queue, acks).await?;
-    let found = existing(caller, id, acked.id).await;
-    match found {
-        Ok(existing) if existing.letter || task.redriven.contains(&existing.id) => {
-            Ok(Redriven::Before(Box::new(existing)))
-        }
+    // One that is on its way is there once this is answered; the letter, or another's copy, may have come first.
+    let acked = redrive(caller, id, copy, queue, acks).await?;
+    let own = is_own(acked.id);
+    match existing(caller, id, acked.id).await {
+        Ok(existing) if own == Some(false) || existing.letter => Ok(Redriven::Before(Box::new(existing))),
+        Err(error) if own == Some(false) => Err(error),
         // That it is enqueued is known, whatever else can be read.
         Ok(_) | Err(_) => Ok(Redriven::Now(acked)),
     }

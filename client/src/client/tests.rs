@@ -431,7 +431,7 @@ async fn the_dead_of_a_queue_are_redriven_each_once() {
     assert_eq!(redriven, [2, 4]);
     let sent = requests.lock().unwrap();
     let asked = |request: &&Request| matches!(request, Request::Redrive { queue: Some(_), .. });
-    assert_eq!(sent.iter().filter(asked).count(), 3);
+    assert_eq!(sent.iter().filter(asked).count(), 2, "one was the same once more");
 }
 
 fn dead(number: u64, reason: &str) -> TaskView {

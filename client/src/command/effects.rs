@@ -75,6 +75,7 @@ impl Effect {
                 let children = items.iter().map(|item| item.children.len()).collect();
                 Some(Effect { children, ..plain("completed", None) })
             }
+            Call::Redrive { .. } => effect("redriven as", None),
             Call::Request(request) => match request {
                 Request::Enqueue { .. } | Request::EnqueueUnique { .. } => effect("stored", None),
                 // The verbs leave its ids to the session, by the call above.

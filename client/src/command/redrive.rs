@@ -11,6 +11,7 @@ use crate::client::letters::Sending;
 use crate::client::redriving::{Dead, Existing, Redriven, redrive_once};
 use crate::client::why::{Hindrance, hindrance};
 use crate::client::{LetterOptions, RedriveOptions, SentBack};
+use crate::session::CopyId;
 use crate::wire::limits::LIST_PAGE_MAX;
 use crate::wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId};
 use clap::Args;
@@ -43,6 +44,9 @@ pub struct RedriveArguments {
     /// To this queue; if left out, to the one where the task died
     #[arg(long, value_name = "QUEUE")]
     pub to: Option<String>,
+    /// The copy of an earlier call for this task that is repeated, as its outcome is unknown; a new copy if left out
+    #[arg(long, value_name = "ID", conflicts_with_all = ["queue", "letters"])]
+    pub id: Option<String>,
     /// How safe it is before the answer.
     #[command(flatten)]
     pub durability: DurabilityArguments,
@@ -68,9 +72,15 @@ impl RedriveArguments {
             let redriven = self.dead(runner, queue, to, limit).await?;
             return end(runner, redriven, "dead task", "without a copy or a letter");
         }
+        let copy: Option<TaskId> = self.id.as_deref().map(str::parse).transpose()?;
+        if copy.is_some() && self.ids.len() > 1 {
+            return Err(Failure::Usage("--id names the copy of one task; give one".to_owned()));
+        }
         each(runner, &self.ids, async |runner: &mut Runner<T>, id: &str| {
             let id = runner.resolve_target(id).await?;
-            match redrive_once(&*runner, id, to.clone(), self.durability.acks).await? {
+            let copy = copy.map(CopyId::from).unwrap_or_default();
+            let redriven = redrive_once(&*runner, id, &copy, to.clone(), self.durability.acks).await;
+            match redriven.map_err(|error| repeated(error, Some(id)))? {
                 Redriven::Now(copy) => show_redriven(runner, id, &copy),
                 Redriven::Before(existing) => show_existing(runner, id, &existing, to.as_ref()),
             }
@@ -92,7 +102,7 @@ impl RedriveArguments {
     ) -> Result<u64, Failure> {
         let (mut dead, mut redriven) = (self.chosen(queue, to), 0);
         while redriven < limit
-            && let Some((id, copy)) = dead.next(&*runner).await?
+            && let Some((id, copy)) = dead.next(&*runner).await.map_err(|error| repeated(error, dead.open()))?
         {
             show_redriven(runner, id, &copy)?;
             redriven += 1;
@@ -114,6 +124,16 @@ impl RedriveArguments {
             show_sent(&mut runner.output, &sent).inspect_err(|_| sending.leave(&*runner))?;
         }
         Ok(sending.sent)
+    }
+}
+
+/// What is unknown of a copy is told with the command that asks for the same one.
+fn repeated(error: Error, dead: Option<TaskId>) -> Error {
+    match (error.code, error.id, dead) {
+        (ErrorCode::Unknown, Some(copy), Some(dead)) if copy != dead => {
+            Error { message: format!("{}; `redrive {dead} --id {copy}` repeats it", error.message), ..error }
+        }
+        _ => error,
     }
 }
 

@@ -205,7 +205,7 @@ impl Pending {
             Call::Request(Request::Complete { items, .. }) if items.iter().any(|item| !item.children.is_empty()) => {
                 Versions::CHILDREN
             }
-            Call::Request(Request::Redrive { .. }) => Versions::CHILDREN,
+            Call::Redrive { .. } | Call::Request(Request::Redrive { .. }) => Versions::CHILDREN,
             Call::Request(Request::CloseGroup { .. }) => Versions::GROUPS,
             Call::Request(Request::Claim(claim)) if !claim.depends.is_empty() => Versions::TRANSACTIONS,
             Call::Request(Request::Claim(Claim { session: Some(_), .. })) => Versions::SESSIONS,
@@ -298,6 +298,10 @@ impl Pending {
                     claim.claim = random.claim();
                 }
                 Request::Claim(claim)
+            }
+            Call::Redrive { id, copy, queue, acks } => {
+                let child = copy.settle(|| mint.mint(now_us, random.tag()));
+                Request::Redrive { id, child, queue, acks }
             }
             Call::Request(Request::Redrive { id, child: TaskId::MIN, queue, acks }) => {
                 let child = mint.mint(now_us, random.tag());
@@ -424,6 +428,10 @@ impl Pending {
     /// Whether an attempt that was refused so has stored nothing, and will not.
     fn turns_away(&self, error: &Error) -> bool {
         let Body::Settled(request) = &self.body else { return false };
+        // A node that is not ready says so before it does anything.
+        if error.code == ErrorCode::NotReady {
+            return is_write(request);
+        }
         // What a leader is asked for by another node may come to it once more, and later than the refusal.
         let stores = matches!(request, Request::Enqueue { .. } | Request::Update { .. });
         error.code.is_full() && is_write(request) && (stores || error.cause == Some(Cause::TurnedAway))
@@ -478,6 +486,7 @@ impl Pending {
             Body::Open(Call::EnqueueUnique { draft }) => draft.id.into_iter().collect(),
             Body::Open(Call::Transact { draft }) => draft.id.into_iter().collect(),
             Body::Open(Call::Complete { items, .. }) => items.iter().map(|item| item.completion.id).collect(),
+            Body::Open(Call::Redrive { id, .. }) => vec![*id],
             Body::Open(Call::Request(request)) => ids(request),
         };
         match (&self.items, ids.as_slice()) {

@@ -60,6 +60,8 @@ impl Needs {
                     |item: &Finish| Needs::of_drafts(&item.children).max(Needs::of_time(item.completion.at_ms));
                 items.iter().map(of_item).max().unwrap_or(Needs::Node)
             }
+            Call::Redrive { copy, .. } if copy.get().is_none() => Needs::Ids,
+            Call::Redrive { .. } => Needs::Node,
             Call::Request(request) => match request {
                 Request::Identify | Request::Initialize(_) | Request::Join(_) => Needs::Connection,
                 Request::Complete { items, .. } => {

@@ -7,6 +7,7 @@ use crate::wire::ids::{QueueName, TaskId};
 use crate::wire::limits;
 use crate::wire::request::{Acks, Completion, Request, Spec};
 use crate::wire::response::Response;
+use std::sync::{Arc, OnceLock};
 
 /// Names a call within a session. The host chooses it and does not use it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -199,8 +200,41 @@ pub enum Call {
         /// Durability of the completions.
         acks: Acks,
     },
+    /// Enqueues a task that has died again. Answered with [`Response::AckedOne`], of the copy that there is.
+    Redrive {
+        /// The dead task.
+        id: TaskId,
+        /// The copy that is asked for.
+        copy: CopyId,
+        /// Another queue than its own.
+        queue: Option<QueueName>,
+        /// Durability.
+        acks: Acks,
+    },
     /// Anything else but `hello`, which is the session's own. A claim of id 0 and times of 0 are filled in.
     Request(Request),
+}
+
+/// The id of a copy, which the session mints when it is asked for first. Whoever keeps it beside the call can repeat that for the same
+/// copy, whatever became of the first attempt.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopyId(Arc<OnceLock<TaskId>>);
+
+impl CopyId {
+    /// Absent until the copy was asked for.
+    pub fn get(&self) -> Option<TaskId> {
+        self.0.get().copied()
+    }
+
+    pub(super) fn settle(&self, mint: impl FnOnce() -> TaskId) -> TaskId {
+        *self.0.get_or_init(mint)
+    }
+}
+
+impl From<TaskId> for CopyId {
+    fn from(id: TaskId) -> Self {
+        CopyId(Arc::new(id.into()))
+    }
 }
 
 /// What happened.

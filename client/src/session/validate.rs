@@ -40,6 +40,10 @@ pub(super) fn validate(call: &Call) -> Result<usize, Error> {
             check_completions(items.iter().map(|item| &item.completion))?;
             items.iter().map(finish_bytes).sum()
         }
+        Call::Redrive { id, queue, acks, .. } => {
+            Request::Redrive { id: *id, child: TaskId::MIN, queue: queue.clone(), acks: *acks }.check()?;
+            0
+        }
         Call::Request(Request::Hello { .. } | Request::Confirm { .. } | Request::Leave { .. }) => {
             return Err(Error::invalid("sessions say hello, confirm and leave themselves"));
         }

@@ -156,7 +156,8 @@ impl Node {
                 self.forward(client, number, request)
             }
             Request::Redrive { id, child, queue, acks } => {
-                self.redrive(id, Asker::Client { client, number, child, queue, acks });
+                let until_us = self.after_ms(self.config.request_timeout_ms);
+                self.redrive(id, Asker::Client { client, number, child, queue, acks, until_us });
             }
             Request::Purge { id, acks, state } => self.purge(id, Purger { client, number, acks, state }),
             Request::Nodes => self.outbox.reply(client, number, Response::Nodes(self.node_views())),

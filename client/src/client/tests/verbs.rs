@@ -1,6 +1,7 @@
 //! Goal: what verbs make of several calls, or of another node's answer, a program can make, too.
 
 use super::*;
+use crate::wire::error::Retry;
 use crate::wire::ids::PartitionId;
 use crate::wire::membership::{Member, MemberState, Remnant};
 use crate::wire::response::{ClaimView, Status};
@@ -42,6 +43,7 @@ async fn a_redriven_task_is_told_from_one_that_was_before() {
         Request::Get { id: asked, .. } => match asked.time_ms() {
             1 => task(dead(1, "no route")),
             // With a copy, with a letter, and with a copy that is forgotten.
+            5 => task(dead(5, "no route")),
             number @ 2..=4 => task(TaskView { redriven: vec![id(number + 10)], ..dead(number, "no route") }),
             13 => {
                 let mut letter = view(id(13));
@@ -51,20 +53,59 @@ async fn a_redriven_task_is_told_from_one_that_was_before() {
             14 => not_found(),
             _ => task(view(*asked)),
         },
-        Request::Redrive { id, .. } => Reply::Answer(Response::AckedOne(acked_item(*id).unwrap())),
+        // Another operator was quicker.
+        Request::Redrive { id: asked, .. } if *asked == id(5) => {
+            Reply::Answer(Response::AckedOne(acked_item(id(15)).unwrap()))
+        }
+        Request::Redrive { child, .. } => Reply::Answer(Response::AckedOne(acked_item(*child).unwrap())),
         other => panic!("{other:?}"),
     })
     .await;
     let mut told = Vec::new();
-    for number in 1..=4 {
+    for number in 1..=5 {
         told.push(match client.redrive_once(id(number), None, Acks::Quorum).await.unwrap() {
-            Redriven::Now(copy) => (copy.id, true, false),
-            Redriven::Before(existing) => (existing.id, existing.task.is_some(), existing.letter),
+            Redriven::Now(copy) => (Some(copy.id), true, false),
+            Redriven::Before(existing) => (None, existing.task.is_some(), existing.letter),
         });
     }
-    assert_eq!(told, [(id(1), true, false), (id(12), true, false), (id(13), true, true), (id(14), false, false)]);
-    let redrives = requests.lock().unwrap().iter().filter(|one| matches!(one, Request::Redrive { .. })).count();
-    assert_eq!(redrives, 1);
+    let copies = children(&requests);
+    assert_eq!(copies.len(), 2, "of the first and of the last");
+    let before = |task, letter| (None, task, letter);
+    let first = (Some(copies[0]), true, false);
+    assert_eq!(told, [first, before(true, false), before(true, true), before(false, false), before(true, false)]);
+}
+
+/// The copies that were asked for.
+fn children(requests: &Mutex<Vec<Request>>) -> Vec<TaskId> {
+    let child = |request: &Request| if let Request::Redrive { child, .. } = request { Some(*child) } else { None };
+    requests.lock().unwrap().iter().filter_map(child).collect()
+}
+
+/// Goal: there is one copy of a task that is redriven again, as the outcome was unknown.
+#[tokio::test]
+async fn a_redrive_that_is_repeated_asks_for_the_same_copy() {
+    let asked = std::sync::atomic::AtomicU64::new(0);
+    let (client, requests, _node) = bench(move |request| match request {
+        Request::List { .. } => Reply::Answer(Response::Page(Page { tasks: vec![dead(1, "no route")], next: None })),
+        Request::Get { id: asked, .. } if *asked == id(2) => task(dead(2, "no route")),
+        Request::Get { id, .. } => task(view(*id)),
+        Request::Redrive { child, .. } => Reply::Answer(match asked.fetch_add(1, Ordering::Relaxed) % 2 {
+            0 => Response::Error(Error { retry: Retry::Never, ..Error::new(ErrorCode::Unknown, "it may be") }),
+            _ => Response::AckedOne(acked_item(*child).unwrap()),
+        }),
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let mut redriving = client.redrive_queue(RedriveOptions::new(mail()));
+    let error = redriving.next().await.unwrap_err();
+    let (died, copy) = redriving.next().await.unwrap().expect("it is redriven");
+    assert_eq!((died, error.code, error.id), (id(1), ErrorCode::Unknown, Some(copy.id)));
+    assert_eq!(children(&requests), [copy.id], "the second request is the first once more");
+    assert!(redriving.next().await.unwrap().is_none());
+    let error = client.redrive_once(id(2), None, Acks::Quorum).await.unwrap_err();
+    let named = error.id.expect("the copy is named");
+    let again = client.redrive_as(id(2), named, None, Acks::Quorum).await.unwrap();
+    assert_eq!((again.id, children(&requests)), (named, vec![copy.id, named]));
 }
 
 /// Goal: a session is taken up by its id and token, and nothing else is taken for one.

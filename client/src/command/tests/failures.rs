@@ -327,6 +327,29 @@ async fn a_task_that_was_redriven_is_not_redriven_again_and_its_copy_is_shown() 
     assert!(outcome.printed.contains("has ended and is forgotten"), "{}", outcome.printed);
 }
 
+/// Goal: who redrives a task and learns of no outcome can do so again, and there is one copy.
+#[tokio::test]
+async fn a_redrive_whose_outcome_is_unknown_is_repeated_for_its_copy() {
+    let line = format!("redrive {} --id {}", id(1), id(9));
+    let unknown = Err(Error::new(ErrorCode::Unknown, "no answer in time").about(id(1)));
+    let outcome = run(&line, [Ok(Response::Task(Box::new(bare_task(1, State::Dead)))), unknown]).await;
+    assert!(outcome.noted.contains(&format!("`{line}` repeats it")), "{}", outcome.noted);
+    let asked = outcome.calls.iter().find_map(|(call, _)| match call {
+        Call::Redrive { id, copy, .. } => Some((*id, copy.get())),
+        _ => None,
+    });
+    assert_eq!(asked, Some((id(1), Some(id(9)))));
+    // It came about after all.
+    let (mut dead, copy) = (bare_task(1, State::Dead), bare_task(9, State::Ready));
+    dead.redriven = vec![id(9)];
+    let [dead, copy] = [dead, copy].map(|task| Ok(Response::Task(Box::new(task))));
+    let outcome = run(&line, [dead, Ok(Response::AckedOne(acked(9))), copy]).await;
+    assert_eq!(outcome.exit, Exit::Done);
+    assert!(outcome.printed.contains(&format!("redrove {} as {}", id(1), id(9))), "{}", outcome.printed);
+    let several = run(&format!("redrive {} {} --id {}", id(1), id(2), id(9)), []).await;
+    assert_eq!((several.exit, several.calls.len()), (Exit::Usage, 0));
+}
+
 /// Goal: a dead letter that is out already is not taken for a copy that an operator asked for.
 #[tokio::test]
 async fn a_task_whose_letter_is_out_is_not_redriven_and_its_letter_is_named() {

@@ -46,6 +46,7 @@ calls! { client, session:
     "Client::cancel" client.cancel(any(), "not needed", Acks::All);
     "Client::transact" client.transact(any());
     "Client::redrive" client.redrive(any(), None, Acks::All);
+    "Client::redrive_as" client.redrive_as(any(), any(), None, Acks::All);
     "Client::redrive_once" client.redrive_once(any(), None, Acks::All);
     "Client::redrive_queue" client.redrive_queue(any::<RedriveOptions>());
     "Client::redrive_letters" client.redrive_letters(any::<LetterOptions>());

@@ -95,6 +95,34 @@ fn what_was_turned_away_each_time_is_said_to_be() {
     }
 }
 
+/// Goal: a write that every node refused which was asked, as it was not ready, is not said to be unknown.
+#[test]
+fn what_no_node_was_ready_for_has_not_happened() {
+    let redrive = || {
+        let id = TaskId::new(1, 1, 0, 0);
+        Call::Redrive { id, copy: CopyId::default(), queue: None, acks: Acks::Quorum }
+    };
+    for (answered, expected) in [(true, ErrorCode::NotReady), (false, ErrorCode::Unknown)] {
+        for call in [enqueue(1), finish(Vec::new()), redrive()] {
+            let (mut bench, mut number, _) = bench_sent_at(1, NEW, call, 10 * SECOND_US);
+            for _ in 0..3 {
+                assert!(bench.answer(0, number, Response::Error(error(ErrorCode::NotReady))).is_empty());
+                number = bench.sleep_until_sent().1;
+            }
+            if answered {
+                assert!(bench.answer(0, number, Response::Error(error(ErrorCode::NotReady))).is_empty());
+            }
+            bench.now_us = 1_000 + 10 * SECOND_US;
+            let code = match done(&bench.step(Input::Wake)).as_slice() {
+                [(1, Err(refusal))] => refusal.code,
+                [(1, Ok(Response::Acked(items)))] => items[0].clone().unwrap_err().code,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(code, expected);
+        }
+    }
+}
+
 /// Goal: one refusal that says nothing was passed on does not speak for another that does not say so.
 #[test]
 fn what_was_passed_on_once_may_have_happened() {

@@ -119,10 +119,7 @@ impl Node {
     /// A write of children has ended, or of the word that they have arrived.
     pub(super) fn children_written(&mut self, delivery: Delivery, results: &[Result<Acked, Error>]) {
         let failed = |result: &Result<Acked, Error>, code| result.as_ref().is_err_and(|error| error.code == code);
-        // Another task under this id cannot be a child's doing: there is one, and it stays.
-        let over = |result: &Result<Acked, Error>| {
-            result.is_ok() || failed(result, ErrorCode::Conflict) || failed(result, ErrorCode::TooOld)
-        };
+        let over = |result: &Result<Acked, Error>| result.as_ref().err().is_none_or(is_never_brought);
         let done = results.iter().all(over);
         if !done || delivery.closing {
             self.asks.deliveries.open.remove(&(delivery.id, delivery.token));
@@ -148,4 +145,9 @@ impl Node {
         let delivery = Delivery { closing: true, ..delivery };
         self.write_for(Writer::Children(delivery), vec![(id, handed)], (Acks::Quorum, false));
     }
+}
+
+/// Whether a refusal of a child is final. Another task under its id cannot be a child's doing: there is one, and it stays.
+pub(super) fn is_never_brought(error: &Error) -> bool {
+    matches!(error.code, ErrorCode::Conflict | ErrorCode::TooOld)
 }

@@ -102,7 +102,8 @@ impl Node {
                 facts.push((place, (item.id, Task::from_completion(item.token, Completed::new(item)))));
             }
         }
-        let ask = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false));
+        let until_us = self.after_ms(self.config.request_timeout_ms);
+        let ask = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false), until_us);
         if !sealed.is_empty() {
             let request = Request::Complete { items: sealed, acks };
             self.forward_for(client, number, request, Some((ask, places)));
@@ -153,8 +154,20 @@ impl Node {
     }
 
     pub(in crate::protocol) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, how: (Acks, bool)) {
+        let until_us = self.after_ms(self.config.request_timeout_ms);
+        self.write_until(writer, items, how, until_us);
+    }
+
+    /// The same, given up at this time.
+    pub(super) fn write_until(
+        &mut self,
+        writer: Writer,
+        items: Vec<(TaskId, Task)>,
+        how: (Acks, bool),
+        deadline_us: u64,
+    ) {
         let ids = items.iter().map(|(id, _)| *id).collect();
-        self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), how);
+        self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), how, deadline_us);
     }
 
     /// As [`Node::write`], with facts for some of the tasks alone; what becomes of the others is told by somebody else.
@@ -163,6 +176,7 @@ impl Node {
         writer: Writer,
         (ids, facts): (Vec<TaskId>, Vec<Placed>),
         (acks, single): (Acks, bool),
+        deadline_us: u64,
     ) -> u64 {
         let mut grouped: BTreeMap<PartitionId, Vec<Placed>> = BTreeMap::new();
         for (place, item) in facts {
@@ -188,7 +202,7 @@ impl Node {
             results: vec![None; ids.len()],
             open: ids.len(),
             ids,
-            deadline_us: self.now.mono_after_ms(self.config.request_timeout_ms),
+            deadline_us,
         }));
         if self.asks.get(ask).is_some_and(|ask| matches!(ask, Ask::Write(write) if write.open == 0)) {
             self.finish_write(ask);

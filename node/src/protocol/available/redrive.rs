@@ -13,6 +13,7 @@
 //! send each other one task for ever; and where a task dies because one died that it waits for, that one's letter tells of it.
 
 use super::Writer;
+use super::children::is_never_brought;
 use super::read::{Reader, Seen, part_lost};
 use crate::config::mutant;
 use crate::limits::LETTERS_MAX;
@@ -51,6 +52,8 @@ pub enum Asker {
         queue: Option<QueueName>,
         /// Durability.
         acks: Acks,
+        /// By then the client is to be answered, if its copy is recorded.
+        until_us: u64,
     },
     /// The leader of this partition, which gave the task up.
     Leader(PartitionId),
@@ -185,19 +188,24 @@ impl Node {
     /// The copy is in the facts of the dead task, or is refused; or it is in its own partition as well, or cannot be brought there now.
     pub(super) fn redriven(&mut self, copying: Copying, result: Result<Acked, Error>) {
         let Copying { ref asker, id, child, .. } = copying;
-        let (client, number, acks) = match (asker, &copying.recorded) {
-            (Asker::Leader(partition), _) => return self.letter_written(*partition, id, result.map(drop)),
-            (Asker::Client { client, number, acks, .. }, _) => (*client, *number, *acks),
+        let (client, number, acks, until_us) = match asker {
+            Asker::Leader(partition) => return self.letter_written(*partition, id, result.map(drop)),
+            Asker::Client { client, number, acks, until_us, .. } => (*client, *number, *acks, *until_us),
         };
         let acked = match (result, copying.recorded) {
             (Err(error), None) => return self.not_redriven(id, asker, error),
+            // There will never be one.
+            (Err(error), Some(_)) if is_never_brought(&error) => {
+                return self.not_redriven(id, asker, error);
+            }
             // Whoever has the facts of the dead task brings it there sooner or later.
             (result, Some(recorded)) => result.unwrap_or(recorded),
             (Ok(recorded), None) => recorded,
         };
         if let Some(task) = copying.task {
             let copying = Copying { task: None, recorded: Some(acked), ..copying };
-            return self.write_for(Writer::Redrive(Box::new(copying)), vec![(child, task)], (acks, true));
+            // The client waits no longer than for one attempt, and what is recorded is not to be told as unknown.
+            return self.write_until(Writer::Redrive(Box::new(copying)), vec![(child, task)], (acks, true), until_us);
         }
         self.outbox.reply(client, number, Response::AckedOne(Acked { id: child, ..acked }));
     }

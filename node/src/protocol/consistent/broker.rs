@@ -362,7 +362,8 @@ impl Node {
     }
 
     fn set_claim_timer(&mut self, number: u64) {
-        self.timers.set(Key::Claim(number), self.now.mono_after_ms(self.config.resend_ms));
+        let deadline_us = self.broker.calls.get(&number).map_or(u64::MAX, |call| call.deadline_us);
+        self.timers.set(Key::Claim(number), self.now.mono_after_ms(self.config.resend_ms).min(deadline_us));
     }
 
     pub(in crate::protocol) fn on_grant_answer(

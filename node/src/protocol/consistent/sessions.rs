@@ -279,7 +279,7 @@ impl Node {
 
     /// Within this time after a grant its client has confirmed it, or the broker has given it back. A leader knows its own part of an
     /// answer only, so it reckons with the largest one.
-    fn confirmed_ms(&self) -> u64 {
+    pub(super) fn confirmed_ms(&self) -> u64 {
         self.config.request_timeout_ms + CONFIRM_MS_MAX
     }
 

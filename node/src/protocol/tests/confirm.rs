@@ -328,7 +328,7 @@ fn a_lease_that_is_over_before_it_is_confirmed_was_no_attempt() {
         let (mut cluster, id) = Cluster::with_one_task();
         let broker = (cluster.leader(&id) + from_leader) % 3;
         let first = cluster.claim_shortly(broker, lease_ms);
-        cluster.advance(lease_ms + ASKING_MS);
+        cluster.advance(TOO_LATE_MS);
         let view = cluster.get((broker + 1) % 3, id);
         assert_eq!((view.state, view.reason, view.claims.len()), (State::Ready, None, 0), "{lease_ms} ms");
         assert_eq!(cluster.confirms(broker), Err(ErrorCode::Superseded), "it is too late");
@@ -360,6 +360,72 @@ fn a_short_lease_that_is_confirmed_is_held_to_its_end_and_was_an_attempt() {
     }
 }
 
+/// Goal: an answer that takes longer than a lease in it is its client's all the same, with all that is in it. Method: a small one over a
+/// long way, and the largest one over a slow network; the client confirms and renews it then.
+#[test]
+fn an_answer_that_takes_longer_than_its_lease_is_its_clients() {
+    for (lease_ms, payload_bytes, takes_ms) in [(100, 1, 400), (3_000, 1 << 20, 5_500)] {
+        let mut cluster = Cluster::modern(3);
+        let short = QueueName::new("short").expect("a name");
+        cluster.set(0, "short", QueueSetting::Lease(Some(lease_ms)));
+        let mut tasks = vec![NewTask { id: cluster.id(0), spec: Spec { queue: short.clone(), ..spec(b"x", 0) } }];
+        for tag in 0..4 {
+            let id = cluster.id(tag << 22);
+            tasks.push(NewTask { id, spec: Spec { attempts_max: 1, ..spec(&vec![7; payload_bytes], 0) } });
+        }
+        let ids: BTreeSet<TaskId> = tasks.iter().map(|task| task.id).collect();
+        for task in tasks {
+            let stored = cluster.ask(0, Request::Enqueue { tasks: vec![task], acks: Acks::All });
+            assert!(matches!(stored, Response::Acked(_)));
+        }
+        let mut claim = Claim { confirms: true, lease_open: true, ..claim_of(CLAIM, LEASE_MS, 5) };
+        claim.queues.push(short);
+        let number = cluster.submit(0, Request::Claim(claim));
+        cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+        let Some(Response::Claimed { tasks, .. }) = cluster.replies.remove(&number) else { panic!("it is granted") };
+        assert_eq!(tasks.iter().map(|granted| granted.id).collect::<BTreeSet<_>>(), ids);
+        cluster.advance(takes_ms);
+        assert_eq!(cluster.confirms(0), Ok(()), "{lease_ms} ms");
+        let items = tasks.iter().map(|granted| (granted.id, granted.token)).collect();
+        let renewed = cluster.ask(0, Request::Renew { items, lease_ms: None });
+        assert!(matches!(&renewed, Response::Renewed(all) if all.iter().all(Result::is_ok)), "{renewed:?}");
+        for id in ids {
+            assert_eq!(cluster.state_of(1, id), State::Claimed);
+        }
+    }
+}
+
+/// Goal: a grant of a question that its broker has given up was no attempt, also where its lease is over before it is committed.
+#[test]
+fn a_lease_that_is_over_before_a_given_up_question_is_answered_was_no_attempt() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let leader = cluster.leader(&id);
+    let broker = (leader + 1) % 3;
+    let is_lost = |to: usize, message: &PeerMessage| to == leader && matches!(message, PeerMessage::Ack { .. });
+    cluster.post(broker, Request::Claim(Claim { confirms: true, ..claim_of(CLAIM, 300, 1) }));
+    cluster.advance_losing(100, is_lost);
+    assert!(cluster.replica_of(leader, &id).register.cell(&id).is_some(), "it is granted, and not committed");
+    cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
+    cluster.advance_losing(500, is_lost);
+    cluster.advance(TOO_LATE_MS);
+    assert_eq!(cluster.state_of(broker, id), State::Ready);
+    let next = cluster.claim(broker, LEASE_MS).remove(0);
+    assert_eq!((next.id, next.attempt), (id, 1));
+}
+
+/// Goal: a broker that says nothing is not waited for without end, however seldom it is asked.
+#[test]
+fn a_lease_that_is_over_is_an_attempt_where_its_broker_says_nothing() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let broker = (cluster.leader(&id) + 1) % 3;
+    cluster.claim_shortly(broker, SHORT_MS);
+    assert!(cluster.confirms(broker).is_ok());
+    cluster.nodes.iter_mut().for_each(|node| node.config.resend_ms = 60_000);
+    let is_lost = |_: usize, message: &PeerMessage| matches!(message, PeerMessage::ConfirmAnswer { .. });
+    cluster.advance_losing(30_000, is_lost);
+    assert_eq!(cluster.state_of(broker, id), State::Dead);
+}
+
 /// Goal: it is the same where the lease ends under another leader, which does not know who told the client of it.
 #[test]
 fn a_lease_that_is_over_at_the_next_leader_was_no_attempt_unless_it_was_confirmed() {
@@ -388,7 +454,7 @@ fn a_lease_that_is_over_before_its_broker_hears_of_it_was_no_attempt() {
     cluster.queue.retain(|event| !is_on_its_way(event, broker, is_answer));
     let is_lost = |to: usize, message: &PeerMessage| to == leader && matches!(message, PeerMessage::GrantAsk { .. });
     cluster.advance_losing(2 * SHORT_MS, is_lost);
-    cluster.advance(1_000);
+    cluster.advance(TOO_LATE_MS);
     let next = cluster.claim(broker, LEASE_MS).remove(0);
     assert_eq!((next.id, next.attempt), (id, 1));
 }
@@ -414,7 +480,7 @@ fn a_lease_of_the_queue_that_is_over_before_it_is_confirmed_was_no_attempt() {
         let number = cluster.submit(index, Request::Claim(claim));
         let granted = cluster.told(number);
         assert_eq!((granted.id, granted.attempt, granted.lease_ms), (id, 1, SHORT_MS));
-        cluster.advance(SHORT_MS + ASKING_MS);
+        cluster.advance(TOO_LATE_MS);
         assert_eq!(cluster.state_of(0, id), State::Ready);
     }
 }

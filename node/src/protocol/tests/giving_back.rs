@@ -146,6 +146,19 @@ fn a_call_whose_time_is_over_while_it_asks_has_left_something() {
     assert!(!cluster.is_ready(broker, firsts[0]), "that is the client's");
 }
 
+/// Goal: a call that waits for an answer ends with its time, however seldom a question is repeated.
+#[test]
+fn a_call_is_answered_when_its_time_is_over_however_seldom_it_asks() {
+    let (mut cluster, _, leader) = cluster_of_many();
+    let broker = (leader + 1) % 3;
+    cluster.nodes.iter_mut().for_each(|node| node.config.resend_ms = 60_000);
+    let number = cluster.post(broker, Request::Claim(confirmed_claim(1)));
+    let timeout_ms = cluster.nodes[broker].config.request_timeout_ms;
+    cluster.advance_losing(timeout_ms + 50, |_, message| matches!(message, PeerMessage::GrantAsk { .. }));
+    let reply = cluster.replies.get(&number);
+    assert!(matches!(reply, Some(Response::Error(error)) if error.code == ErrorCode::Unavailable), "{reply:?}");
+}
+
 /// Goal: what a call has is not found again by another leader, who would renew it and tell it in place of more. Method: a node gives eight
 /// of ten tasks, and the one that is asked next leads them by then.
 #[test]

@@ -309,3 +309,39 @@ fn a_redrive_of_a_task_that_nobody_can_read_is_refused_for_now() {
     cluster.advance(5_000);
     assert_eq!(cluster.redrive(2, id, child), Ok(child));
 }
+
+/// Goal: a redrive that is recorded is not told as unknown where the copy cannot be written now. Method: the task can be read after a
+/// second alone, and the partition of the copy has no majority.
+#[test]
+fn a_redrive_that_is_recorded_is_answered_within_the_time_of_one_attempt() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.kill(b"hello", 7);
+    cluster.advance(1_000);
+    let child = cluster.id(0x40_0000);
+    let (of_dead, of_copy) = (cluster.nodes[0].partition_of(&id), cluster.nodes[0].partition_of(&child));
+    assert_ne!(of_dead, of_copy);
+    let is_lost = |_: usize, message: &PeerMessage| matches!(message, PeerMessage::Written { partition, .. } if *partition == of_copy);
+    let number = cluster.post(0, Request::Redrive { id, child, queue: None, acks: Acks::Quorum });
+    let asked_us = cluster.now.mono_us;
+    cluster.advance_losing(1_000, |to, message| is_lost(to, message) || matches!(message, PeerMessage::Known { .. }));
+    assert!(!cluster.replies.contains_key(&number), "it could not be read");
+    while !cluster.replies.contains_key(&number) {
+        cluster.advance_losing(10, is_lost);
+    }
+    assert!(cluster.now.mono_us <= asked_us + 1_000 * (cluster.nodes[0].config.request_timeout_ms + 50));
+    let reply = cluster.replies.remove(&number);
+    assert!(matches!(&reply, Some(Response::AckedOne(acked)) if acked.id == child), "{reply:?}");
+    cluster.advance(2_000);
+    assert_eq!(cluster.get(1, child).state, State::Ready, "it is brought sooner or later");
+}
+
+/// Goal: no operator is told of a copy that there will never be. Method: the id of the copy is another task's.
+#[test]
+fn a_redrive_whose_copy_is_refused_for_good_is_refused() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.kill(b"hello", 7);
+    cluster.advance(1_000);
+    let other = cluster.enqueue(0, b"another", 9);
+    let refused = cluster.redrive(1, id, other).expect_err("the id is in use");
+    assert_eq!((refused.code, refused.id), (ErrorCode::Conflict, Some(other)));
+}

@@ -5,8 +5,9 @@
 //! the call and is not confirmed in time is given back, which makes it void: it was no attempt. A client that has been told
 //! "too late" asks again. What is granted next goes to the calls of other clients first (`silent.rs`).
 //!
-//! A lease may be over before that. Then the leader asks whether the claim was confirmed (`grants/expiry.rs`), and what was not goes back:
-//! it is void as well, and a confirmation that comes later is too late.
+//! A lease may be over before that. Then the leader asks whether the claim was confirmed (`grants/expiry.rs`). Of what a client has been
+//! told the broker says nothing until it is confirmed or goes back: else no answer that takes longer than a lease in it would ever be a
+//! client's. What the client was not told yet goes back at once, and is void as well.
 //!
 //! A leader takes a grant back only if it was not renewed since. Whoever asks again elsewhere renews it, so what the first node gives
 //! back is not taken from the second. For the same reason a grant that was only found again is not given back here: another node may
@@ -99,6 +100,15 @@ impl Returns {
         dropped.extend(open.first_key_value().map(|(oldest, _)| *oldest).filter(|_| open.len() > RETURNS_MAX));
         dropped.iter().for_each(|number| self.remove(*number));
         (self.next, dropped)
+    }
+
+    /// Claims with questions that were given up, and are not answered.
+    fn given_up(&self) -> BTreeSet<ClaimId> {
+        let claim_of = |(back, _): &(Back, u32)| match back {
+            Back::Question { claim, .. } => claim.claim,
+            Back::Claim { claim, .. } => *claim,
+        };
+        self.questions.values().map(claim_of).collect()
     }
 
     fn get_mut(&mut self, number: u64) -> Option<&mut (Back, u32)> {
@@ -211,12 +221,13 @@ impl Node {
         call.holds_more()
     }
 
-    /// The leases of these are over: what no client has confirmed goes back. Of what may be in an answer that this node still waits for it
-    /// says nothing yet.
+    /// The leases of these are over: which go back, and of which there is nothing more to say. Nothing is said yet of what a client may
+    /// still confirm, and of what may be in an answer that this node waits for, be it to give back what that brings.
     pub(in crate::protocol) fn on_confirm_ask(&mut self, from: NodeId, items: &[(TaskId, Token, ClaimId)]) {
         let (mut settled, mut back) = (Vec::new(), Vec::new());
+        let given_up = self.broker.returns.given_up();
         for (id, token, claim) in items {
-            let may_come = self.give_up_lapsed(*claim, (*id, *token));
+            let may_come = self.give_up_lapsed(*claim, (*id, *token)) || given_up.contains(claim);
             match self.broker.returns.grants.find(self.partition_of(id), (*id, *token)) {
                 Some(grant) => back.push(grant),
                 None if !may_come => settled.push((*id, *token)),
@@ -226,16 +237,15 @@ impl Node {
         self.outbox.send(from, PeerMessage::ConfirmAnswer { settled, back });
     }
 
-    /// Gives a grant back that is over before its client has confirmed it; whether it may be yet to come.
+    /// Gives a grant back that is over before its client was told of it; whether it may be yet to come, or to be confirmed.
     fn give_up_lapsed(&mut self, claim: ClaimId, (id, token): (TaskId, Token)) -> bool {
         let calls = self.broker.confirming.range((claim, ClientId(0))..=(claim, ClientId(u64::MAX)));
         let mut may_come = false;
         for number in calls.map(|(_, number)| *number).collect::<Vec<_>>() {
             let call = self.broker.calls.get_mut(&number).expect("calls that confirm are under way");
             if let Phase::Told { grants, .. } = &call.phase {
-                if grants.iter().any(|(of, its, _)| (*of, *its) == (id, token)) {
-                    self.unconfirmed(number);
-                }
+                // If it is not confirmed in time, it goes back with the call.
+                may_come |= grants.iter().any(|(of, its, _)| (*of, *its) == (id, token));
                 continue;
             }
             // It would tell its client of what is over. What was found again may be in the client's hands.

@@ -2,10 +2,11 @@
 //!
 //! A client confirms what it was told to its broker alone (`broker/confirm.rs`), and a leader hears only of what goes back. A lease may be
 //! over before that: it is shorter than a client may take, or the partition had no leader. So a grant that was never renewed is not counted
-//! as an attempt at once. First the leader asks its broker, or all nodes where another leader made it: what no client has confirmed by then
-//! goes back, and was no attempt. Who cannot be reached, or says nothing for two seconds, is not waited for.
+//! as an attempt at once. First the leader asks its broker, or all nodes where another leader made it: what no client confirms in time
+//! goes back, and was no attempt. Meanwhile the claim is still its client's, which may confirm and renew it: a lease may be shorter than
+//! its answer takes. Who cannot be reached is not waited for, and who can be only as long as a client may take to confirm.
 
-use super::super::broker::{CONFIRM_MS_MAX, Grant};
+use super::super::broker::Grant;
 use super::super::table::{Cell, CellState, Op};
 use super::DROP_DELAY_MS;
 use crate::config::mutant;
@@ -19,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Postponement of a claim whose wall-clock end has not come, at the most.
 const EXPIRY_LOOK_MS_MAX: u64 = 1_000;
-/// So long it is asked whether a claim was confirmed.
-const ASKED_MS: u64 = 2_000;
+/// That a claim was asked about is remembered for so long after it was decided.
+const DECIDED_MS: u64 = 2_000;
 /// Brokers of short claims are remembered of so many at the most: the latest.
 const BROKERS_MAX: usize = 100_000;
 
@@ -73,14 +74,14 @@ impl Unconfirmed {
     /// Forgets questions that were given up.
     pub fn sweep(&mut self, now_us: u64) {
         self.forget_brokers(now_us);
-        self.asked.retain(|_, asked| asked.until_us + ASKED_MS * 1_000 > now_us);
+        self.asked.retain(|_, asked| asked.until_us + DECIDED_MS * 1_000 > now_us);
     }
 }
 
 impl Node {
     /// Grants are made for a question whose client confirms them. A lease that is longer than that may take needs no note.
     pub(super) fn note_broker(&mut self, session: u64, grants: &[(TaskId, Token)], lease_ms: u64) {
-        let confirmed_ms = self.config.request_timeout_ms + CONFIRM_MS_MAX;
+        let confirmed_ms = self.confirmed_ms();
         if lease_ms > confirmed_ms {
             return;
         }
@@ -139,8 +140,8 @@ impl Node {
                 }
                 continue;
             }
-            if !wall_only && self.asks_for_confirmation(id, &cell, epoch) {
-                let again_us = now.mono_after_ms(self.config.resend_ms);
+            if let Some(until_us) = (!wall_only).then(|| self.asks_for_confirmation(id, &cell, epoch)).flatten() {
+                let again_us = now.mono_after_ms(self.config.resend_ms).min(until_us);
                 let replica = self.partitions.get_mut(&partition).expect("just seen");
                 replica.register.postpone_expiry(id, again_us);
                 continue;
@@ -185,13 +186,14 @@ impl Node {
         }
     }
 
-    /// Whether a claim that is over is not counted yet: those who know whether its client has confirmed it are asked, and have not all
-    /// answered.
-    fn asks_for_confirmation(&mut self, id: TaskId, cell: &Cell, epoch: Epoch) -> bool {
+    /// Until when a claim that is over is not counted, if those who know whether its client has confirmed it are asked, and have not all
+    /// answered. A broker says nothing of an answer that may be confirmed yet. It gives that back itself, within the time that any grant
+    /// may take from when it was made, so no claim is held for longer than that after its lease.
+    fn asks_for_confirmation(&mut self, id: TaskId, cell: &Cell, epoch: Epoch) -> Option<u64> {
         // Who renews it was told of it, or has asked for it again, and then it is not given back either.
         let is_renewed = cell.expires_ms != cell.granted_ms.saturating_add(cell.lease_ms);
         if is_renewed || mutant!(self.config, LapsesUnasked) {
-            return false;
+            return None;
         }
         let grant = (id, cell.token, cell.renewed);
         let known = self.grants.unconfirmed.asked.get(&id);
@@ -203,7 +205,7 @@ impl Node {
                 let inherited = cell.renewed.epoch != epoch;
                 let all = self.peers.keys().copied().chain([self.me]).filter(|_| inherited && broker.is_none());
                 let open = all.chain(broker).filter(|node| self.speaks(*node, Feature::Lapses)).collect();
-                (self.now.mono_after_ms(ASKED_MS), open)
+                (self.now.mono_after_ms(self.confirmed_ms()), open)
             }
         };
         open.retain(|node| self.is_reachable(*node));
@@ -215,7 +217,7 @@ impl Node {
             }
         }
         self.grants.unconfirmed.asked.insert(id, Asked { grant, epoch, until_us, open });
-        asks
+        asks.then_some(until_us)
     }
 
     /// A node says of claims that are over which of them it has no more to say of, and which go back, as no client has confirmed them.
