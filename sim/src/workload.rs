@@ -533,7 +533,7 @@ impl World {
             (Call::Request(Request::Purge { .. }), Purpose::Plain) => {
                 self.count(if result.is_ok() { "sometimes: purged" } else { "sometimes: purge refused" });
             }
-            (Call::Request(_) | Call::Complete { .. }, Purpose::Plain) => {}
+            (Call::Request(_) | Call::Complete { .. } | Call::Redrive { .. }, Purpose::Plain) => {}
         }
     }
 
