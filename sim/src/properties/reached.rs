@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const BACK_US: u64 = 3_000_000;
 /// The same behind a trouble: a session that is not answered goes elsewhere after two and a half seconds.
 const BACK_TROUBLED_US: u64 = 4_000_000;
-/// The same where any message may be lost.
+/// The same where any message may be lost: what goes back is said a fifth time 3.75 s after the first.
 const BACK_ROUGH_US: u64 = 6_000_000;
 /// Pauses between what is said again double up to this one.
 const PAUSE_US_MAX: u64 = 16_000_000;
@@ -157,7 +157,9 @@ impl Reached {
             return Ok(());
         }
         let since_us = grant.at_us.max(asked.ended_us.unwrap_or_default());
-        let client_us = look.clients_us.get(&asked.client).copied().filter(|_| !asked.vanished).unwrap_or_default();
+        // As long as it waits its node takes back by itself what it does not confirm, and so it is once it is gone.
+        let speaks = asked.ended_us.is_some() && !asked.vanished;
+        let client_us = look.clients_us.get(&asked.client).copied().filter(|_| speaks).unwrap_or_default();
         let partition_us = self.partitions_us.get(&held.partition).copied().unwrap_or_default();
         let trouble_us = self.trouble_us.max(client_us).max(partition_us);
         let bound_us = match () {
@@ -178,7 +180,7 @@ impl Reached {
     }
 
     /// The lease of a grant is over: whether that was to be no attempt.
-    fn expired(&mut self, history: &History, id: TaskId, token: Token, now_us: u64) -> Result<(), String> {
+    fn expired(&mut self, history: &History, id: TaskId, token: Token) -> Result<(), String> {
         let Some(grant) = self.granted.remove(&(id, token)) else { return Ok(()) };
         let known = grant.renewed || self.confirmed.contains(&grant.claim);
         let partition_us = self.partitions_us.get(&history.partition(&id)).copied().unwrap_or_default();
@@ -243,7 +245,7 @@ impl Property for Reached {
             }
             Happening::Looked(look) => self.looked(look, now_us)?,
             Happening::Observed { observation: Observation::Expired { id, token }, .. } => {
-                self.expired(history, *id, *token, now_us)?;
+                self.expired(history, *id, *token)?;
             }
             _ => {}
         }
