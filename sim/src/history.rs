@@ -7,7 +7,7 @@ use norn_client::wire::request::{Acks, NewTask, Request, Spec};
 use norn_client::wire::response::{Genesis, Guarantee, Response};
 use norn_client::wire::schedule::Schedule;
 use norn_client::wire::transaction::{Expected, Transaction};
-use norn_client::wire::{Error, NodeId, PartitionId, TaskId, TaskView, Token, headers};
+use norn_client::wire::{ClaimId, Error, NodeId, PartitionId, TaskId, TaskView, Token, headers};
 use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::consistent::cohort::Cohort;
 use norn_node::protocol::consistent::table::Op;
@@ -79,6 +79,32 @@ pub struct Terms {
     pub clockless: bool,
 }
 
+/// A claim of a task that has not ended, by the table of who leads its partition.
+#[derive(Debug, Clone, Copy)]
+pub struct Held {
+    /// Partition.
+    pub partition: PartitionId,
+    /// Task.
+    pub id: TaskId,
+    /// Token.
+    pub token: Token,
+}
+
+/// What a look at all that is held shows.
+#[derive(Debug, Clone, Copy)]
+pub struct Look<'a> {
+    /// Something is wrong with nodes or links between them, or was since the last look.
+    pub troubled: bool,
+    /// Messages are lost, doubled or late at any time.
+    pub rough: bool,
+    /// Some nodes are old.
+    pub mixed: bool,
+    /// When something last went wrong with a client or its connections.
+    pub clients_us: &'a BTreeMap<usize, u64>,
+    /// Claims.
+    pub held: &'a [Held],
+}
+
 /// Something that happened.
 #[derive(Debug)]
 pub enum Happening<'a> {
@@ -102,6 +128,8 @@ pub enum Happening<'a> {
     Recovered { node: usize, tasks: &'a BTreeMap<TaskId, Task> },
     /// A node crashed; what it had not synced may be lost.
     Crashed { node: usize },
+    /// A node does nothing for so long, or less.
+    Paused { node: usize, length_us: u64 },
     /// A node gave records to its log.
     Appended { node: usize, ticket: Ticket, records: &'a [Record] },
     /// Everything up to the ticket is on disk.
@@ -116,6 +144,14 @@ pub enum Happening<'a> {
     Steered { request: &'a Request, asked: Moment, response: &'a Response },
     /// A client put a request on the wire.
     Sent { request: &'a Request },
+    /// A client sends a claim. The calls for work, by when they were made, for one of which it may be.
+    Claims { client: usize, claim: ClaimId, calls: &'a [Moment] },
+    /// A client does not wait for a call any more.
+    GaveUp { call: Moment },
+    /// A client is gone, with all its calls.
+    Vanished { client: usize },
+    /// Somebody looks at all that is held.
+    Looked(&'a Look<'a>),
     /// A client has its answer.
     Finished(Finished<'a>),
     /// A worker believes to hold a task from now on until then, in true time. Also said when it believes so for longer.

@@ -15,6 +15,7 @@ mod damage;
 pub mod disk;
 mod faults;
 mod groups;
+mod held;
 mod history;
 mod jobs;
 mod links;

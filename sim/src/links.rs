@@ -97,6 +97,7 @@ impl World {
         let Some(connection) = self.connections.remove(&number) else { return };
         let delays = [self.randoms.links.between(0, 300_000), self.randoms.links.between(0, 300_000)];
         let Connection { client, node, boot, .. } = connection;
+        self.trouble_client(client);
         self.schedule_in(delays[0], Event::Disconnected { client, attempt: number });
         self.schedule_in(delays[1], Event::ClientGone { node, boot, connection: number });
     }

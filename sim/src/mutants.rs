@@ -487,7 +487,7 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
         },
         // Leases are longer than what a client may take, and clients go while they are answered.
         Mutant::UnconfirmedKept | Mutant::LeaveUnheeded => Overrides {
-            calm: Some(true),
+            old_percent: Some(0),
             leave_percent: Some(60),
             wait_percent: Some(50),
             lease_ms_min: Some(8_000),
@@ -496,9 +496,17 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             tasks: Some(300),
             ..plain
         },
-        // The same with leases that are shorter.
+        // Leases are shorter, and nothing has gone wrong for a while when they begin: who knows is reachable.
         Mutant::LapsesUnasked => Overrides {
-            calm: Some(true),
+            crash_mean_ms: Some(15_000),
+            cut_mean_ms: Some(15_000),
+            pause_mean_ms: Some(0),
+            blackout_mean_ms: Some(0),
+            leap_mean_ms: Some(0),
+            arrange_mean_ms: Some(0),
+            change_mean_ms: Some(0),
+            loss_mean_ms: Some(0),
+            old_percent: Some(0),
             leave_percent: Some(60),
             wait_percent: Some(50),
             lease_ms_min: Some(200),

@@ -45,6 +45,11 @@ impl Weather {
         }
     }
 
+    /// Whether messages are lost, doubled or late at any time.
+    pub fn is_rough(&self) -> bool {
+        self.loss_ppm + self.duplicate_ppm + self.spike_ppm + self.replay_ppm > 0
+    }
+
     /// One delay.
     pub fn delay_us(&self, random: &mut Random) -> u64 {
         if random.chance(self.spike_ppm, 1_000_000) {
@@ -144,6 +149,11 @@ impl Network {
     /// Cuts one direction.
     pub fn cut(&mut self, from: usize, to: usize) {
         self.cuts.insert((from, to));
+    }
+
+    /// Whether anything is cut.
+    pub fn is_cut_anywhere(&self) -> bool {
+        !self.cuts.is_empty()
     }
 
     /// Mends every cut; names the pairs that had any.

@@ -8,7 +8,6 @@ use crate::options::{Conditions, Options};
 use crate::trace::Keep;
 use crate::workload::Purpose;
 use crate::world::{Counters, Event, Phase, World};
-use norn_client::session::Input;
 use norn_client::wire::Error;
 use norn_client::wire::response::Response;
 use norn_node::config::Mutant;
@@ -91,7 +90,7 @@ impl Stage {
 
     /// Nobody waits for the answer of a call any more.
     pub fn give_up(&mut self, cue: Cue) {
-        self.world.give_client(cue.0, Input::Abandon { call: cue.1 });
+        self.world.give_up(cue.0, cue.1);
         self.answer(cue);
     }
 

@@ -116,6 +116,12 @@ pub struct Client {
 }
 
 impl Client {
+    /// Its calls for work that are not answered, by when they were made.
+    pub fn claiming(&self) -> Vec<Moment> {
+        let claims = |pending: &&Pending| matches!(pending.call, Call::Request(Request::Claim(_)));
+        self.calls.values().filter(claims).map(|pending| pending.submitted).collect()
+    }
+
     /// Nothing of it that writes is under way.
     pub fn is_idle(&self) -> bool {
         let reads = |pending: &Pending| match &pending.call {
@@ -371,10 +377,19 @@ impl World {
         }
         if self.randoms.leaves.chance(1, 2) {
             self.count("fault: claim given up");
-            self.give_client(client, Input::Abandon { call });
+            self.give_up(client, call);
         } else {
             self.vanish(client);
         }
+    }
+
+    /// A client does not wait for a call any more.
+    pub fn give_up(&mut self, client: usize, call: CallId) {
+        if let Some(pending) = self.clients[client].calls.get(&call) {
+            let call = pending.submitted;
+            self.tell(Happening::GaveUp { call });
+        }
+        self.give_client(client, Input::Abandon { call });
     }
 
     /// Gives a call to the client's session.
@@ -416,6 +431,9 @@ impl World {
                 output => {
                     if let Output::Send { request, .. } = &output {
                         self.tell(Happening::Sent { request });
+                        if let Request::Claim(claim) = request {
+                            self.claim_sent(client, claim.claim);
+                        }
                     }
                     self.link_output(client, output);
                 }
@@ -477,6 +495,7 @@ impl World {
     pub fn vanish(&mut self, client: usize) {
         self.count("fault: client vanishes");
         self.line(format_args!("c{client} vanishes"));
+        self.tell(Happening::Vanished { client });
         let links: Vec<u64> = self.clients[client].links.values().map(|link| link.attempt).collect();
         links.into_iter().for_each(|attempt| self.break_connection(attempt));
         for job in std::mem::take(&mut self.clients[client].jobs).into_values() {

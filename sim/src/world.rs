@@ -8,6 +8,7 @@ use crate::adapter::CallId;
 use crate::copies::Copies;
 use crate::faults::Fault;
 use crate::groups::Groups;
+use crate::held::Looks;
 use crate::history::{Happening, History, Moment};
 use crate::losses::Losses;
 use crate::network::{Network, Weather};
@@ -363,6 +364,8 @@ pub struct World {
     pub answers: BTreeMap<(usize, CallId), Result<Response, Error>>,
     /// Who looks on at queues.
     pub watchers: Vec<Watcher>,
+    /// What is looked at a few times a second.
+    pub(crate) looks: Looks,
     properties: Vec<Box<dyn Property>>,
     queue: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
@@ -454,6 +457,7 @@ impl World {
             banks: Banks::default(),
             answers: BTreeMap::new(),
             watchers: Vec::new(),
+            looks: Looks::default(),
             properties: properties::all(),
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -499,7 +503,9 @@ impl World {
         if self.events > EVENTS_MAX {
             return self.fail("storm", format!("more than {EVENTS_MAX} events"));
         }
+        self.note_trouble(&entry.event);
         self.handle(entry.event);
+        self.look_at_claims();
     }
 
     fn handle(&mut self, event: Event) {

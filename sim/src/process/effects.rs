@@ -164,6 +164,7 @@ impl World {
             Effect::Observe(observation) => {
                 self.line(format_args!("n{node} {observation:?}"));
                 self.count(&format!("sometimes: {}", name_of(&observation)));
+                self.note_leader(node, boot, &observation);
                 self.tell(Happening::Observed { node, boot, observation: &observation });
                 if matches!(observation, Observation::ScheduleFired { .. }) {
                     self.schedule_fires();

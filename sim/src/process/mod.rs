@@ -274,6 +274,7 @@ impl World {
         let lost = if machine { self.nodes[node].disk.crash(&mut self.randoms.disk) } else { Lost::default() };
         self.line(format_args!("n{node} crash {lost:?}"));
         self.count("fault: crash");
+        self.trouble();
         if lost.bytes > 0 {
             self.count("sometimes: crash lost unsynced bytes");
         }
@@ -293,7 +294,9 @@ impl World {
     pub fn pause_node(&mut self, node: usize, length_us: u64) {
         self.line(format_args!("n{node} pause {length_us}"));
         self.count("fault: pause");
+        self.trouble();
         self.nodes[node].paused_until_us = self.now_us + length_us;
+        self.tell(Happening::Paused { node, length_us });
         self.schedule_in(length_us, Event::NodeResume { node });
     }
 

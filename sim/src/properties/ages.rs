@@ -10,7 +10,7 @@ use norn_node::protocol::consistent::cell::CellState;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::{ReplicaView, Ticket};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 
 type Place = (PartitionId, Viewstamp);
@@ -21,8 +21,9 @@ const SEEN_US: u64 = 20_000;
 const RATE_PERMILLE: u64 = 2;
 /// What restarts may take altogether, or a tenth of the lease.
 const LOST_US: u64 = 1_000_000;
-/// What each of them may take beyond that: a node writes down what it ran once it has run for a while, and its disk is slow at times.
-const LOST_EACH_US: u64 = 300_000;
+/// What each of them may take beyond that: early in a start a node writes down every 50 ms how long it has run. To this comes what its
+/// disk had not synced of that when it crashed, from the first such record on, and a pause behind which it had no time to write any.
+const LOST_EACH_US: u64 = 50_000;
 /// A node of which nothing is seen for so long may be paused. What it would have to know of that time is not asked.
 const PAUSE_US: u64 = 400_000;
 /// Leases that began before are not remembered.
@@ -37,6 +38,8 @@ struct Noted {
     ran_us: u64,
     /// And how often it had started.
     starts: u64,
+    /// And what its restarts so far may have taken beyond the bound for all.
+    lost_us: u64,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +51,10 @@ struct Life {
     /// When it last did anything.
     seen_us: u64,
     written: Vec<(Ticket, Place, Noted)>,
+    /// What says how long it has run and is not synced, and when that was written.
+    unsynced: VecDeque<(Ticket, u64)>,
+    /// What restarts may have taken beyond the bound for all of them.
+    lost_us: u64,
     noted: BTreeMap<Place, Noted>,
     /// Tasks that it has held without a break since they were granted or last renewed, and where that was.
     held: BTreeMap<(PartitionId, TaskId), Viewstamp>,
@@ -64,6 +71,15 @@ impl Life {
             self.began_us += passed_us;
         }
         self.seen_us = now_us;
+    }
+
+    fn crash(&mut self, now_us: u64) {
+        let unsynced_us = self.unsynced.front().map_or(0, |(_, written_us)| now_us - written_us);
+        self.lost_us += LOST_EACH_US + unsynced_us;
+        self.ran_us = self.ran_us();
+        (self.began_us, self.seen_us) = (now_us, now_us);
+        self.written.clear();
+        self.unsynced.clear();
     }
 
     /// Tasks are held from here on, as an operation says.
@@ -151,7 +167,10 @@ impl Ages {
     fn appended(&mut self, node: usize, ticket: Ticket, records: &[Record], now_us: u64) {
         let dated = records.iter().any(|record| matches!(record, Record::Ran { .. }));
         let life = self.lives.entry(node).or_default();
-        let noted = Noted { ran_us: life.ran_us(), starts: life.starts };
+        let noted = Noted { ran_us: life.ran_us(), starts: life.starts, lost_us: life.lost_us };
+        if dated {
+            life.unsynced.push_back((ticket, now_us));
+        }
         for record in records {
             match record {
                 Record::Ops { partition, after, ops } => {
@@ -196,7 +215,8 @@ impl Ages {
             let life = self.lives.get(&node).filter(|_| self.even && self.sound);
             let Some((life, noted)) = life.and_then(|life| Some((life, life.noted.get(&place)?))) else { continue };
             let starts = life.starts - noted.starts;
-            let lost_us = if starts > 0 { LOST_US.max(leases_ms.end() * 100) + starts * LOST_EACH_US } else { SEEN_US };
+            let each_us = life.lost_us - noted.lost_us;
+            let lost_us = if starts > 0 { LOST_US.max(leases_ms.end() * 100) + each_us } else { SEEN_US };
             // Of what has run out no more is told than its own lease.
             let ran_us = (life.ran_us() - noted.ran_us).min(leases_ms.start() * 1_000);
             if told_us + lost_us + ran_us * RATE_PERMILLE / 1_000 + SEEN_US < ran_us {
@@ -227,9 +247,11 @@ impl Property for Ages {
             }
             Happening::Crashed { node } => {
                 let life = self.lives.entry(*node).or_default();
-                life.ran_us = life.ran_us();
-                (life.began_us, life.seen_us) = (now_us, now_us);
-                life.written.clear();
+                life.crash(now_us);
+            }
+            // One that is longer does not count as time in which it ran.
+            Happening::Paused { node, length_us } => {
+                self.lives.entry(*node).or_default().lost_us += (*length_us).min(PAUSE_US);
             }
             Happening::Gone { node } => {
                 self.lives.remove(node);
@@ -241,6 +263,7 @@ impl Property for Ages {
             Happening::Synced { node, ticket } => {
                 let life = self.lives.entry(*node).or_default();
                 life.see(now_us);
+                life.unsynced.retain(|(written, _)| written > ticket);
                 let durable = life.written.partition_point(|(written, ..)| written <= ticket);
                 life.noted.extend(life.written.drain(..durable).map(|(_, place, noted)| (place, noted)));
             }
@@ -337,6 +360,26 @@ mod tests {
         paused.see(Happening::Crashed { node: 0 }).unwrap();
         paused.see(Happening::Replayed { node: 0, records: &[] }).unwrap();
         tells(&mut paused, 0).unwrap();
+    }
+
+    /// Goal: each restart may take fifty milliseconds, and what the disk had not synced by then.
+    #[test]
+    fn many_restarts_take_little_each() {
+        let restart_all = |unsynced_ms: u64| {
+            let mut bench = granted();
+            runs(&mut bench, 5_000);
+            for _ in 0..20 {
+                let records = [Record::Ran { us: 0 }];
+                bench.see(Happening::Appended { node: 0, ticket: Ticket(2), records: &records }).unwrap();
+                bench.pass(unsynced_ms * 1_000);
+                restarts(&mut bench);
+            }
+            bench
+        };
+        let mut bench = restart_all(0);
+        tells(&mut bench, 3_000).unwrap();
+        assert!(tells(&mut bench, 2_500).unwrap_err().contains("20 restarts"));
+        tells(&mut restart_all(50), 2_000).unwrap();
     }
 
     /// A table of a later epoch comes, in which `held` tasks are as they were granted.

@@ -1,40 +1,90 @@
-//! What is granted to a call whose client is never reached goes back soon, as long as nothing fails: it is not held until its lease
-//! is over.
+//! What is granted to a call whose client is never reached goes back soon: it is not held until its lease is over. Where the lease is
+//! over before, it was no attempt all the same, but for a grant that was found again or confirmed once.
 //!
-//! It counts from the grant on: an answer may never be said, as where a client has left meanwhile. Where the lease is over before, it was
-//! no attempt all the same, but for a grant that was found again or confirmed once.
-//! A client is reached when it says that the answer has come, and is not any more when it takes leave of its claim.
+//! Judged by what leaders hold while time passes. It counts from the grant on, as an answer may never be said, and from when its client
+//! waits no more. A client is reached when it says that the answer has come, and is not any more when it takes leave of its claim; as long
+//! as it waits, what was found again may be in its hands.
+//!
+//! Left to the lease is what a client held that is gone, once it had confirmed it, or it had been found again; and where a node crashed
+//! since the client asked, for that may have been who knew of it. Nor is judged what was granted while some nodes were old, or by clocks of
+//! any rate.
+//!
+//! Troubles are crashes and starts, pauses, cuts, changes of who holds a partition and who leads it, and of the client's own what stops it
+//! and breaks its connections. What was said in vain meanwhile is said again after pauses that double. So behind a trouble it may take as
+//! long again as since it had to go back, up to the longest pause.
 
 use super::Property;
 use crate::adapter::Call;
-use crate::history::{Happening, History, Moment};
+use crate::history::{Happening, Held, History, Look, Moment};
 use norn_client::wire::request::Request;
 use norn_client::wire::response::Response;
-use norn_client::wire::{ClaimId, TaskId, Token};
+use norn_client::wire::{ClaimId, PartitionId, TaskId, Token};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Two seconds in which a client confirms, and what it takes to give back.
+/// Two seconds in which a client confirms, and what it takes to give back and to look.
 const BACK_US: u64 = 3_000_000;
+/// The same behind a trouble: a session that is not answered goes elsewhere after two and a half seconds.
+const BACK_TROUBLED_US: u64 = 4_000_000;
+/// The same where any message may be lost: what goes back is said a fifth time 3.75 s after the first.
+const BACK_ROUGH_US: u64 = 6_000_000;
+/// Pauses between what is said again double up to this one.
+const PAUSE_US_MAX: u64 = 16_000_000;
+/// A trouble is over after that: nodes hear of each other again, and sessions have found theirs.
+const SETTLED_US: u64 = 5_000_000;
+
+/// A call for work under the name of its claim.
+#[derive(Debug)]
+struct Asked {
+    client: usize,
+    /// When it was sent first.
+    first_us: u64,
+    /// The calls for one of which it may be.
+    calls: BTreeSet<Moment>,
+    /// Its client has said that an answer came, and not since that it left.
+    confirmed: bool,
+    /// Since when no client waits for it.
+    ended_us: Option<u64>,
+    /// With its client.
+    vanished: bool,
+}
+
+/// What a leader has granted.
+#[derive(Debug)]
+struct Grant {
+    claim: ClaimId,
+    at_us: u64,
+    /// It was found again.
+    renewed: bool,
+}
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Reached {
-    /// Nothing fails.
-    judges: bool,
-    /// Calls of clients that say whether an answer has come.
+    /// Monotonic clocks have the right rate.
+    even: bool,
+    /// Calls for work.
+    asked: BTreeMap<ClaimId, Asked>,
+    /// Calls that are over.
+    over: BTreeSet<Moment>,
+    /// Those of clients that say whether an answer has come.
     confirming: BTreeSet<ClaimId>,
-    /// What leaders granted to them and no client has yet, and since when.
-    granted: BTreeMap<(TaskId, Token), (ClaimId, u64)>,
-    /// Those of them that were found again.
-    renewed: BTreeSet<(TaskId, Token)>,
+    /// What leaders granted to them and no client has yet.
+    granted: BTreeMap<(TaskId, Token), Grant>,
     /// What clients were given.
     taken: BTreeSet<(TaskId, Token)>,
-    reached: BTreeSet<ClaimId>,
     /// Also those that were left since.
     confirmed: BTreeSet<ClaimId>,
+    /// Some nodes are old.
+    mixed: bool,
+    /// When messages were last lost, doubled or late at any time.
+    rough_us: u64,
+    /// The last trouble of all, and of each partition.
+    trouble_us: u64,
+    partitions_us: BTreeMap<PartitionId, u64>,
+    crashed_us: u64,
 }
 
 impl Reached {
@@ -44,17 +94,101 @@ impl Reached {
             let Record::Ops { after, ops, .. } = record else { continue };
             for op in ops {
                 if let Op::Renew { items } = &**op {
-                    self.renewed.extend(items.iter().map(|(id, token, ..)| (*id, *token)));
+                    for (id, token, ..) in items {
+                        if let Some(grant) = self.granted.get_mut(&(*id, *token)) {
+                            grant.renewed = true;
+                        }
+                    }
                 }
                 let Op::Grant { claim, items, .. } = &**op else { continue };
-                for (id, number) in items.iter().filter(|_| self.confirming.contains(claim)) {
+                for (id, number) in items.iter().filter(|_| self.confirming.contains(claim) && !self.mixed) {
                     let grant = (*id, Token { epoch: after.epoch, number: *number });
                     if !self.taken.contains(&grant) {
-                        self.granted.entry(grant).or_insert((*claim, now_us));
+                        let new = || Grant { claim: *claim, at_us: now_us, renewed: false };
+                        self.granted.entry(grant).or_insert_with(new);
                     }
                 }
             }
         }
+    }
+
+    /// A claim is sent. It is for the call that no other one is for, if that is known.
+    fn claims(&mut self, client: usize, claim: ClaimId, calls: &[Moment], now_us: u64) {
+        if self.asked.contains_key(&claim) {
+            return;
+        }
+        let others = self.asked.values().filter(|asked| asked.client == client && asked.calls.len() == 1);
+        let taken: BTreeSet<Moment> = others.flat_map(|asked| asked.calls.iter().copied()).collect();
+        let calls = calls.iter().copied().filter(|call| !self.over.contains(call) && !taken.contains(call)).collect();
+        let asked = Asked { client, first_us: now_us, calls, confirmed: false, ended_us: None, vanished: false };
+        self.asked.insert(claim, asked);
+    }
+
+    fn call_ends(&mut self, call: Moment, now_us: u64) {
+        self.over.insert(call);
+        for asked in self.asked.values_mut() {
+            if asked.calls.remove(&call) && asked.calls.is_empty() {
+                asked.ended_us.get_or_insert(now_us);
+            }
+        }
+    }
+
+    fn looked(&mut self, look: &Look<'_>, now_us: u64) -> Result<(), String> {
+        self.mixed = look.mixed;
+        if look.troubled {
+            self.trouble_us = now_us;
+        }
+        if look.rough {
+            self.rough_us = now_us;
+        }
+        if !self.even {
+            return Ok(());
+        }
+        look.held.iter().try_for_each(|held| self.judge(held, look, now_us))
+    }
+
+    fn judge(&mut self, held: &Held, look: &Look<'_>, now_us: u64) -> Result<(), String> {
+        let Some(grant) = self.granted.get(&(held.id, held.token)) else { return Ok(()) };
+        let Some(asked) = self.asked.get(&grant.claim) else { return Ok(()) };
+        if asked.ended_us.is_none() && (asked.confirmed || grant.renewed) {
+            return Ok(());
+        }
+        if asked.vanished && (asked.confirmed || grant.renewed || self.crashed_us >= asked.first_us) {
+            return Ok(());
+        }
+        let since_us = grant.at_us.max(asked.ended_us.unwrap_or_default());
+        // As long as it waits its node takes back by itself what it does not confirm, and so it is once it is gone.
+        let speaks = asked.ended_us.is_some() && !asked.vanished;
+        let client_us = look.clients_us.get(&asked.client).copied().filter(|_| speaks).unwrap_or_default();
+        let partition_us = self.partitions_us.get(&held.partition).copied().unwrap_or_default();
+        let trouble_us = self.trouble_us.max(client_us).max(partition_us);
+        let bound_us = match () {
+            () if self.rough_us >= since_us => BACK_ROUGH_US,
+            () if trouble_us + SETTLED_US > since_us => BACK_TROUBLED_US,
+            () => BACK_US,
+        };
+        let pause_us = trouble_us.saturating_sub(since_us).min(PAUSE_US_MAX);
+        let from_us = trouble_us.max(since_us) + pause_us;
+        if now_us > from_us + bound_us {
+            let (id, token) = (held.id, held.token);
+            let (held_ms, late_ms) = ((now_us - grant.at_us) / 1_000, (now_us - from_us) / 1_000);
+            return Err(format!(
+                "task {id} is held for {held_ms} ms under {token}, of which no client knows, and {late_ms} ms behind all troubles"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The lease of a grant is over: whether that was to be no attempt.
+    fn expired(&mut self, history: &History, id: TaskId, token: Token) -> Result<(), String> {
+        let Some(grant) = self.granted.remove(&(id, token)) else { return Ok(()) };
+        let known = grant.renewed || self.confirmed.contains(&grant.claim);
+        let partition_us = self.partitions_us.get(&history.partition(&id)).copied().unwrap_or_default();
+        let trouble_us = self.trouble_us.max(partition_us);
+        if known || !self.even || trouble_us + SETTLED_US > grant.at_us {
+            return Ok(());
+        }
+        Err(format!("the lease of {token} of task {id}, of which no client knows, was an attempt"))
     }
 }
 
@@ -63,41 +197,55 @@ impl Property for Reached {
         "reached"
     }
 
-    fn see(&mut self, _: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+    fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        let now_us = moment.time_us;
         match happening {
-            Happening::Founded(terms) => self.judges = terms.calm,
-            _ if !self.judges => {}
+            Happening::Founded(terms) => self.even = terms.even,
             Happening::Sent { request: Request::Claim(claim) } if claim.confirms => {
                 self.confirming.insert(claim.claim);
             }
-            Happening::Appended { records, .. } => self.note(records, moment.time_us),
+            Happening::Claims { client, claim, calls } => self.claims(*client, *claim, calls, now_us),
+            Happening::Appended { records, .. } => self.note(records, now_us),
             Happening::Sent { request: Request::Confirm { claim } } => {
-                self.reached.insert(*claim);
                 self.confirmed.insert(*claim);
+                self.asked.get_mut(claim).into_iter().for_each(|asked| asked.confirmed = true);
             }
             Happening::Sent { request: Request::Leave { claim, .. } } => {
-                self.reached.remove(claim);
+                self.asked.get_mut(claim).into_iter().for_each(|asked| asked.confirmed = false);
+            }
+            Happening::GaveUp { call } => self.call_ends(*call, now_us),
+            Happening::Vanished { client } => {
+                for asked in self.asked.values_mut().filter(|asked| asked.client == *client && asked.ended_us.is_none())
+                {
+                    (asked.ended_us, asked.vanished) = (Some(now_us), true);
+                    self.over.append(&mut asked.calls);
+                }
             }
             // It has the answer, and says nothing more.
             Happening::Finished(finished) => {
-                if let (Call::Request(Request::Claim(_)), Ok(Response::Claimed { tasks, .. })) =
-                    (finished.call, finished.result)
-                {
+                let Call::Request(Request::Claim(_)) = finished.call else { return Ok(()) };
+                self.call_ends(finished.submitted, now_us);
+                if let Ok(Response::Claimed { tasks, .. }) = finished.result {
                     for grant in tasks.iter().map(|task| (task.id, task.token)) {
                         self.granted.remove(&grant);
                         self.taken.insert(grant);
                     }
                 }
             }
+            Happening::Crashed { .. } | Happening::Gone { .. } => self.crashed_us = now_us,
+            Happening::Observed {
+                observation:
+                    Observation::Established { partition, .. }
+                    | Observation::SteppedDown { partition, .. }
+                    | Observation::CohortChanged { partition, .. }
+                    | Observation::CohortCommitted { partition, .. },
+                ..
+            } => {
+                self.partitions_us.insert(PartitionId(*partition), now_us);
+            }
+            Happening::Looked(look) => self.looked(look, now_us)?,
             Happening::Observed { observation: Observation::Expired { id, token }, .. } => {
-                let Some((claim, at_us)) = self.granted.remove(&(*id, *token)) else { return Ok(()) };
-                let held_ms = (moment.time_us - at_us) / 1_000;
-                if !self.reached.contains(&claim) && moment.time_us > at_us + BACK_US {
-                    return Err(format!("task {id} is held for {held_ms} ms under {token}, of which no client knows"));
-                }
-                if !self.confirmed.contains(&claim) && !self.renewed.contains(&(*id, *token)) {
-                    return Err(format!("the lease of {token} of task {id}, of which no client knows, was an attempt"));
-                }
+                self.expired(history, *id, *token)?;
             }
             _ => {}
         }
@@ -109,64 +257,149 @@ impl Property for Reached {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::PartitionId;
     use norn_client::wire::request::Claim;
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
     use std::sync::Arc;
 
     const CLAIM: ClaimId = ClaimId(7);
+    const PARTITION: PartitionId = PartitionId(0);
+    const CLIENT: usize = 0;
 
-    fn granted_to(confirms: bool) -> Bench<Reached> {
-        let mut bench: Bench<Reached> = Bench::new();
-        bench.see(Happening::Founded(Terms { calm: true, ..Terms::default() })).unwrap();
+    fn append(bench: &mut Bench<Reached>, op: Op) {
+        let after = Viewstamp { epoch: 1, length: 0 };
+        let records = [Record::Ops { partition: PARTITION, after, ops: vec![Arc::new(op)] }];
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records }).unwrap();
+    }
+
+    /// The call, as it is known by when it was made.
+    fn granted_to(bench: &mut Bench<Reached>, confirms: bool) -> Moment {
         let Request::Claim(claim) = claim() else { panic!("a claim") };
         let request = Request::Claim(Claim { claim: CLAIM, confirms, ..claim });
+        let call = bench.now();
         bench.see(Happening::Sent { request: &request }).unwrap();
+        bench.see(Happening::Claims { client: CLIENT, claim: CLAIM, calls: &[call] }).unwrap();
         let (worker, items) = ("w".into(), vec![(id(1), 1)]);
-        let grant =
-            Op::Grant { claim: CLAIM, worker, lease_ms: 10_000, granted_ms: 0, items, session: None, lapsed: false };
-        let after = Viewstamp { epoch: 1, length: 0 };
-        let records = [Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(grant)] }];
-        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records }).unwrap();
+        let (lease_ms, granted_ms) = (10_000, 0);
+        append(bench, Op::Grant { claim: CLAIM, worker, lease_ms, granted_ms, items, session: None, lapsed: false });
+        call
+    }
+
+    /// Nothing has gone wrong for long.
+    fn quiet() -> Bench<Reached> {
+        let mut bench: Bench<Reached> = Bench::new();
+        bench.see(Happening::Founded(Terms { even: true, ..Terms::default() })).unwrap();
+        bench.pass(2 * SETTLED_US);
         bench
     }
 
-    fn expires(bench: &mut Bench<Reached>, after_us: u64) -> Result<(), String> {
+    fn granted() -> Bench<Reached> {
+        let mut bench = quiet();
+        granted_to(&mut bench, true);
+        bench
+    }
+
+    fn look(bench: &mut Bench<Reached>, (troubled, rough, mixed): (bool, bool, bool)) -> Result<(), String> {
+        let held = [Held { partition: PARTITION, id: id(1), token: token(1, 1) }];
+        let clients_us = BTreeMap::new();
+        let look = Look { troubled, rough, mixed, clients_us: &clients_us, held: &held };
+        bench.see(Happening::Looked(&look))
+    }
+
+    fn held_after(bench: &mut Bench<Reached>, after_us: u64) -> Result<(), String> {
         bench.pass(after_us);
+        look(bench, (false, false, false))
+    }
+
+    fn says(bench: &mut Bench<Reached>, request: &Request) {
+        bench.see(Happening::Sent { request }).unwrap();
+    }
+
+    const LEAVE: Request = Request::Leave { claim: CLAIM, elsewhere: true, over: true, keeps: Vec::new() };
+
+    #[test]
+    fn a_grant_that_nobody_knows_of_is_not_held_for_long_though_its_lease_is_longer() {
+        let mut bench = granted();
+        held_after(&mut bench, BACK_US - 10_000).unwrap();
+        assert!(held_after(&mut bench, 20_000).unwrap_err().contains("no client knows"));
+        let mut bench = quiet();
+        granted_to(&mut bench, false);
+        assert!(held_after(&mut bench, 2 * BACK_US).is_ok(), "older clients say nothing");
+        let mut bench = quiet();
+        look(&mut bench, (false, false, true)).unwrap();
+        granted_to(&mut bench, true);
+        assert!(held_after(&mut bench, 2 * BACK_US).is_ok(), "nor do older nodes");
+    }
+
+    #[test]
+    fn a_trouble_lasts_as_long_again() {
+        let mut bench = granted();
+        bench.pass(2_000_000);
+        look(&mut bench, (true, false, false)).unwrap();
+        held_after(&mut bench, 2_000_000 + BACK_TROUBLED_US - 100_000).unwrap();
+        assert!(held_after(&mut bench, 200_000).is_err());
+        let mut bench = granted();
+        look(&mut bench, (false, true, false)).unwrap();
+        held_after(&mut bench, BACK_ROUGH_US - 100_000).unwrap();
+        assert!(held_after(&mut bench, 200_000).is_err());
+        let mut bench = granted();
+        let observation = &Observation::Established { partition: 0, epoch: 2 };
+        bench.see(Happening::Observed { node: 1, boot: 1, observation }).unwrap();
+        held_after(&mut bench, BACK_TROUBLED_US - 100_000).unwrap();
+        assert!(held_after(&mut bench, 200_000).is_err());
+    }
+
+    #[test]
+    fn a_client_that_confirms_is_reached_until_it_leaves() {
+        let mut bench = granted();
+        says(&mut bench, &Request::Confirm { claim: CLAIM });
+        assert!(held_after(&mut bench, 2 * BACK_US).is_ok());
+        says(&mut bench, &LEAVE);
+        assert!(held_after(&mut bench, 0).is_err());
+    }
+
+    #[test]
+    fn a_call_that_ends_without_its_grant_lets_it_go() {
+        let mut bench = quiet();
+        let call = granted_to(&mut bench, true);
+        says(&mut bench, &Request::Confirm { claim: CLAIM });
+        bench.pass(2 * BACK_US);
+        bench.see(Happening::GaveUp { call }).unwrap();
+        held_after(&mut bench, BACK_US - 10_000).unwrap();
+        assert!(held_after(&mut bench, 20_000).is_err());
+    }
+
+    #[test]
+    fn what_a_client_takes_with_it_is_left_to_the_lease_if_it_had_it_or_who_knew_crashed() {
+        let vanishes = |bench: &mut Bench<Reached>| {
+            bench.see(Happening::Vanished { client: CLIENT }).unwrap();
+            held_after(bench, 2 * BACK_TROUBLED_US)
+        };
+        assert!(vanishes(&mut granted()).is_err());
+        let mut bench = granted();
+        says(&mut bench, &Request::Confirm { claim: CLAIM });
+        assert!(vanishes(&mut bench).is_ok());
+        let mut bench = granted();
+        append(&mut bench, Op::Renew { items: vec![(id(1), token(1, 1), 10_000, 10_000)] });
+        assert!(vanishes(&mut bench).is_ok());
+        let mut bench = granted();
+        bench.see(Happening::Crashed { node: 2 }).unwrap();
+        assert!(vanishes(&mut bench).is_ok());
+    }
+
+    fn expires(bench: &mut Bench<Reached>) -> Result<(), String> {
         let observation = Observation::Expired { id: id(1), token: token(1, 1) };
         bench.see(Happening::Observed { node: 0, boot: 1, observation: &observation })
     }
 
     #[test]
-    fn a_grant_that_nobody_knows_of_is_not_held_for_long() {
-        assert!(expires(&mut granted_to(true), BACK_US + 1).is_err());
-        assert!(expires(&mut granted_to(false), BACK_US + 1).is_ok(), "older clients say nothing");
-    }
-
-    #[test]
     fn a_grant_that_nobody_knows_of_is_no_attempt() {
-        assert!(expires(&mut granted_to(true), BACK_US / 2).is_err());
-        let mut bench = granted_to(true);
-        let renewal = Op::Renew { items: vec![(id(1), token(1, 1), 10_000, 10_000)] };
-        let after = Viewstamp { epoch: 1, length: 1 };
-        let records = [Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(renewal)] }];
-        bench.see(Happening::Appended { node: 0, ticket: Ticket(2), records: &records }).unwrap();
-        assert!(expires(&mut bench, BACK_US / 2).is_ok(), "it may be in a client's hands");
-    }
-
-    #[test]
-    fn a_client_that_confirms_is_reached_until_it_leaves() {
-        let mut bench = granted_to(true);
-        bench.see(Happening::Sent { request: &Request::Confirm { claim: CLAIM } }).unwrap();
-        assert!(expires(&mut bench, BACK_US + 1).is_ok());
-        let mut bench = granted_to(true);
-        bench.see(Happening::Sent { request: &Request::Confirm { claim: CLAIM } }).unwrap();
-        bench
-            .see(Happening::Sent {
-                request: &Request::Leave { claim: CLAIM, elsewhere: true, over: true, keeps: Vec::new() },
-            })
-            .unwrap();
-        assert!(expires(&mut bench, BACK_US + 1).is_err());
+        assert!(expires(&mut granted()).is_err());
+        let mut bench = granted();
+        append(&mut bench, Op::Renew { items: vec![(id(1), token(1, 1), 10_000, 10_000)] });
+        assert!(expires(&mut bench).is_ok(), "it may be in a client's hands");
+        let mut bench = granted();
+        look(&mut bench, (true, false, false)).unwrap();
+        assert!(expires(&mut bench).is_ok(), "who knows may not be heard");
     }
 }

@@ -1,0 +1,111 @@
+//! A look at what is held, a few times a second, and at what goes wrong meanwhile: who holds a task that nobody works on does no more
+//! than let time pass.
+
+use crate::faults::Fault;
+use crate::history::{Happening, Held, Look};
+use crate::world::{Event, World};
+use norn_client::wire::{ClaimId, PartitionId, Versions};
+use norn_node::protocol::Observation;
+use norn_node::protocol::consistent::cell::CellState;
+use std::collections::BTreeMap;
+
+/// Between looks.
+const INTERVAL_US: u64 = 100_000;
+
+/// What is known for the next look.
+#[derive(Debug, Default)]
+pub struct Looks {
+    next_us: u64,
+    /// Something was wrong with nodes or links between them.
+    troubled: bool,
+    /// The latest of those that lead a partition and may grant: epoch, node, and which of its processes.
+    leaders: BTreeMap<PartitionId, (u64, usize, u64)>,
+    /// When something last went wrong with a client, or with its connections.
+    pub(crate) clients_us: BTreeMap<usize, u64>,
+}
+
+impl World {
+    /// Something has just gone wrong, or was put right.
+    pub fn trouble(&mut self) {
+        self.looks.troubled = true;
+    }
+
+    /// The same with one client.
+    pub fn trouble_client(&mut self, client: usize) {
+        self.looks.clients_us.insert(client, self.now_us);
+    }
+
+    /// Whether an event is a trouble by itself. What only changes what is asked for is none, nor are wall clocks: by them no grant goes
+    /// back. Where they have a leader step down, that is a trouble of its partition.
+    pub fn note_trouble(&mut self, event: &Event) {
+        let troubles = match event {
+            Event::Fault(fault) => !matches!(
+                fault,
+                Fault::Clock | Fault::Strobe | Fault::Break | Fault::Policy | Fault::Hold | Fault::Schedule
+            ),
+            Event::Start { .. }
+            | Event::NodeResume { .. }
+            | Event::Mend { .. }
+            | Event::Heal
+            | Event::Return { .. } => true,
+            _ => false,
+        };
+        self.looks.troubled |= troubles;
+    }
+
+    /// Who leads a partition.
+    pub fn note_leader(&mut self, node: usize, boot: u64, observation: &Observation) {
+        match observation {
+            Observation::Established { partition, epoch } => {
+                let leader = self.looks.leaders.entry(PartitionId(*partition)).or_default();
+                *leader = (*leader).max((*epoch, node, boot));
+            }
+            Observation::SteppedDown { partition, epoch, .. } => {
+                if let Some(leader) = self.looks.leaders.get_mut(&PartitionId(*partition)).filter(|of| of.0 == *epoch) {
+                    leader.2 = 0;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells what is held, if it is time for that.
+    pub fn look_at_claims(&mut self) {
+        if self.now_us < self.looks.next_us {
+            return;
+        }
+        self.looks.next_us = self.now_us + INTERVAL_US;
+        let paused = self.nodes.iter().any(|node| node.paused_until_us > self.now_us);
+        let troubled = std::mem::take(&mut self.looks.troubled) || paused || self.network.is_cut_anywhere();
+        for client in 0..self.clients.len() {
+            if self.clients[client].paused_until_us > self.now_us {
+                self.trouble_client(client);
+            }
+        }
+        let mixed = self.nodes.iter().any(|node| node.protocol_version_max < Versions::SPOKEN.newest);
+        let (rough, held) = (self.network.weather.is_rough(), self.held());
+        let clients_us = std::mem::take(&mut self.looks.clients_us);
+        self.tell(Happening::Looked(&Look { troubled, rough, mixed, clients_us: &clients_us, held: &held }));
+        self.looks.clients_us = clients_us;
+    }
+
+    /// Claims of tasks that have not ended, by the tables of those who lead.
+    fn held(&self) -> Vec<Held> {
+        let mut all = Vec::new();
+        for (partition, (_, node, boot)) in &self.looks.leaders {
+            let process = &self.nodes[*node];
+            let Some(running) = process.running.as_ref().filter(|_| process.boot == *boot) else { continue };
+            let Some(table) = running.core.table(*partition) else { continue };
+            let open = |id| running.core.task(*partition, id).is_some_and(|task| task.ended().is_none());
+            let held = table.cells.iter().filter(|(id, cell)| cell.state == CellState::Held && open(id));
+            all.extend(held.map(|(id, cell)| Held { partition: *partition, id: *id, token: cell.token }));
+        }
+        all
+    }
+
+    /// A client sends a claim: for one of its calls that are not answered.
+    pub fn claim_sent(&mut self, client: usize, claim: ClaimId) {
+        let calls = self.clients[client].claiming();
+        self.tell(Happening::Claims { client, claim, calls: &calls });
+    }
+}
