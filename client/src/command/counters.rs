@@ -60,7 +60,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("agreements", "rounds of anti-entropy that were reported"),
     ("bodies_loaded", "payloads, results and log entries read back from the log"),
     ("bodies_lost", "tasks of which the log could not give back a part"),
-    ("changes_blocked_by_losses", "moves of replicas given up by a leader that had lost parts of tasks: purge these"),
+    ("changes_blocked_by_losses", "moves given up where the leader has lost parts of tasks: purge those"),
     ("children_refused", "child tasks refused because their completion came too late"),
     ("claims_granted", "claims granted"),
     ("clock_off_ms", "how far this node's clock is off the members' median"),
