@@ -138,11 +138,9 @@ fn a_paused_queue_with_many_tasks_is_empty_and_hides_no_other() {
     cluster.wait_heard_changes();
     nothing("closed");
     cli.json(&["queue", "set", "closed", "concurrency", "none"]).done();
-    // One an hour, and that one is taken.
+    // One an hour, of which a part has come by now.
     cli.json(&["queue", "set", "closed", "rate", "1/h"]).done();
     cluster.wait_heard_changes();
-    let slowly = || Some(cli.claim(&["closed"])).filter(|answer| answer.code == Some(0));
-    found("there is one at first", slowly);
     nothing("closed");
 }
 
