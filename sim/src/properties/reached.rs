@@ -6,8 +6,8 @@
 //! as it waits, what was found again may be in its hands.
 //!
 //! Left to the lease is what a client held that is gone, once it had confirmed it, or it had been found again; and where a node crashed
-//! since the client asked, for that may have been who knew of it. Nor is judged what was granted while some nodes were old, or by clocks of
-//! any rate.
+//! since the client asked, for that may have been who knew of it. Such a lease may be an attempt, too. Nor is judged what was granted
+//! while some nodes were old, or by clocks of any rate.
 //!
 //! Troubles are crashes and starts, pauses, cuts, changes of who holds a partition and who leads it, and of the client's own what stops it
 //! and breaks its connections. What was said in vain meanwhile is said again after pauses that double. So behind a trouble it may take as
@@ -182,7 +182,9 @@ impl Reached {
     /// The lease of a grant is over: whether that was to be no attempt.
     fn expired(&mut self, history: &History, id: TaskId, token: Token) -> Result<(), String> {
         let Some(grant) = self.granted.remove(&(id, token)) else { return Ok(()) };
-        let known = grant.renewed || self.confirmed.contains(&grant.claim);
+        // Who knew that its call was over may be what crashed: a question can be as late as any message.
+        let crashed = self.asked.get(&grant.claim).is_some_and(|asked| self.crashed_us >= asked.first_us);
+        let known = crashed || grant.renewed || self.confirmed.contains(&grant.claim);
         let partition_us = self.partitions_us.get(&history.partition(&id)).copied().unwrap_or_default();
         let trouble_us = self.trouble_us.max(partition_us);
         if known || !self.even || trouble_us + SETTLED_US > grant.at_us {
@@ -401,5 +403,13 @@ mod tests {
         let mut bench = granted();
         look(&mut bench, (true, false, false)).unwrap();
         assert!(expires(&mut bench).is_ok(), "who knows may not be heard");
+        let mut bench = quiet();
+        bench.see(Happening::Crashed { node: 2 }).unwrap();
+        bench.pass(2 * SETTLED_US);
+        granted_to(&mut bench, true);
+        assert!(expires(&mut bench).is_err(), "it was asked for since");
+        let mut bench = granted();
+        bench.see(Happening::Crashed { node: 2 }).unwrap();
+        assert!(expires(&mut bench).is_ok(), "who knew may have crashed");
     }
 }
