@@ -36,6 +36,7 @@ mod schedules;
 mod scrub;
 mod sessions;
 mod settle;
+mod shortage;
 mod snapshots;
 mod stage;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 99] = [
+pub const ALL: [(&str, Mutant); 100] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -104,6 +104,7 @@ pub const ALL: [(&str, Mutant); 99] = [
     ("ids-go-back", Mutant::IdsGoBack),
     ("purges-early", Mutant::PurgesEarly),
     ("purges-open", Mutant::PurgesOpen),
+    ("wants-whole-room", Mutant::WantsWholeRoom),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -523,6 +524,24 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             queues: Some(1),
             after_percent: Some(40),
             cancel_percent: Some(20),
+            old_percent: Some(0),
+            ..plain
+        },
+        // Much has ended, and been forgotten, on disks that are full of it.
+        Mutant::WantsWholeRoom => Overrides {
+            disk_full_percent: Some(100),
+            reserve_bytes: Some(8_000),
+            compact_bytes: Some(1 << 30),
+            segment_bytes: Some(20_000),
+            saved_bytes: Some(50_000),
+            retain_ms: Some(0),
+            forget_after_ms: Some(4_000),
+            partitions: Some(1),
+            tasks: Some(300),
+            safety_ms: Some(300_000),
+            crash_mean_ms: Some(0),
+            pause_mean_ms: Some(0),
+            cut_mean_ms: Some(0),
             old_percent: Some(0),
             ..plain
         },

@@ -78,7 +78,7 @@ impl World {
     }
 
     /// Whether anything has happened to the disk of a node.
-    fn may_be_damaged(&self, node: usize) -> bool {
+    pub fn may_be_damaged(&self, node: usize) -> bool {
         self.may_refuse(node) || self.nodes[node].flipped || self.disk_failed(node)
     }
 

@@ -3,6 +3,7 @@
 use crate::adapter::{self, Core, ReplicaView, Restorer, log};
 use crate::world::{Event, World};
 use norn_client::wire::PartitionId;
+use norn_node::protocol::membership::Room;
 use norn_node::protocol::{Cursor, Event as Input, Record};
 use std::collections::BTreeSet;
 
@@ -16,12 +17,14 @@ impl World {
             return;
         }
         match running.log.upkeep() {
-            Ok(log::Upkeep::Rest | log::Upkeep::Again) => {}
+            Ok(log::Upkeep::Rest) => self.upkeep_rests(node),
+            Ok(log::Upkeep::Again) => {}
             Ok(log::Upkeep::Moved(ranges)) => {
                 self.step_node(node, Input::Moved { ranges });
                 self.keep_up(node);
             }
             Ok(log::Upkeep::Begin) => {
+                self.upkeep_saves(node, true);
                 let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
                 self.schedule_in(delay_us, Event::Save { node, boot, anew: true });
             }
@@ -42,7 +45,9 @@ impl World {
             running.saved = Cursor::default();
         }
         let part = running.core.save(&mut running.saved, self.options.saved_bytes as usize);
-        match running.log.save_part(part) {
+        let saved = running.log.save_part(part);
+        self.upkeep_saves(node, matches!(saved, Ok(log::Saved::Part | log::Saved::Lacks(_))));
+        match saved {
             Ok(log::Saved::Part) => {
                 let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
                 self.schedule_in(delay_us, Event::Save { node, boot, anew: false });
@@ -57,10 +62,19 @@ impl World {
                 self.line(format_args!("n{node} snapshot"));
                 self.count("sometimes: snapshot");
                 self.compare_with_disk(node);
+                // The thread of a log does so before anything else is written.
+                if self.is_short(node) {
+                    self.keep_up(node);
+                }
             }
             Ok(log::Saved::GivenUp(error)) => self.snapshot_given_up(node, &error),
             Err(error) => self.log_stopped(node, &error),
         }
+    }
+
+    /// Whether little room is left on the disk of a node that runs.
+    pub fn is_short(&self, node: usize) -> bool {
+        self.nodes[node].running.as_ref().is_some_and(|running| running.log.room() != Room::Ample)
     }
 
     /// A process that started on this disk now would be in the very state of the one that runs.

@@ -70,7 +70,13 @@ impl World {
             return;
         };
         match running.log.look_for_room() {
-            Ok(_) => self.tell_disk(node),
+            Ok(_) => {
+                // Even if nothing is written meanwhile.
+                if self.is_short(node) {
+                    self.keep_up(node);
+                }
+                self.tell_disk(node);
+            }
             Err(error) => self.log_stopped(node, &error),
         }
     }

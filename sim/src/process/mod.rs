@@ -10,6 +10,7 @@ use crate::clock::{Monotonic, Wall, draw_signed};
 use crate::disk::{Lost, SimDisk};
 use crate::history::Happening;
 use crate::options::Options;
+use crate::shortage::Rest;
 use crate::wire::{decode_peer, version_of};
 use crate::witnesses::Word;
 use crate::world::{Event, World};
@@ -47,6 +48,8 @@ pub struct Running {
     clients: BTreeSet<u64>,
     requests: BTreeMap<(u64, u64), Request>,
     steps: u64,
+    /// How long its log was left as it is on a disk that is nearly full.
+    pub(crate) rest: Rest,
     /// Protocol versions of its links that have come up, by place.
     pub(crate) versions: BTreeMap<usize, u8>,
 }
@@ -222,6 +225,7 @@ impl World {
             clients: BTreeSet::new(),
             requests: BTreeMap::new(),
             steps: 0,
+            rest: Rest::at(self.now_us),
             versions: BTreeMap::new(),
         })
     }
