@@ -103,9 +103,9 @@ impl World {
         all
     }
 
-    /// A client sends a claim: for one of its calls that are not answered.
-    pub fn claim_sent(&mut self, client: usize, claim: ClaimId) {
+    /// A client sends a claim to a node: for one of its calls that are not answered.
+    pub fn claim_sent(&mut self, client: usize, node: usize, claim: ClaimId) {
         let calls = self.clients[client].claiming();
-        self.tell(Happening::Claims { client, claim, calls: &calls });
+        self.tell(Happening::Claims { client, node, claim, calls: &calls });
     }
 }

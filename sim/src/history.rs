@@ -144,8 +144,8 @@ pub enum Happening<'a> {
     Steered { request: &'a Request, asked: Moment, response: &'a Response },
     /// A client put a request on the wire.
     Sent { request: &'a Request },
-    /// A client sends a claim. The calls for work, by when they were made, for one of which it may be.
-    Claims { client: usize, claim: ClaimId, calls: &'a [Moment] },
+    /// A client sends a claim to a node. The calls for work, by when they were made, for one of which it may be.
+    Claims { client: usize, node: usize, claim: ClaimId, calls: &'a [Moment] },
     /// A client does not wait for a call any more.
     GaveUp { call: Moment },
     /// A client is gone, with all its calls.

@@ -429,10 +429,11 @@ impl World {
             match output {
                 Output::Done { call, result, lease_from_us } => self.done(client, call, result, lease_from_us),
                 output => {
-                    if let Output::Send { request, .. } = &output {
+                    if let Output::Send { endpoint, request, .. } = &output {
                         self.tell(Happening::Sent { request });
                         if let Request::Claim(claim) = request {
-                            self.claim_sent(client, claim.claim);
+                            let node = self.losses.heir(*endpoint);
+                            self.claim_sent(client, node, claim.claim);
                         }
                     }
                     self.link_output(client, output);

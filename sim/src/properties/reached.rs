@@ -6,7 +6,7 @@
 //! as it waits, what was found again may be in its hands.
 //!
 //! Left to the lease is what a client held that is gone, once it had confirmed it, or it had been found again; and where a node crashed
-//! since the client asked, for that may have been who knew of it. Such a lease may be an attempt, too. Nor is judged what was granted
+//! that the client had asked, for that may have been who knew of it. Such a lease may be an attempt, too. Nor is judged what was granted
 //! while some nodes were old, or by clocks of any rate.
 //!
 //! Troubles are crashes and starts, pauses, cuts, changes of who holds a partition and who leads it, and of the client's own what stops it
@@ -39,8 +39,10 @@ const SETTLED_US: u64 = 5_000_000;
 #[derive(Debug)]
 struct Asked {
     client: usize,
-    /// When it was sent first.
-    first_us: u64,
+    /// The nodes that it was sent to.
+    nodes: BTreeSet<usize>,
+    /// One of them has crashed since.
+    forgotten: bool,
     /// The calls for one of which it may be.
     calls: BTreeSet<Moment>,
     /// Its client has said that an answer came, and not since that it left.
@@ -84,7 +86,6 @@ pub struct Reached {
     /// The last trouble of all, and of each partition.
     trouble_us: u64,
     partitions_us: BTreeMap<PartitionId, u64>,
-    crashed_us: u64,
 }
 
 impl Reached {
@@ -113,14 +114,16 @@ impl Reached {
     }
 
     /// A claim is sent. It is for the call that no other one is for, if that is known.
-    fn claims(&mut self, client: usize, claim: ClaimId, calls: &[Moment], now_us: u64) {
-        if self.asked.contains_key(&claim) {
+    fn claims(&mut self, client: usize, node: usize, claim: ClaimId, calls: &[Moment]) {
+        if let Some(asked) = self.asked.get_mut(&claim) {
+            asked.nodes.insert(node);
             return;
         }
         let others = self.asked.values().filter(|asked| asked.client == client && asked.calls.len() == 1);
         let taken: BTreeSet<Moment> = others.flat_map(|asked| asked.calls.iter().copied()).collect();
         let calls = calls.iter().copied().filter(|call| !self.over.contains(call) && !taken.contains(call)).collect();
-        let asked = Asked { client, first_us: now_us, calls, confirmed: false, ended_us: None, vanished: false };
+        let (nodes, forgotten) = (BTreeSet::from([node]), false);
+        let asked = Asked { client, nodes, forgotten, calls, confirmed: false, ended_us: None, vanished: false };
         self.asked.insert(claim, asked);
     }
 
@@ -153,7 +156,7 @@ impl Reached {
         if asked.ended_us.is_none() && (asked.confirmed || grant.renewed) {
             return Ok(());
         }
-        if asked.vanished && (asked.confirmed || grant.renewed || self.crashed_us >= asked.first_us) {
+        if asked.vanished && (asked.confirmed || grant.renewed || asked.forgotten) {
             return Ok(());
         }
         let since_us = grant.at_us.max(asked.ended_us.unwrap_or_default());
@@ -183,8 +186,8 @@ impl Reached {
     fn expired(&mut self, history: &History, id: TaskId, token: Token) -> Result<(), String> {
         let Some(grant) = self.granted.remove(&(id, token)) else { return Ok(()) };
         // Who knew that its call was over may be what crashed: a question can be as late as any message.
-        let crashed = self.asked.get(&grant.claim).is_some_and(|asked| self.crashed_us >= asked.first_us);
-        let known = crashed || grant.renewed || self.confirmed.contains(&grant.claim);
+        let forgotten = self.asked.get(&grant.claim).is_some_and(|asked| asked.forgotten);
+        let known = forgotten || grant.renewed || self.confirmed.contains(&grant.claim);
         let partition_us = self.partitions_us.get(&history.partition(&id)).copied().unwrap_or_default();
         let trouble_us = self.trouble_us.max(partition_us);
         if known || !self.even || trouble_us + SETTLED_US > grant.at_us {
@@ -206,7 +209,7 @@ impl Property for Reached {
             Happening::Sent { request: Request::Claim(claim) } if claim.confirms => {
                 self.confirming.insert(claim.claim);
             }
-            Happening::Claims { client, claim, calls } => self.claims(*client, *claim, calls, now_us),
+            Happening::Claims { client, node, claim, calls } => self.claims(*client, *node, *claim, calls),
             Happening::Appended { records, .. } => self.note(records, now_us),
             Happening::Sent { request: Request::Confirm { claim } } => {
                 self.confirmed.insert(*claim);
@@ -234,7 +237,9 @@ impl Property for Reached {
                     }
                 }
             }
-            Happening::Crashed { .. } | Happening::Gone { .. } => self.crashed_us = now_us,
+            Happening::Crashed { node } | Happening::Gone { node } => {
+                self.asked.values_mut().for_each(|asked| asked.forgotten |= asked.nodes.contains(node));
+            }
             Happening::Observed {
                 observation:
                     Observation::Established { partition, .. }
@@ -267,6 +272,7 @@ mod tests {
     const CLAIM: ClaimId = ClaimId(7);
     const PARTITION: PartitionId = PartitionId(0);
     const CLIENT: usize = 0;
+    const BROKER: usize = 2;
 
     fn append(bench: &mut Bench<Reached>, op: Op) {
         let after = Viewstamp { epoch: 1, length: 0 };
@@ -280,7 +286,7 @@ mod tests {
         let request = Request::Claim(Claim { claim: CLAIM, confirms, ..claim });
         let call = bench.now();
         bench.see(Happening::Sent { request: &request }).unwrap();
-        bench.see(Happening::Claims { client: CLIENT, claim: CLAIM, calls: &[call] }).unwrap();
+        bench.see(Happening::Claims { client: CLIENT, node: BROKER, claim: CLAIM, calls: &[call] }).unwrap();
         let (worker, items) = ("w".into(), vec![(id(1), 1)]);
         let (lease_ms, granted_ms) = (10_000, 0);
         append(bench, Op::Grant { claim: CLAIM, worker, lease_ms, granted_ms, items, session: None, lapsed: false });
@@ -385,7 +391,10 @@ mod tests {
         append(&mut bench, Op::Renew { items: vec![(id(1), token(1, 1), 10_000, 10_000)] });
         assert!(vanishes(&mut bench).is_ok());
         let mut bench = granted();
-        bench.see(Happening::Crashed { node: 2 }).unwrap();
+        bench.see(Happening::Crashed { node: BROKER + 1 }).unwrap();
+        assert!(vanishes(&mut bench).is_err());
+        let mut bench = granted();
+        bench.see(Happening::Crashed { node: BROKER }).unwrap();
         assert!(vanishes(&mut bench).is_ok());
     }
 
@@ -404,12 +413,15 @@ mod tests {
         look(&mut bench, (true, false, false)).unwrap();
         assert!(expires(&mut bench).is_ok(), "who knows may not be heard");
         let mut bench = quiet();
-        bench.see(Happening::Crashed { node: 2 }).unwrap();
+        bench.see(Happening::Crashed { node: BROKER }).unwrap();
         bench.pass(2 * SETTLED_US);
         granted_to(&mut bench, true);
         assert!(expires(&mut bench).is_err(), "it was asked for since");
         let mut bench = granted();
-        bench.see(Happening::Crashed { node: 2 }).unwrap();
+        bench.see(Happening::Crashed { node: BROKER + 1 }).unwrap();
+        assert!(expires(&mut bench).is_err(), "it knew nothing of it");
+        let mut bench = granted();
+        bench.see(Happening::Crashed { node: BROKER }).unwrap();
         assert!(expires(&mut bench).is_ok(), "who knew may have crashed");
     }
 }
