@@ -89,7 +89,7 @@ impl EnqueueArguments {
         }
         let near = self.near(runner).await?;
         let data = runner.read_data(self.data.data.as_deref(), self.data.file.as_ref(), PAYLOAD_BYTES_MAX).await?;
-        let id = self.id.as_deref().map(str::parse).transpose()?;
+        let id = self.id.as_deref().map(|text| runner.resolve_repeated(text)).transpose()?;
         let spec = Spec { payload: data.unwrap_or_default(), ..spec };
         let draft = Draft { id, spec, delay_ms: self.delay.unwrap_or(0), near };
         if self.unique {

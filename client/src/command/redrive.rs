@@ -72,7 +72,7 @@ impl RedriveArguments {
             let redriven = self.dead(runner, queue, to, limit).await?;
             return end(runner, redriven, "dead task", "without a copy or a letter");
         }
-        let copy: Option<TaskId> = self.id.as_deref().map(str::parse).transpose()?;
+        let copy = self.id.as_deref().map(|text| runner.resolve_repeated(text)).transpose()?;
         if copy.is_some() && self.ids.len() > 1 {
             return Err(Failure::Usage("--id names the copy of one task; give one".to_owned()));
         }

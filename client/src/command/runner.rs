@@ -372,6 +372,25 @@ impl<T: Transport> Runner<T> {
         Ok(id)
     }
 
+    /// The same for a task that may not be there yet, as its making is repeated: the cluster is not asked.
+    pub(super) fn resolve_repeated(&mut self, text: &str) -> Result<TaskId, Failure> {
+        if text.len() >= ID_CHARACTERS {
+            return Ok(text.parse()?);
+        }
+        let part = Part::new(text).map_err(Failure::invalid)?;
+        let known = if text.len() < TARGET_CHARACTERS_MIN { BTreeSet::new() } else { self.known(&part) };
+        let id = self.the_one(text, &known)?.ok_or_else(|| {
+            let least = TARGET_CHARACTERS_MIN;
+            Failure::invalid(format!(
+                "{text:?} is not in an id that was shown; give {least} characters of one, or a whole id"
+            ))
+        })?;
+        if !self.output.json() {
+            self.output.note(&format!("{} is {id}", super::text::clean(text)))?;
+        }
+        Ok(id)
+    }
+
     async fn resolve_part(&self, text: &str) -> Result<TaskId, Failure> {
         let part = Part::new(text).map_err(Failure::invalid)?;
         if let Some(id) = self.the_one(text, &self.known(&part))? {

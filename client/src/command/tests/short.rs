@@ -9,6 +9,7 @@ use crate::wire::schedule::{CatchUp, Fired, Schedule, ScheduleView, When};
 use crate::wire::transaction::Refusal;
 use crate::wire::watch::WatchPlace;
 use crate::wire::{WatchCursor, WatchEvent, Watched};
+use clap::CommandFactory;
 use std::collections::BTreeSet;
 
 /// Ids as a cluster mints them: of one minute, one session and two batches.
@@ -43,44 +44,89 @@ fn names(outcome: &Outcome, id: TaskId) -> bool {
     outcome.calls.iter().any(|(call, _)| format!("{call:?}").contains(&id.to_string()))
 }
 
+/// A line for each argument that takes an id; `ANOTHER` is the whole id of a task that was not shown.
+const LINES: [&str; 26] = [
+    "list --after ID",
+    "get ID",
+    "get ID ID",
+    "log ID",
+    "wait ID",
+    "why ID",
+    "members ID",
+    "watch --group ID",
+    "renew ID 7.42",
+    "update ID 7.42 0 x",
+    "complete ID 7.42",
+    "fail ID 7.42",
+    "release ID 7.42",
+    "cancel ID",
+    "redrive ID",
+    "purge ID",
+    "session renew ID 7.42",
+    "session end ID 7.42",
+    "claim mail --session ID",
+    "claim mail --depends ID",
+    "claim mail --depends ID@0000000000000001",
+    "enqueue mail x --after ID",
+    "enqueue mail x --near ID",
+    "enqueue mail x --group-id ID --number 1",
+    "enqueue mail x --id ID",
+    "redrive ANOTHER --id ID",
+];
+
+/// Verbs with their arguments that are ids, each with the words before its value.
+fn arguments(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+    for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+        let names = argument.get_value_names().unwrap_or_default();
+        if names.iter().any(|name| ["ID", "ID,..."].contains(&name.as_str())) {
+            found.push(match argument.get_long() {
+                Some(long) => format!("{path}--{long} ID"),
+                None => format!("{path}ID"),
+            });
+        }
+    }
+    for verb in command.get_subcommands() {
+        arguments(verb, &format!("{path}{} ", verb.get_name()), found);
+    }
+}
+
+/// Goal: no argument that takes an id is forgotten below.
+#[test]
+fn every_argument_that_is_an_id_has_a_line() {
+    let mut found = Vec::new();
+    arguments(&CommandLine::command(), "", &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    for argument in found {
+        let (path, value) = argument.split_at(argument.rfind("--").unwrap_or(argument.len() - "ID".len()));
+        let has_line = |line: &&str| line.starts_with(path) && line.contains(value);
+        assert!(LINES.iter().any(has_line), "{argument}");
+    }
+}
+
 #[tokio::test]
 async fn every_verb_takes_six_characters_of_an_id_that_was_shown() {
     let (wanted, other) = (minted(7, 0xab_cdef), minted(8, 0x12_3456));
     let tail = &wanted.to_string()[26..];
-    let lines = [
-        "list --after ID",
-        "get ID",
-        "get ID ID",
-        "log ID",
-        "wait ID",
-        "why ID",
-        "members ID",
-        "watch --group ID",
-        "renew ID 7.42",
-        "update ID 7.42 0 x",
-        "complete ID 7.42",
-        "fail ID 7.42",
-        "release ID 7.42",
-        "cancel ID",
-        "redrive ID",
-        "purge ID",
-        "session renew ID 7.42",
-        "session end ID 7.42",
-        "claim mail --session ID",
-        "claim mail --depends ID",
-        "claim mail --depends ID@0000000000000001",
-        "enqueue mail x --after ID",
-        "enqueue mail x --near ID",
-        "enqueue mail x --group-id ID --number 1",
-    ];
-    for line in lines {
-        let outcome = run_after(&[other, wanted], &line.replace("ID", tail), [none_begins_so()]).await;
+    for line in LINES {
+        let line = line.replace("ID", tail).replace("ANOTHER", &id(9).to_string());
+        let outcome = run_after(&[other, wanted], &line, [none_begins_so()]).await;
         assert!(
             names(&outcome, wanted) || outcome.noted.contains(&format!("{tail} is {wanted}")),
             "{line}: {}",
             outcome.noted
         );
         assert!(!names(&outcome, other), "{line}: {:?}", outcome.calls);
+    }
+}
+
+/// Goal: what is repeated is what was shown, or nothing: no new task takes a part of an id for its own.
+#[tokio::test]
+async fn a_task_is_made_again_only_under_an_id_that_was_shown() {
+    let shown = minted(7, 0xab_cdef);
+    for part in ["zzzzzz", &shown.to_string()[27..]] {
+        let outcome = run_after(&[shown], &format!("enqueue mail x --id {part}"), []).await;
+        assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 0), "{part}: {}", outcome.noted);
+        assert!(outcome.noted.contains("a whole id"), "{}", outcome.noted);
     }
 }
 
