@@ -52,8 +52,26 @@ async fn count(cluster: &Cluster) -> usize {
 /// What the name of the test below stands for: where no node listens comes first.
 const NAMED: &str = "127.0.0.1 localhost\n::1 several.test\n127.0.0.2 several.test\n127.0.0.1 several.test\n";
 
-/// Goal: each address of a name is tried, by `cluster init`, by links, and by a node that looks for another one at its own address.
-/// Method: nodes and commands with a file of host names of their own.
+/// From now on others reach a node that does not run by that name, which stands in its certificate.
+fn call_by_name(cluster: &mut Cluster, index: usize) {
+    let hosts = ["cert", "node", cluster.name(index), "--host", "127.0.0.1,several.test", "--dir", "certs"];
+    let file = |kind: &str| cluster.certificates().join(format!("node-{}.{kind}", cluster.name(index)));
+    ["crt", "key"].into_iter().for_each(|kind| std::fs::remove_file(file(kind)).expect("it is there"));
+    cli::run(cluster.directory(), &hosts).done();
+    let name = cluster.address(index).replace("127.0.0.1", "several.test");
+    cluster.advertise(index, &name);
+}
+
+/// A change of the cluster that is made as soon as it can be.
+fn changed(cluster: &Cluster, words: &[&str]) -> Value {
+    let cli = cluster.cli().patient();
+    let change = || Some(cli.json(words)).filter(|answer| answer.code != Some(3));
+    found(&words.join(" "), change).done().object()
+}
+
+/// Goal: each address of a name is tried, by `cluster init`, by links, by a node that looks for another one at its own address, by who
+/// adds a node, by a node that joins, and by a copy that looks for the node that it is a copy of. Method: nodes and commands with a file
+/// of host names of their own.
 #[test]
 fn nodes_are_reached_by_a_name_whose_first_addresses_lead_nowhere() {
     let mut cluster = Cluster::prepare(3, Vec::new());
@@ -63,14 +81,7 @@ fn nodes_are_reached_by_a_name_whose_first_addresses_lead_nowhere() {
     };
     cluster.use_program(&program);
     for index in 0..3 {
-        let hosts = ["cert", "node", cluster.name(index), "--host", "127.0.0.1,several.test", "--dir", "certs"];
-        let file = |kind: &str| cluster.certificates().join(format!("node-{}.{kind}", cluster.name(index)));
-        ["crt", "key"].into_iter().for_each(|kind| std::fs::remove_file(file(kind)).expect("it is there"));
-        cli::run(cluster.directory(), &hosts).done();
-    }
-    for index in 0..3 {
-        let name = cluster.address(index).replace("127.0.0.1", "several.test");
-        cluster.advertise(index, &name);
+        call_by_name(&mut cluster, index);
         cluster.restart(index);
         cluster.wait_ready(index);
     }
@@ -82,6 +93,22 @@ fn nodes_are_reached_by_a_name_whose_first_addresses_lead_nowhere() {
     cluster.restart(1);
     cluster.wait_ready(1);
     works(&cluster, "named");
+
+    let added = cluster.add_place();
+    call_by_name(&mut cluster, added);
+    cluster.give_up(added);
+    cluster.restart(added);
+    cluster.wait_ready(added);
+    let address = cluster.address(added).to_owned();
+    assert_eq!(changed(&cluster, &["cluster", "add", &address])["state"], "done");
+    cluster.enter(added);
+    let token = changed(&cluster, &["cluster", "token"]);
+    cluster.start_joining(token["token"].as_str().expect("it is a text"));
+    works(&cluster, "grown");
+
+    copy(&cluster.data(1), &cluster.directory().join("copied"));
+    let answer = cluster.fails_to_start_on(1, "copied", &elsewhere());
+    assert!(answer.code == Some(1) && answer.stderr.contains("copied is a copy"), "{answer:?}");
 }
 
 /// No majority can be reached where the member list says. The nodes that are told of each other make one, and have the list changed.
