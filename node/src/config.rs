@@ -94,6 +94,8 @@ pub enum Mutant {
     GrantBeforeQuorum,
     /// Merging two logs keeps only one of them.
     MergeDropsUpdate,
+    /// A grant shows no log entries that have left memory.
+    LogsUnread,
     /// A claim is dropped without telling the followers how the task ended.
     DropWithoutRecord,
     /// A renewal sets the lease to what was asked, even if shorter.

@@ -1,24 +1,26 @@
-//! Bodies of tasks, and results and log entries of those that have ended: which stay in memory, where the log has the others, and
-//! what is done about those that it lost.
+//! Bodies of tasks, results and log entries: which stay in memory, where the log has the others, and what is done about those that it
+//! lost.
 //!
 //! A body comes into memory with its record, and leaves it once the log has a place for it if those before it fill the
 //! memory that is allowed. So the oldest stay, which are granted first; what is granted or ends makes room for new ones.
 //! What has left is loaded where it is needed (`loads.rs`), and is not kept.
 //!
-//! Results and log entries count as well from the end of their task on. They leave as soon as there is no room for all, before
-//! any body does, but not before the claim is dropped: how the task ended travels with that. An ending that came with a table alone
-//! has no place in the log; if there is no room for it, it is written once more as facts (`spill`). Where a leader needs a result
-//! to drop a claim, or a replica to merge another one under the same key, it is brought back (`Then::BringBack`).
+//! Results and log entries count as well. They leave as soon as there is no room for all, before any body does: first those of tasks
+//! that have ended, which are only read, then those of the others, held or not, which are loaded with each grant. A result of an ended
+//! task does not leave before the claim is dropped, as how the task ended travels with that; nor does one whose completion may still
+//! change. An ending that came with a table alone has no place in the log; if there is no room for it, it is written once more as
+//! facts (`spill`). Where a leader needs a result to drop a claim, or a replica to merge another one under the same key, it is brought
+//! back (`Then::BringBack`).
 //!
 //! What the log cannot give back is lost, the fact that there is such a task is not: everything else is still known. A task without
-//! its body is handed out to nobody by this replica until the log or a peer has given it back. A reader is told what is known of it,
-//! and what is lost: that counts where no replica that answers has it (`available/read.rs`). An operator may cancel such a task, and
-//! purge it once it has ended (`available/purge.rs`), or else its claim stays, and no snapshot is written.
+//! its body, or without an entry of its log, is handed to no worker by this replica until the log or a peer has given that back. A reader
+//! is told what is known of it, and what is lost: that counts where no replica that answers has it (`available/read.rs`). An operator may
+//! cancel such a task, and purge it once it has ended (`available/purge.rs`), or else its claim stays, and no snapshot is written.
 
 use super::effect::Ticket;
 use super::event::Moved;
 use super::loads::Then;
-use super::partition::Counted;
+use super::partition::{Counted, Whose};
 use super::peer::{PeerMessage, WantPart};
 use super::record::Record;
 use super::task::{Filling, Outline, Place, Slot, Task, Wanted};
@@ -29,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// So many ended tasks are looked at in vain, as their claims are not dropped yet.
+/// So many tasks are looked at in vain: ended ones whose claims are not dropped yet.
 const LOOKS_MAX: usize = 64;
 
 /// What a record has of a task, with its hash.
@@ -41,6 +43,15 @@ struct Unplaced {
     ticket: Ticket,
     partition: PartitionId,
     bodies: Vec<Part>,
+}
+
+/// Tasks of which something can leave memory.
+#[derive(Debug, Default)]
+struct Leaving {
+    /// Partitions that have some, as far as they are counted.
+    partitions: BTreeSet<PartitionId>,
+    /// The last task that was looked at.
+    looked: Option<(PartitionId, TaskId)>,
 }
 
 /// See the module.
@@ -56,10 +67,10 @@ pub struct Bodies {
     memory_bytes: usize,
     /// Tasks, as far as they are counted.
     tasks: usize,
-    /// Partitions with results or log entries that can leave memory, as far as they are counted.
-    leaving: BTreeSet<PartitionId>,
-    /// The last task that was looked at for that.
-    looked: Option<(PartitionId, TaskId)>,
+    /// Ended tasks with results or log entries that can leave memory.
+    ended: Leaving,
+    /// The same of those that have not ended.
+    open: Leaving,
     /// Partitions where the log may have no place for how some tasks ended.
     unwritten: BTreeSet<PartitionId>,
     /// A record with some of those is on its way to the log.
@@ -84,6 +95,20 @@ impl Bodies {
     /// How many tasks this node keeps, about.
     pub fn tasks(&self) -> usize {
         self.tasks
+    }
+
+    fn leaving(&self, whose: Whose) -> &Leaving {
+        match whose {
+            Whose::Ended => &self.ended,
+            Whose::Open => &self.open,
+        }
+    }
+
+    fn leaving_mut(&mut self, whose: Whose) -> &mut Leaving {
+        match whose {
+            Whose::Ended => &mut self.ended,
+            Whose::Open => &mut self.open,
+        }
     }
 }
 
@@ -132,34 +157,38 @@ impl Node {
         self.bodies.memory_bytes as u64 > self.config.payload_memory_bytes
     }
 
-    /// Results and log entries of ended tasks leave memory until there is room.
+    /// Results and log entries leave memory until there is room, those of ended tasks first.
     pub(super) fn make_room(&mut self) {
-        let mut held = 0;
-        while held < LOOKS_MAX && self.is_full() {
-            let Some((partition, id)) = self.next_leaver() else { return };
-            self.bodies.looked = Some((partition, id));
-            let replica = self.partitions.get_mut(&partition).expect("it was just looked at");
-            if replica.register.cell(&id).is_some() {
-                held += 1;
-            } else {
-                replica.store.leave(&id);
-                self.count_bodies(partition);
+        for whose in [Whose::Ended, Whose::Open] {
+            let mut in_vain = 0;
+            while in_vain < LOOKS_MAX && self.is_full() {
+                let Some((partition, id)) = self.next_leaver(whose) else { break };
+                self.bodies.leaving_mut(whose).looked = Some((partition, id));
+                let replica = self.partitions.get_mut(&partition).expect("it was just looked at");
+                // How a task ended is told as its claim is dropped.
+                let results = whose == Whose::Open || replica.register.cell(&id).is_none();
+                if replica.store.leave(&id, results) {
+                    self.count_bodies(partition);
+                } else {
+                    in_vain += 1;
+                }
             }
         }
     }
 
     /// The next task that could make room, in turn.
-    fn next_leaver(&self) -> Option<(PartitionId, TaskId)> {
+    fn next_leaver(&self, whose: Whose) -> Option<(PartitionId, TaskId)> {
+        let Leaving { partitions, looked } = self.bodies.leaving(whose);
         let leaver = |partition: PartitionId, after| {
-            self.partitions.get(&partition)?.store.leaver_after(after).map(|id| (partition, id))
+            self.partitions.get(&partition)?.store.leaver_after(whose, after).map(|id| (partition, id))
         };
-        let within = self.bodies.looked.and_then(|(partition, id)| leaver(partition, Some(id)));
-        let behind = self.bodies.looked.map_or(Bound::Unbounded, |(partition, _)| Bound::Excluded(partition));
-        let others = self.bodies.leaving.range((behind, Bound::Unbounded)).chain(&self.bodies.leaving);
+        let within = looked.and_then(|(partition, id)| leaver(partition, Some(id)));
+        let behind = looked.map_or(Bound::Unbounded, |(partition, _)| Bound::Excluded(partition));
+        let others = partitions.range((behind, Bound::Unbounded)).chain(partitions);
         within.or_else(|| others.copied().find_map(|partition| leaver(partition, None)))
     }
 
-    /// Writes down what of ended tasks has no place in the log if there is no room for it, a bounded record at a time.
+    /// Writes down what has no place in the log if there is no room for it, a bounded record at a time.
     fn spill(&mut self) {
         let may = self.is_full() && self.bodies.spilling.is_none() && !self.disk.is_short() && !self.starting;
         let Some(partition) = self.bodies.unwritten.first().copied().filter(|_| may) else { return };
@@ -201,12 +230,18 @@ impl Node {
                 self.bodies.rivals.insert(partition);
                 self.bodies.rivals_asked.insert(partition, *last);
             }
-            let is_here = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.has_blobs());
-            let (here, mut away): (Vec<TaskId>, Vec<TaskId>) = ids.into_iter().partition(is_here);
-            let has_lost = |task: &Task<Outline>| task.blobs().any(|(_, blob)| blob.is_lost());
-            away.retain(|id| !replica.store.task(id).is_some_and(has_lost));
-            here.iter().for_each(|id| self.settle_rival(partition, id));
-            self.bring_back(partition, &away);
+            // They wait for no more than what stands under their own keys.
+            let slots = |id: &TaskId| -> BTreeSet<Slot> {
+                replica.store.rival_of(id).into_iter().flat_map(|rival| rival.blobs()).map(|(slot, _)| slot).collect()
+            };
+            let wanted: Vec<(TaskId, BTreeSet<Slot>)> = ids.iter().map(|id| (*id, slots(id))).collect();
+            let is_here = |(id, slots): &(TaskId, BTreeSet<Slot>)| {
+                let task = replica.store.task(id);
+                task.is_some_and(|task| slots.iter().all(|slot| task.wanted_in(*id, *slot).is_none()))
+            };
+            let (here, away): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_here);
+            here.iter().for_each(|(id, _)| self.settle_rival(partition, id));
+            away.iter().for_each(|(id, slots)| self.bring_back(partition, id, |slot| slots.contains(&slot)));
         }
     }
 
@@ -220,18 +255,17 @@ impl Node {
         self.stirred.insert(partition);
     }
 
-    /// Asks the log for results and log entries of tasks that are needed in memory. Those that are lost are asked for anyway.
-    pub(super) fn bring_back(&mut self, partition: PartitionId, ids: &[TaskId]) {
-        let Some(replica) = self.partitions.get(&partition) else { return };
-        let tasks = ids.iter().filter_map(|id| Some((id, replica.store.task(id)?)));
-        let there = |(id, task): (&TaskId, &Task<Outline>)| -> Vec<Wanted> {
-            let blobs = task.blobs().filter(|(_, blob)| !blob.is_lost());
-            blobs.filter_map(|(slot, blob)| blob.wanted(*id, slot)).collect()
-        };
-        let wanted: Vec<Vec<Wanted>> = tasks.map(there).filter(|wanted| !wanted.is_empty()).collect();
-        for wanted in wanted {
-            self.load_back(wanted);
-        }
+    /// Asks the log for results and log entries of a task that are needed in memory. Those that are lost are asked for anyway.
+    pub(super) fn bring_back(&mut self, partition: PartitionId, id: &TaskId, is_needed: impl Fn(Slot) -> bool) {
+        let task = self.partitions.get(&partition).and_then(|replica| replica.store.task(id));
+        let blobs = task.into_iter().flat_map(|task| task.blobs());
+        let needed = blobs.filter(|(slot, blob)| is_needed(*slot) && !blob.is_lost());
+        self.load_back(needed.filter_map(|(slot, blob)| blob.wanted(*id, slot)).collect());
+    }
+
+    /// The same of its results: how it ended is told with them.
+    pub(super) fn bring_results_back(&mut self, partition: PartitionId, id: &TaskId) {
+        self.bring_back(partition, id, |slot| matches!(slot, Slot::Result(_)));
     }
 
     /// What was to come back is here.
@@ -240,6 +274,7 @@ impl Node {
             let partition = self.partition_of(&wanted.id);
             let Some(replica) = self.partitions.get_mut(&partition) else { continue };
             replica.store.bring_back(&wanted, filling);
+            replica.reclassify(&wanted.id, self.now);
             self.settle_rival(partition, &wanted.id);
         }
     }
@@ -249,16 +284,20 @@ impl Node {
     pub(super) fn count_bodies(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let now = Counted { bytes: replica.store.body_bytes(), tasks: replica.store.count() };
-        let (leaves, rivals) =
-            (replica.store.leaver_after(None).is_some(), replica.store.rivals(None).next().is_some());
+        let leaves =
+            [Whose::Ended, Whose::Open].map(|whose| (whose, replica.store.leaver_after(whose, None).is_some()));
+        let rivals = replica.store.rivals(None).next().is_some();
         let unwritten = replica.store.has_unwritten();
         let before = std::mem::replace(&mut replica.counted, now);
         self.bodies.memory_bytes = self.bodies.memory_bytes + now.bytes - before.bytes;
         self.bodies.tasks = self.bodies.tasks + now.tasks - before.tasks;
-        if leaves {
-            self.bodies.leaving.insert(partition);
-        } else {
-            self.bodies.leaving.remove(&partition);
+        for (whose, leaves) in leaves {
+            let partitions = &mut self.bodies.leaving_mut(whose).partitions;
+            if leaves {
+                partitions.insert(partition);
+            } else {
+                partitions.remove(&partition);
+            }
         }
         if unwritten {
             self.bodies.unwritten.insert(partition);
@@ -318,19 +357,18 @@ impl Node {
         task.map(|task| task.lost(*id)).unwrap_or_default()
     }
 
-    /// How many tasks of a replica have lost their bodies, or results or log entries if they have ended.
+    /// How many tasks of a replica have lost their bodies, results or log entries.
     pub(super) fn bodies_lost(&self, partition: PartitionId) -> usize {
         self.lost_of(partition).count()
     }
 
-    /// Whether a replica has lost the body of a task of these queues that may not have ended. Such tasks are in no queue here.
+    /// Whether a replica has lost the body of a task of these queues, or a part of its log, that may not have ended. Such tasks are in
+    /// no queue here.
     pub(super) fn lacks_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
         let store = &self.partitions[&partition].store;
-        let is_of_these = |id: &TaskId| {
-            let spec = store.task(id).and_then(|task| task.spec.as_ref());
-            spec.is_none_or(|spec| queues.contains(&spec.queue))
-        };
-        self.lost_of(partition).any(|id| !store.ended(&id) && is_of_these(&id))
+        let is_of_these = |task: &Task<Outline>| task.spec.as_ref().is_none_or(|spec| queues.contains(&spec.queue));
+        let is_work = |task: &Task<Outline>| task.is_withheld() && task.ended().is_none() && is_of_these(task);
+        self.lost_of(partition).any(|id| store.task(&id).is_some_and(is_work))
     }
 
     pub(super) fn lost_of(&self, partition: PartitionId) -> impl Iterator<Item = TaskId> {

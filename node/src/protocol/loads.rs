@@ -1,9 +1,11 @@
-//! Loads: bodies, results and log entries that are read back from the log for a grant, a reader, a list, a peer or the archive.
+//! Loads: bodies, results and log entries that are read back from the log for a grant, a transaction, a reader, a list, a peer or the
+//! archive.
 //!
-//! So many are under way at a time, and so many bytes; the others wait, those for grants in front. Of the others only so
+//! So many are under way at a time, and so many bytes; the others wait, those for grants and transactions in front. Of the others only so
 //! many wait: whoever asked does so again.
 
 use super::Node;
+use super::bodies::Part;
 use super::effect::Effect;
 use super::feature::Feature;
 use super::peer::PeerMessage;
@@ -11,6 +13,7 @@ use super::task::{Filling, Slot, Task, Wanted};
 use crate::config::mutant;
 use crate::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
 use norn_client::wire::{NodeId, PartitionId, TaskId};
+use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -47,6 +50,13 @@ pub enum Then {
         /// Where, in the order of the bodies.
         gaps: Vec<usize>,
     },
+    /// A transaction that is to be judged by this, and by what was loaded before.
+    Judge {
+        /// Its id.
+        id: TaskId,
+        /// What was.
+        loaded: BTreeMap<Part, ByteBuf>,
+    },
     /// They were lost, and may be there after all.
     Find,
     /// They are needed in memory.
@@ -71,7 +81,7 @@ pub struct Loads {
     next: u64,
     under_way: BTreeMap<u64, Load>,
     bytes: usize,
-    /// For grants, and what has to be asked once more.
+    /// For grants and transactions, and what has to be asked once more.
     first: VecDeque<Load>,
     waiting: VecDeque<Load>,
     waiting_bytes: usize,
@@ -116,12 +126,13 @@ impl Node {
         let then_bytes = match &then {
             Then::Send { message, .. } => size_bytes(message),
             Then::Archive { tasks, .. } => tasks.iter().map(|(_, task)| task.size_bytes() + 64).sum(),
+            Then::Judge { loaded, .. } => loaded.values().map(|bytes| bytes.len()).sum(),
             Then::Grant { .. } | Then::Find | Then::BringBack => 0,
         };
         let bytes = wanted.iter().map(|wanted| wanted.bytes as usize).sum::<usize>() + then_bytes + LOAD_BYTES;
         let (found, asked) = (vec![None; wanted.len()], (0..wanted.len()).collect());
         let load = Load { then, wanted, found, asked, bytes, unread: false };
-        if matches!(load.then, Then::Grant { .. }) {
+        if matches!(load.then, Then::Grant { .. } | Then::Judge { .. }) {
             self.loads.first.push_back(load);
         } else if self.loads.waiting_bytes + bytes <= LOADS_WAITING_BYTES_MAX || self.loads.waiting.is_empty() {
             self.loads.waiting_bytes += bytes;
@@ -204,8 +215,7 @@ impl Node {
         let Load { then, wanted, found, unread, .. } = load;
         match then {
             Then::Grant { session } => {
-                let specs = found.into_iter().map(|found| found.and_then(Filling::into_spec));
-                self.loaded_for_grant(session, wanted.iter().zip(specs));
+                self.loaded_for_grant(session, wanted.iter().zip(found));
             }
             Then::Archive { partition, number, mut tasks, gaps } => {
                 for ((gap, wanted), found) in gaps.into_iter().zip(&wanted).zip(found) {
@@ -215,6 +225,7 @@ impl Node {
                 }
                 self.archive_whole(partition, number, tasks);
             }
+            Then::Judge { id, loaded } => self.loaded_for_transaction(id, loaded, wanted.into_iter().zip(found)),
             Then::BringBack => {
                 self.loads.come(&wanted);
                 let found = wanted.into_iter().zip(found).filter_map(|(wanted, found)| Some((wanted, found?)));

@@ -51,6 +51,7 @@ mod loans;
 mod loss;
 mod losses;
 mod memory;
+mod open_logs;
 mod outcomes;
 mod policies;
 mod purging;

@@ -290,7 +290,7 @@ impl Metrics {
             }
             Observation::Wounded { partition, facts, table, lost: true, .. } => tell_wound(*partition, *facts, *table),
             Observation::BodyLost { id } => {
-                tracing::warn!(%id, "the log cannot give this task's payload back: the other replicas are asked")
+                tracing::warn!(%id, "the log cannot give a part of this task back: the other replicas are asked")
             }
             Observation::ChangeBlocked { partition, tasks } => tracing::warn!(
                 partition,

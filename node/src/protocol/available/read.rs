@@ -238,8 +238,8 @@ pub(in crate::protocol) fn view(id: TaskId, seen: &Seen, wall_ms: u64) -> Option
         Class::Orphan | Class::Blocked | Class::Ready | Class::Held | Class::Ended(_) => None,
     };
     let state = match class.state()? {
-        // Without its payload no worker can be given it.
-        State::Ready if seen.stub.is_some() => State::Waiting,
+        // Without its payload and its log no worker can be given it.
+        State::Ready if seen.stub.is_some() || task.lacks_entries() => State::Waiting,
         state => state,
     };
     Some(TaskView {

@@ -1,12 +1,13 @@
 //! Grants at a leader's node: picking tasks, committing the grants, answering brokers; and the claims that are over.
 
 mod again;
+mod entries;
 mod expiry;
 mod questions;
 mod voids;
 
 pub use self::questions::Grants;
-use self::questions::Session;
+use self::questions::{Session, Tellable};
 use super::broker::Grant;
 use super::spent::Cost;
 use super::table::{CellState, Op};
@@ -15,13 +16,12 @@ use crate::config::mutant;
 use crate::limits::{
     CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, DUE_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
 };
-use crate::protocol::loads::Then;
 use crate::protocol::partition::index::Class;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{Content, Wanted, visible};
+use crate::protocol::task::Content;
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
-use norn_client::wire::{Claim, Granted, NodeId, PartitionId, QueueName, Spec, TaskId, Token};
+use norn_client::wire::{Claim, Granted, NodeId, PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -65,6 +65,8 @@ impl Node {
             queues: claim.queues.clone(),
             tasks: Vec::new(),
             bodies: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            asked: BTreeSet::new(),
             pending: 0,
             partitions: BTreeSet::new(),
             recall,
@@ -94,29 +96,18 @@ impl Node {
         }
     }
 
-    /// Sees to it that the session has the bodies of these tasks: what is not in memory is loaded while the grants commit.
+    /// Sees to it that the session has the bodies and the logs of these tasks: what is not in memory is loaded while the grants commit.
     fn fetch_bodies(&mut self, session: u64, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
         let store = &self.partitions[&partition].store;
         let state = self.grants.sessions.get_mut(&session).expect("under way");
         let mut wanted = Vec::new();
-        for (id, spec) in ids.filter_map(|id| Some((id, store.task(&id)?.spec.as_ref()?))) {
+        for (id, task) in ids.filter_map(|id| Some((id, store.task(&id)?))) {
+            let Some(spec) = &task.spec else { continue };
             wanted.extend(spec.wanted(id));
             state.bodies.extend(spec.body.here().map(|spec| (id, spec.clone())));
+            wanted.extend(entries::wanted(id, task));
         }
-        if !wanted.is_empty() {
-            state.pending += 1;
-            self.load(Then::Grant { session }, wanted);
-        }
-    }
-
-    pub(in crate::protocol) fn loaded_for_grant<'a>(
-        &mut self,
-        session: u64,
-        found: impl Iterator<Item = (&'a Wanted, Option<Arc<Spec>>)>,
-    ) {
-        let Some(state) = self.grants.sessions.get_mut(&session) else { return };
-        state.bodies.extend(found.filter_map(|(wanted, found)| Some((wanted.id, found?))));
-        self.one_less(session);
+        self.load_for_grant(session, wanted);
     }
 
     fn wait_for(&mut self, session: u64, partition: PartitionId) {
@@ -309,7 +300,13 @@ impl Node {
         let unproven = leading.is_some_and(|leading| leading.unproven.contains(&(*id, *token)));
         let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !unproven) else { return };
         self.outbox.observe(Observation::Granted { id: *id, token: *token });
-        self.grants.sessions.get_mut(&session).expect("under way").tasks.push((granted, fresh));
+        let gaps = self.gaps_in_log(partition, id);
+        let told = Tellable { granted, fresh, gaps };
+        self.grants.sessions.get_mut(&session).expect("under way").tasks.push(told);
+        // Some of it may have left memory only since the grant was begun.
+        let task = self.partitions[&partition].store.task(id);
+        let wanted = task.map(|task| entries::wanted(*id, task).collect()).unwrap_or_default();
+        self.load_for_grant(session, wanted);
     }
 
     /// Keeps grants that no answer of this leader names.
@@ -341,7 +338,7 @@ impl Node {
             headers: Vec::new(),
             attempt: cell.attempt,
             lease_ms: cell.lease_ms,
-            updates: visible(task),
+            updates: self.log_of(task),
             grouping: spec.grouping().cloned().map(Box::new),
             group: task.group_view(),
         })
@@ -353,15 +350,17 @@ impl Node {
         self.timers.cancel(Key::Grant(session));
         let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, untold, .. } =
             session_state;
+        let mut entries = session_state.entries;
         let (mut whole, mut unreadable) = (Vec::new(), Vec::new());
-        for (mut granted, fresh) in tasks {
-            match (bodies.remove(&granted.id).map(Arc::unwrap_or_clone), fresh) {
+        for Tellable { mut granted, fresh, gaps } in tasks {
+            let has_log = entries::fill(&mut granted.updates, gaps, &mut entries);
+            match (bodies.remove(&granted.id).filter(|_| has_log).map(Arc::unwrap_or_clone), fresh) {
                 (Some(spec), _) => {
                     (granted.payload, granted.headers) = (spec.payload, spec.headers);
                     whole.push((granted, fresh));
                 }
                 (None, Some(at)) if !repeated.contains(&granted.id) => unreadable.push((granted.id, granted.token, at)),
-                // A client may have it: its lease runs out, or the next question finds its body.
+                // A client may have it: its lease runs out, or the next question finds its body and its log.
                 (None, _) => {
                     unsure.insert(self.partition_of(&granted.id));
                 }
@@ -564,7 +563,7 @@ impl Node {
         let away = |id: &&TaskId| is_held(id) && is_away(id) && replica.store.told_ending(id).is_none();
         let away: Vec<TaskId> = ids.iter().filter(away).copied().collect();
         let mut owed = self.owed_letters(partition, &ids);
-        self.bring_back(partition, &away);
+        away.iter().for_each(|id| self.bring_results_back(partition, id));
         owed.extend(away);
         ids.retain(|id| !owed.contains(id));
         // Letters that cannot be written for long do not keep back the others.

@@ -4,15 +4,18 @@ use super::ledger::{Decided, Stamps};
 use super::table::CellState;
 use crate::config::{Config, mutant};
 use crate::limits::DECIDED_BYTES_MAX;
+use crate::protocol::bodies::Part;
 use crate::protocol::partition::Partition;
 use crate::protocol::partition::version::{is_as_expected, version};
-use crate::protocol::task::{Blob, Cancel, Completed, Content, Task};
+use crate::protocol::task::{Blob, Cancel, Completed, Content, Outline, Task};
 use crdts::CvRDT;
 use norn_client::wire::error::Error;
 use norn_client::wire::request::Revision;
 use norn_client::wire::response::ClaimEnd;
 use norn_client::wire::transaction::{Change, Delete, Expected, Refusal};
 use norn_client::wire::{SESSIONS_QUEUE, Spec, TaskId, TaskVersion, Token, Transaction};
+use serde_bytes::ByteBuf;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -34,6 +37,8 @@ pub(super) struct Judge<'a> {
     pub replica: &'a Partition,
     /// The tasks as they were read.
     pub read: &'a BTreeMap<TaskId, Seen>,
+    /// What of them is not in memory here, as far as their versions go by it.
+    pub loaded: &'a BTreeMap<Part, ByteBuf>,
     /// What the operation will be.
     pub at: Token,
     /// When it was asked for.
@@ -96,11 +101,23 @@ impl Judge<'_> {
             return Err(Error::unavailable("the task has just been changed; ask again"));
         }
         let held = cell.is_some_and(|cell| cell.state == CellState::Held) && !register.is_lapsed(id);
+        let whole = if matches!(expected, Expected::Version(_)) { self.whole(id, task) } else { Cow::Borrowed(task) };
         Ok(match expected {
-            _ if !is_as_expected(task, cell, expected) => Found::Absent,
+            _ if !is_as_expected(&whole, cell, expected) => Found::Absent,
             Expected::Present | Expected::Version(_) if held => Found::Owned,
             _ => Found::There,
         })
+    }
+
+    /// A task with what was loaded of it.
+    fn whole<'b>(&self, id: &TaskId, task: &'b Task<Outline>) -> Cow<'b, Task<Outline>> {
+        let mut whole = Cow::Borrowed(task);
+        for wanted in task.blobs_wanted(*id) {
+            if let Some(bytes) = self.loaded.get(&(wanted.id, wanted.slot, wanted.hash)) {
+                whole.to_mut().fill_blob(wanted.slot, bytes.clone());
+            }
+        }
+        whole
     }
 
     fn decided(&self, transaction: &Transaction) -> Result<Decided, Error> {
@@ -177,7 +194,7 @@ impl Judge<'_> {
 
     /// The version of a task with what is to become of it.
     fn version_with(&self, id: &TaskId, fact: &Task, released: bool) -> TaskVersion {
-        let mut task = self.replica.store.task(id).expect("it is there").clone();
+        let mut task = self.whole(id, self.replica.store.task(id).expect("it is there")).into_owned();
         task.merge(fact.clone().outlined());
         let mut cell = self.replica.register.cell(id).cloned();
         if let Some(cell) = cell.as_mut().filter(|cell| released && cell.state == CellState::Held) {

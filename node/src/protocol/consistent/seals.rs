@@ -128,6 +128,8 @@ impl Node {
         let token = latest.filter(|_| mutant!(self.config, SealsSuperseded)).unwrap_or(token);
         let bytes = completed.size_bytes();
         self.calls.sealing_bytes += bytes;
+        // What its other claims ended with is told with the seal, and comes back while that commits.
+        self.bring_results_back(partition, &id);
         let early = mutant!(self.config, SealsEarly).then(|| Task::from_seal(token, completed.clone()));
         let op = Op::Seal { id, token, completed: Box::new(completed) };
         self.append(partition, op, Some(Waiting::Seal(Sealing { id, token, call, bytes, exported: false })));

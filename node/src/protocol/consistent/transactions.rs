@@ -26,14 +26,17 @@ use super::{Epoch, Waiting, unwritten};
 use crate::config::mutant;
 use crate::limits::{SEALING_BYTES_MAX, TRANSACTING_MAX};
 use crate::protocol::available::{Reader, Writer, refused};
+use crate::protocol::bodies::Part;
+use crate::protocol::loads::Then;
 use crate::protocol::peer::{Outcome, PeerMessage};
-use crate::protocol::task::{Content, Task};
+use crate::protocol::task::{Content, Filling, Task, Wanted};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::{Acked, ClaimOutcome};
-use norn_client::wire::transaction::Refusal;
+use norn_client::wire::transaction::{Expected, Refusal};
 use norn_client::wire::{Acks, NodeId, PartitionId, Request, Response, TaskId, Token, Transaction};
+use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -85,6 +88,12 @@ impl Transactions {
         coming.bytes += bytes;
         self.bytes += bytes;
         others == 0 || self.bytes <= SEALING_BYTES_MAX
+    }
+
+    /// Whether all tasks of one have been read, and it is not decided. It may have been given up and asked for once more.
+    fn is_read(&self, id: &TaskId) -> bool {
+        let coming = self.coming.get(id);
+        coming.is_some_and(|coming| matches!(&coming.stage, Stage::Reading { open, .. } if open.is_empty()))
     }
 
     /// Bytes that are kept, for tests.
@@ -205,8 +214,32 @@ impl Node {
         }
     }
 
-    /// All that is to be known is known.
+    /// All that others know is known. What of the logs and results is not in memory here is read first, as versions go by it.
     fn judge_transaction(&mut self, id: TaskId) {
+        self.judge_with(id, BTreeMap::new());
+    }
+
+    /// The log has given back what versions go by.
+    pub(in crate::protocol) fn loaded_for_transaction(
+        &mut self,
+        id: TaskId,
+        mut loaded: BTreeMap<Part, ByteBuf>,
+        found: impl Iterator<Item = (Wanted, Option<Filling>)>,
+    ) {
+        if !self.transactions.is_read(&id) {
+            return;
+        }
+        for (wanted, filling) in found {
+            let Some(Filling::Bytes(bytes)) = filling else {
+                let error = Error::unavailable("a part of the task could not be read; ask again").about(wanted.id);
+                return self.drop_transaction(id, Response::Error(error));
+            };
+            loaded.insert((wanted.id, wanted.slot, wanted.hash), bytes);
+        }
+        self.judge_with(id, loaded);
+    }
+
+    fn judge_with(&mut self, id: TaskId, loaded: BTreeMap<Part, ByteBuf>) {
         let partition = self.partition_of(&id);
         let Some(Coming { stage: Stage::Reading { transaction, read, .. }, .. }) = self.transactions.coming.get(&id)
         else {
@@ -217,12 +250,19 @@ impl Node {
                 Error::unavailable("the partition has no leader, or too few replicas that know of transactions");
             return self.drop_transaction(id, Response::Error(error.about(id)));
         }
+        let store = &self.partitions[&partition].store;
+        let weighed = weighed(transaction).into_iter().filter_map(|id| Some((id, store.task(&id)?)));
+        let away = weighed.flat_map(|(id, task)| task.blobs_wanted(id));
+        let wanted: Vec<Wanted> = away.filter(|it| !loaded.contains_key(&(it.id, it.slot, it.hash))).collect();
+        if !wanted.is_empty() {
+            return self.load(Then::Judge { id, loaded }, wanted);
+        }
         let register = &self.partitions[&partition].register;
         let at = Token { epoch: register.viewstamp.epoch, number: register.viewstamp.length + 1 };
         let judged = self.admit_additions(partition, transaction).and_then(|bugs| {
             let at_ms = transaction.at_ms;
             let end = self.claim_end(ClaimOutcome::Released, at_ms, "");
-            Judge { config: &self.config, replica: &self.partitions[&partition], read, at, at_ms, end }
+            Judge { config: &self.config, replica: &self.partitions[&partition], read, loaded: &loaded, at, at_ms, end }
                 .judge(transaction, bugs)
         });
         let ledger = &self.partitions[&partition].register.table.ledger;
@@ -376,6 +416,14 @@ impl Node {
     fn answer_transaction(&mut self, asker: Asker, response: Response) {
         self.outbox.send(asker.node, PeerMessage::Forwarded { ask: asker.ask, response: Box::new(response) });
     }
+}
+
+/// Tasks whose versions are asked for or told.
+fn weighed(transaction: &Transaction) -> BTreeSet<TaskId> {
+    let of_version = |expected: Expected| matches!(expected, Expected::Version(_));
+    let deletes = transaction.deletes.iter().filter(|delete| of_version(delete.expected)).map(|delete| delete.id);
+    let depends = transaction.depends.iter().filter(|depend| of_version(depend.expected)).map(|depend| depend.id);
+    transaction.changes.iter().map(|change| change.id).chain(deletes).chain(depends).collect()
 }
 
 fn overloaded() -> Error {

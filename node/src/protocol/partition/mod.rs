@@ -26,7 +26,7 @@ use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
-pub use store::{Learned, Store};
+pub use store::{Learned, Store, Whose};
 pub use wound::{Healing, Wound};
 
 /// What a replica is in its cohort, and what others have forgotten with it.
@@ -474,7 +474,7 @@ impl Partition {
     pub fn check(&self, now: Now) -> Result<(), String> {
         let register = &self.register;
         register.check()?;
-        self.store.check(|id, task| store::classify(task, register.hold(id), now.wall_ms))?;
+        self.store.check(|id, task| store::class_of(task, register.hold(id), now.wall_ms))?;
         let dropped_unseen = |ended: &&crate::protocol::consistent::table::Ended| !self.store.ended(&ended.id);
         // A table that has lost something may be older than what was forgotten since, and so may that of an exile.
         let whole = self.healing.wound.is_whole();

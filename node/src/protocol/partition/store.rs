@@ -19,6 +19,8 @@ mod body;
 mod entry;
 mod tombs;
 
+use blobs::Leavers;
+pub use blobs::Whose;
 use entry::Entry;
 
 /// What merging taught.
@@ -73,11 +75,11 @@ pub struct Store {
     touched: BTreeSet<QueueName>,
     /// Tasks that newly blocked ones wait for, since last asked.
     blocked: BTreeSet<TaskId>,
-    /// Bytes of bodies, and of results and log entries of ended tasks, in memory.
+    /// Bytes of bodies, results and log entries in memory.
     body_bytes: usize,
-    /// Ended tasks with results or log entries that are in memory and need not be.
-    leavers: BTreeSet<TaskId>,
-    /// Ended tasks of which the log may have no place for results or log entries, as no record of facts told of them.
+    /// Tasks with results or log entries that are in memory and need not be.
+    leavers: Leavers,
+    /// Tasks of which the log may have no place for results or log entries, as no record of facts told of them.
     unwritten: BTreeSet<TaskId>,
     /// Facts that cannot be merged before results or log entries under the same keys are back in memory.
     rivals: BTreeMap<TaskId, Task>,
@@ -182,6 +184,14 @@ pub fn classify<S: Content>(task: &Task<S>, Hold { cell, lapsed, locked }: Hold<
     if not_before_ms > wall_ms { Class::Delayed(not_before_ms.min(Class::NEVER_MS)) } else { Class::Ready }
 }
 
+/// Where a task stands at a replica that keeps it. Without a part of its log no worker is handed it, as without its body.
+pub fn class_of(task: &Task<Outline>, hold: Hold<'_>, wall_ms: u64) -> Class {
+    match classify(task, hold, wall_ms) {
+        Class::Ready | Class::Delayed(_) | Class::Blocked if task.lacks_entries() => Class::Orphan,
+        class => class,
+    }
+}
+
 /// What is told of a task that has come to a class. Of one whose spec is not known that waits for it; and only facts are told as
 /// endings, as a claim that was the last one may be undone.
 fn moved(id: TaskId, task: &Task<Outline>, class: Class) -> Option<Moved> {
@@ -196,7 +206,7 @@ fn moved(id: TaskId, task: &Task<Outline>, class: Class) -> Option<Moved> {
 }
 
 impl Store {
-    /// Merges facts about a task; `hold` and `wall_ms` as in [`classify`].
+    /// Merges facts about a task; `hold` and `wall_ms` as in [`class_of`].
     pub fn merge(&mut self, id: TaskId, delta: Task, hold: Hold<'_>, wall_ms: u64) -> Learned {
         if delta.is_bottom() {
             return Learned::default();
@@ -240,7 +250,7 @@ impl Store {
             // Nothing was learned. A class that changed with the clock alone would go unnoticed by whoever sets timers.
             return Learned { changed: rival, ..Learned::default() };
         }
-        let class = classify(&entry.task, hold, wall_ms);
+        let class = class_of(&entry.task, hold, wall_ms);
         entry.set_class(class);
         let body = hash(&indexed_after).filter(|_| spec_changes || restored_body);
         if indexed_after != indexed_before || before_class != Some(class) {
@@ -300,7 +310,7 @@ impl Store {
     /// The claim of a task, or the time, changed: finds its class anew.
     pub fn reclassify(&mut self, id: &TaskId, hold: Hold<'_>, wall_ms: u64) {
         let Some(entry) = self.tasks.get(id) else { return };
-        let class = classify(&entry.task, hold, wall_ms);
+        let class = class_of(&entry.task, hold, wall_ms);
         self.set_class(id, class);
     }
 

@@ -1,11 +1,11 @@
-//! Bytes of a result or a log entry as a replica keeps them: in memory, or, once their task has ended, in the log alone.
+//! Bytes of a result or a log entry as a replica keeps them: in memory, or in the log alone.
 //!
 //! On the wire and in the log they are always there. What a replica compares and digests of bytes that have left is their hash and
 //! the digest of their fact, which it keeps. Which of two different values under one key is the greater one only the bytes can
 //! tell: such facts are undecided ([`Task::take_undecided`]) until the bytes are back.
 
 use super::outline::Place;
-use super::{Digest, Facts, Task, Wanted};
+use super::{Completed, Digest, Facts, Task, Wanted};
 use crdts::CvRDT;
 use norn_client::wire::{Spec, TaskId, Token};
 use serde::de::Deserializer;
@@ -41,16 +41,6 @@ pub enum Filling {
     Spec(Arc<Spec>),
     /// A log entry or a result.
     Bytes(ByteBuf),
-}
-
-impl Filling {
-    /// The spec, if it is one.
-    pub fn into_spec(self) -> Option<Arc<Spec>> {
-        match self {
-            Filling::Spec(spec) => Some(spec),
-            Filling::Bytes(_) => None,
-        }
-    }
 }
 
 /// See the module.
@@ -326,7 +316,7 @@ impl Facts {
         let entry = |((token, sequence), data): &mut ((Token, u32), Blob)| {
             self.blob(Slot::Entry(*token, *sequence)).is_some_and(|known| known.is_undecided(data))
         };
-        let result = |(token, done): &mut (Token, super::Completed)| {
+        let result = |(token, done): &mut (Token, Completed)| {
             let found = self.completions.binary_search_by(|(key, _)| key.cmp(token));
             let Some((_, known)) = found.ok().map(|at| &self.completions[at]) else { return false };
             let both = known.result.as_ref().zip(done.result.as_ref());
@@ -337,16 +327,22 @@ impl Facts {
         Facts { updates, completions, ..Facts::default() }
     }
 
-    /// All that may leave memory leaves it. Digests of completions are kept, so none of them may change afterwards.
-    pub fn leave_memory(&mut self, id: &TaskId) {
+    /// Whether something may leave memory.
+    pub fn may_leave(&self) -> bool {
+        self.updates.iter().any(|(_, data)| data.can_leave())
+            || self.completions.iter().any(|(_, done)| done.may_leave())
+    }
+
+    /// All log entries that may leave memory leave it, and results if they are to.
+    pub fn leave_memory(&mut self, id: &TaskId, results: bool) {
         for entry in &mut self.updates {
             if entry.1.can_leave() {
                 let digest = super::digest::entry_digest(id, entry);
                 entry.1.leave(digest);
             }
         }
-        for completion in &mut self.completions {
-            if completion.1.result.as_ref().is_some_and(Blob::can_leave) {
+        for completion in self.completions.iter_mut().filter(|_| results) {
+            if completion.1.may_leave() {
                 let digest = super::digest::completion_digest(id, completion);
                 completion.1.result.iter_mut().for_each(|result| result.leave(digest));
             }
@@ -392,8 +388,7 @@ impl Facts {
                 Slot::Entry(token, sequence) => facts.updates.push(((token, sequence), Vec::new().into())),
                 Slot::Result(token) => {
                     let completions = self.completions.iter().filter(|(other, _)| *other == token);
-                    let without =
-                        |done: &super::Completed| super::Completed { result: Some(Vec::new().into()), ..done.clone() };
+                    let without = |done: &Completed| Completed { result: Some(Vec::new().into()), ..done.clone() };
                     facts.completions.extend(completions.map(|(token, done)| (*token, without(done))));
                 }
             }
@@ -406,11 +401,18 @@ impl Facts {
     fn leave_out_gaps(&mut self) {
         self.updates.retain(|(_, data)| data.here().is_some());
         let is_gap =
-            |(_, done): &(Token, super::Completed)| done.result.as_ref().is_some_and(|result| result.here().is_none());
+            |(_, done): &(Token, Completed)| done.result.as_ref().is_some_and(|result| result.here().is_none());
         // A seal without its completion would be an end of which nobody knows when it was.
         let unsealed = |token: &Token| !self.completions.iter().any(|done| done.0 == *token && is_gap(done));
         self.seal = self.seal.filter(unsealed);
         self.completions.retain(|done| !is_gap(done));
+    }
+}
+
+impl Completed {
+    /// Whether the result may leave memory. As long as children may not be enqueued yet the completion changes, and its digest with it.
+    fn may_leave(&self) -> bool {
+        self.result.as_ref().is_some_and(Blob::can_leave) && self.open_children().is_none()
     }
 }
 
@@ -423,6 +425,18 @@ impl<S> Task<S> {
     /// What of them is to be asked for.
     pub fn blobs_wanted(&self, id: TaskId) -> impl Iterator<Item = Wanted> {
         self.blobs().filter_map(move |(slot, blob)| blob.wanted(id, slot))
+    }
+
+    /// Whether a log entry is lost. With every claim its worker is shown the log.
+    pub fn lacks_entries(&self) -> bool {
+        self.blobs().any(|(slot, blob)| matches!(slot, Slot::Entry(..)) && blob.is_lost())
+    }
+
+    /// Puts a result or a log entry where it belongs.
+    pub fn fill_blob(&mut self, slot: Slot, bytes: ByteBuf) {
+        if let Some(blob) = self.facts.as_mut().and_then(|facts| facts.blob_mut(slot)) {
+            *blob = bytes.into();
+        }
     }
 
     /// Whether all of them are in memory.
@@ -451,11 +465,7 @@ impl Task {
     pub fn fill(&mut self, slot: Slot, filling: Filling) {
         match filling {
             Filling::Spec(spec) => self.spec = Some(spec),
-            Filling::Bytes(bytes) => {
-                if let Some(blob) = self.facts.as_mut().and_then(|facts| facts.blob_mut(slot)) {
-                    *blob = bytes.into();
-                }
-            }
+            Filling::Bytes(bytes) => self.fill_blob(slot, bytes),
         }
     }
 
@@ -501,7 +511,6 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::task::Completed;
     use crdts::CvRDT;
     use std::num::NonZeroU32;
 
@@ -526,7 +535,7 @@ mod tests {
         for (slot, hash) in hashes {
             facts.blob_mut(slot).expect("just seen").place(PLACE, hash);
         }
-        facts.leave_memory(&ID);
+        facts.leave_memory(&ID, true);
         task
     }
 

@@ -25,7 +25,7 @@ pub use group::GroupFacts;
 pub use members::Members;
 pub use merge::Conflict;
 pub use outline::{Body, Content, Outline, Place, Wanted, whole_bytes};
-pub use view::visible;
+pub use view::{in_order, visible};
 
 use norn_client::wire::request::{Completion, Spec};
 use norn_client::wire::response::ClaimEnd;
@@ -329,6 +329,11 @@ impl Task<Outline> {
         let mut facts = self.facts.clone();
         facts.iter_mut().for_each(|facts| facts.leave_out_places());
         (Task { spec, facts, tomb: self.tomb.clone() }, self.wanted(id))
+    }
+
+    /// Whether this replica hands it out to no worker, as what that would be shown is lost.
+    pub fn is_withheld(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.body.is_lost()) || self.lacks_entries()
     }
 
     /// Whether nobody here can say what a part of it was.

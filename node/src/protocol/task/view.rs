@@ -1,24 +1,31 @@
 //! What readers see of a task's facts.
 
-use super::{Facts, Task};
+use super::{Blob, Facts, Task};
 use norn_client::wire::response::LogEntry;
 use norn_client::wire::{TaskId, Token};
 
-/// The visible log: per claim, the entries from 0 up to the first gap, or to the first one that is not in memory. That is so only of
-/// what a replica keeps of tasks that have ended, which nobody is shown as it is.
-pub fn visible<S>(task: &Task<S>) -> Vec<LogEntry> {
-    let Some(facts) = &task.facts else { return Vec::new() };
-    let mut entries = Vec::with_capacity(facts.updates.len());
+/// The visible log, be it in memory or not: per claim, the entries from 0 up to the first gap.
+pub fn in_order<S>(task: &Task<S>) -> impl Iterator<Item = (Token, u32, &Blob)> {
     let mut expected = (Token::default(), 0);
-    for ((token, sequence), data) in &facts.updates {
+    let updates = task.facts.iter().flat_map(|facts| &facts.updates);
+    updates.filter_map(move |((token, sequence), data)| {
         if expected.0 != *token {
             expected = (*token, 0);
         }
-        if expected.1 == *sequence
-            && let Some(data) = data.here()
-        {
-            expected.1 += 1;
-            entries.push(LogEntry { token: *token, sequence: *sequence, data: data.to_vec() });
+        let follows = expected.1 == *sequence;
+        expected.1 += u32::from(follows);
+        follows.then_some((*token, *sequence, data))
+    })
+}
+
+/// What a reader is shown of that: of a claim of which an entry is lost, those before it.
+pub fn visible<S>(task: &Task<S>) -> Vec<LogEntry> {
+    let mut entries = Vec::with_capacity(task.facts.as_ref().map_or(0, |facts| facts.updates.len()));
+    let mut lost = None;
+    for (token, sequence, blob) in in_order(task) {
+        match blob.here() {
+            Some(data) if lost != Some(token) => entries.push(LogEntry { token, sequence, data: data.to_vec() }),
+            _ => lost = Some(token),
         }
     }
     entries

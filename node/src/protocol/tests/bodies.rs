@@ -348,7 +348,7 @@ fn without_room_a_little_of_what_is_lost_is_taken_from_peers() {
         Config { retention: Arc::new(Retention { default_ms: u64::MAX, ..Retention::default() }), ..without_memory() };
     let mut cluster = Cluster::with_config(3, &config);
     let id = cluster.end_with_result(0, 1);
-    cluster.run_until(|cluster| (0..3).all(|index| !cluster.task_at(index, &id).has_blobs()));
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.has_left_at(index, &id)));
     cluster.advance(2_000);
     cluster.report_spare(0, Room::Short, 0, 1_000);
     cluster.spoil(0);

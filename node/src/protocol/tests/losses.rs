@@ -94,7 +94,7 @@ fn a_task_without_its_result_is_shown_and_can_be_purged() {
     for (size, archives) in [(1, false), (3, false), (1, true), (3, true)] {
         let mut cluster = keeping(size, archives);
         let id = cluster.end_with_result(0, 1);
-        cluster.run_until(|cluster| (0..size).all(|index| !cluster.task_at(index, &id).has_blobs()));
+        cluster.run_until(|cluster| (0..size).all(|index| cluster.has_left_at(index, &id)));
         (0..size).for_each(|index| cluster.spoil_results(index));
         let view = cluster.get(0, id);
         assert_eq!((view.lost, view.state, view.result), (Some(RESULT), State::Done, None));
@@ -129,7 +129,7 @@ fn a_purged_task_without_its_payload_is_archived_as_such() {
 fn what_another_replica_has_is_not_lost() {
     let mut cluster = keeping(3, false);
     let (id, open) = (cluster.end_with_result(0, 1), cluster.enqueue(0, b"open", 1 << 20));
-    cluster.run_until(|cluster| (0..3).all(|index| !cluster.task_at(index, &id).has_blobs()));
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.has_left_at(index, &id)));
     cluster.advance(2_000);
     (0..2).for_each(|index| cluster.spoil(index));
     cluster.down.insert(2);
@@ -162,7 +162,7 @@ fn the_claim_of_a_purged_task_is_dropped_without_its_result() {
     let partition = cluster.nodes[0].partition_of(&id);
     let replica = cluster.nodes[0].partitions.get_mut(&partition).expect("it leads");
     assert!(replica.register.cell(&id).is_some());
-    replica.store.leave(&id);
+    replica.store.leave(&id, true);
     cluster.nodes[0].count_bodies(partition);
     cluster.spoil(0);
     cluster.advance(5_000);
@@ -216,7 +216,7 @@ impl Cluster {
     /// A task with payload, result and log entry, which have left the memory of all nodes.
     fn end_and_leave(&mut self) -> TaskId {
         let id = self.end_with_result(0, 1);
-        self.run_until(|cluster| (0..3).all(|index| !cluster.task_at(index, &id).has_blobs()));
+        self.run_until(|cluster| (0..3).all(|index| cluster.has_left_at(index, &id)));
         self.advance(2_000);
         id
     }
@@ -283,7 +283,7 @@ fn a_purge_waits_for_a_replica_that_may_have_what_the_others_lost() {
 fn a_purge_lets_nothing_go_that_cannot_be_read_just_now() {
     let mut cluster = keeping(1, true);
     let id = cluster.end_with_result(0, 1);
-    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
+    cluster.run_until(|cluster| cluster.has_left_at(0, &id));
     assert_eq!(cluster.purge(0, id), Ok(id));
     cluster.spoil(0);
     cluster.unread = true;

@@ -8,21 +8,26 @@ use norn_client::wire::membership::{Mode, QueueSetting};
 use norn_client::wire::response::Rejected;
 use std::sync::Arc;
 
-fn with_memory(payload_memory_bytes: u64) -> Config {
+pub(super) fn with_memory(payload_memory_bytes: u64) -> Config {
     Config { payload_memory_bytes, ..Config::default() }
 }
 
-fn bytes_of(number: u8) -> Vec<u8> {
+pub(super) fn bytes_of(number: u8) -> Vec<u8> {
     vec![number; 1_000]
 }
 
 impl Cluster {
-    fn memory_bytes(&self, index: usize) -> usize {
+    pub(super) fn memory_bytes(&self, index: usize) -> usize {
         self.nodes[index].partitions.values().map(|replica| replica.store.body_bytes()).sum()
     }
 
     pub(super) fn task_at(&self, index: usize, id: &TaskId) -> &Task<Outline> {
         self.replica_of(index, id).store.task(id).expect("it is kept")
+    }
+
+    /// Whether nothing of a task's results and log entries is in memory.
+    pub(super) fn has_left_at(&self, index: usize, id: &TaskId) -> bool {
+        self.task_at(index, id).blobs().all(|(_, blob)| blob.here().is_none())
     }
 
     /// Enqueues a task, writes a log entry, and completes it with a result.
@@ -49,14 +54,14 @@ impl Cluster {
         assert_eq!((entries, view.log_incomplete, view.conflict), (vec![bytes_of(number + 100)], false, false));
     }
 
-    fn roots(&self, index: usize) -> Vec<u128> {
+    pub(super) fn roots(&self, index: usize) -> Vec<u128> {
         self.nodes[index].partitions.values().map(|replica| replica.store.root()).collect()
     }
 
     /// Puts a snapshot in place of a node's log, and starts the node on it.
-    fn restart_on_snapshot(&mut self, index: usize) {
+    pub(super) fn restart_on_snapshot(&mut self, index: usize) {
         let Part { mut records, gaps, last } = self.nodes[index].save(&mut Cursor::default(), usize::MAX);
-        assert!(last && gaps.iter().any(|gap| matches!(gap.wanted.slot, Slot::Result(_))), "{gaps:?}");
+        assert!(last && gaps.iter().any(|gap| gap.wanted.slot != Slot::Spec), "{gaps:?}");
         for gap in gaps {
             let filling = self.body(index, &gap.wanted).filter(|filling| gap.wanted.is(filling)).expect("it is there");
             let Record::Facts { items, .. } = &mut records[gap.record] else { panic!("only tasks have gaps") };
@@ -100,7 +105,7 @@ fn results_and_log_entries_of_ended_tasks_leave_memory_and_are_read_back() {
     let mut cluster = Cluster::with_config(3, &with_memory(0));
     let ids: Vec<TaskId> = (0..4).map(|number| cluster.end_with_result(usize::from(number) % 3, number)).collect();
     cluster.run_until(|cluster| (0..3).all(|index| cluster.memory_bytes(index) == 0));
-    let left = |cluster: &Cluster| (0..3).all(|index| ids.iter().all(|id| !cluster.task_at(index, id).has_blobs()));
+    let left = |cluster: &Cluster| (0..3).all(|index| ids.iter().all(|id| cluster.has_left_at(index, id)));
     assert!(left(&cluster));
     for (number, id) in (0..).zip(&ids) {
         (0..3).for_each(|index| cluster.assert_shown(index, *id, number));
@@ -153,25 +158,10 @@ fn bodies_results_and_log_entries_have_one_budget() {
 }
 
 #[test]
-fn a_log_entry_of_an_open_task_stays() {
-    let mut cluster = Cluster::with_config(1, &with_memory(0));
-    let id = cluster.enqueue(0, b"x", 1);
-    let token = cluster.claim(0, 10_000).remove(0).token;
-    let update = Request::Update { id, token, sequence: 0, data: bytes_of(1), acks: Acks::Quorum };
-    cluster.ask(0, update);
-    cluster.advance(3_000);
-    assert!(cluster.task_at(0, &id).has_blobs());
-    assert_eq!(cluster.memory_bytes(0), 0, "and does not count, as it cannot make room");
-    cluster.complete(0, id, token);
-    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
-    assert_eq!(cluster.get(0, id).updates[0].data, bytes_of(1));
-}
-
-#[test]
 fn a_result_that_cannot_be_read_comes_back_from_a_peer() {
     let mut cluster = Cluster::with_config(3, &with_memory(0));
     let id = cluster.end_with_result(0, 1);
-    cluster.run_until(|cluster| (0..3).all(|index| !cluster.task_at(index, &id).has_blobs()));
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.has_left_at(index, &id)));
     let facts = cluster.logs[0].iter().enumerate().filter(|(_, record)| matches!(record, Record::Facts { .. }));
     cluster.unreadable = facts.map(|(at, _)| (0, at)).collect();
     cluster.assert_shown(1, id, 1);
@@ -195,7 +185,7 @@ fn a_leader_brings_a_result_back_to_drop_the_claim() {
     let partition = cluster.nodes[0].partition_of(&id);
     let replica = cluster.nodes[leader].partitions.get_mut(&partition).expect("it leads");
     assert!(replica.register.cell(&id).is_some(), "the claim is dropped later");
-    replica.store.leave(&id);
+    replica.store.leave(&id, true);
     assert!(!replica.store.task(&id).expect("it is kept").has_blobs());
     cluster.nodes[leader].count_bodies(partition);
     let dropped = |cluster: &Cluster, index| cluster.replica_of(index, &id).register.cell(&id).is_none();
@@ -224,7 +214,7 @@ fn of_two_results_the_greater_one_counts_though_it_is_not_in_memory() {
         };
         cluster.deliver(1, 0, told(completion(first)));
         cluster.run_until(|cluster| (0..3).all(|index| cluster.replica_of(index, &id).store.ended(&id)));
-        cluster.run_until(|cluster| (0..3).all(|index| !cluster.task_at(index, &id).has_blobs()));
+        cluster.run_until(|cluster| (0..3).all(|index| cluster.has_left_at(index, &id)));
         cluster.deliver(1, 0, told(completion(second)));
         cluster.deliver(1, 0, told(completion(second)));
         assert!(cluster.replica_of(0, &id).store.rival_of(&id).is_some(), "it waits for the first one");
@@ -250,7 +240,7 @@ fn of_two_results_the_greater_one_counts_though_it_is_not_in_memory() {
 fn a_snapshot_has_facts_that_wait() {
     let mut cluster = Cluster::with_config(1, &with_memory(0));
     let id = cluster.end_with_result(0, 1);
-    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
+    cluster.run_until(|cluster| cluster.has_left_at(0, &id));
     let partition = cluster.nodes[0].partition_of(&id);
     let token = cluster.task_at(0, &id).facts.as_ref().expect("it has ended").completions[0].0;
     let result = Some(Blob::from(bytes_of(255)));
@@ -275,7 +265,7 @@ fn a_result_that_came_with_a_table_is_written_before_it_leaves() {
     cluster.advance(1_000);
     let ids: Vec<TaskId> = (0..4).map(|number| cluster.end_with_result(0, number)).collect();
     cluster.run_until(|cluster| (0..3).all(|index| cluster.memory_bytes(index) == 0));
-    assert!((0..3).all(|index| ids.iter().all(|id| !cluster.task_at(index, id).has_blobs())));
+    assert!((0..3).all(|index| ids.iter().all(|id| cluster.has_left_at(index, id))));
     cluster.restart(1);
     cluster.connect_all();
     assert_eq!(cluster.memory_bytes(1), 0);
@@ -290,7 +280,7 @@ fn a_result_that_came_with_a_table_is_written_before_it_leaves() {
 fn a_task_whose_result_is_lost_does_not_hold_up_the_archive() {
     let mut cluster = Cluster::with_config(1, &Config { archives: true, ..with_memory(0) });
     let id = cluster.end_with_result(0, 1);
-    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
+    cluster.run_until(|cluster| cluster.has_left_at(0, &id));
     let result = cluster.task_at(0, &id).blobs_wanted(id).find(|wanted| matches!(wanted.slot, Slot::Result(_)));
     let at = result.expect("it has left memory").place.offset as usize;
     cluster.unreadable.insert((0, at));
@@ -310,10 +300,10 @@ fn a_task_whose_result_is_lost_does_not_hold_up_the_archive() {
 fn what_is_brought_back_is_asked_for_once() {
     let mut cluster = Cluster::with_config(1, &with_memory(0));
     let id = cluster.end_with_result(0, 1);
-    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
+    cluster.run_until(|cluster| cluster.has_left_at(0, &id));
     let partition = cluster.nodes[0].partition_of(&id);
     let asked = |cluster: &mut Cluster| {
-        (0..10).for_each(|_| cluster.nodes[0].bring_back(partition, &[id]));
+        (0..10).for_each(|_| cluster.nodes[0].bring_results_back(partition, &id));
         let mut effects = Vec::new();
         cluster.nodes[0].step(cluster.now, Event::Wake, &mut effects);
         let asked = effects.iter().filter(|effect| matches!(effect, Effect::Load { .. })).count();
@@ -322,9 +312,11 @@ fn what_is_brought_back_is_asked_for_once() {
         asked
     };
     assert_eq!(asked(&mut cluster), 1);
-    assert!(cluster.task_at(0, &id).has_blobs());
+    let has_result =
+        cluster.task_at(0, &id).facts.as_ref().is_some_and(|facts| facts.completions[0].1.result_here().is_some());
+    assert!(has_result);
     let replica = cluster.nodes[0].partitions.get_mut(&partition).expect("it leads");
-    replica.store.leave(&id);
+    replica.store.leave(&id, true);
     cluster.nodes[0].count_bodies(partition);
     assert_eq!(asked(&mut cluster), 1, "it may come again");
 }
@@ -334,7 +326,7 @@ fn what_is_brought_back_is_asked_for_once() {
 fn facts_that_wait_are_merged_once_a_result_is_in_memory() {
     let mut cluster = Cluster::with_config(1, &with_memory(0));
     let id = cluster.end_with_result(0, 1);
-    cluster.run_until(|cluster| !cluster.task_at(0, &id).has_blobs());
+    cluster.run_until(|cluster| cluster.has_left_at(0, &id));
     let partition = cluster.nodes[0].partition_of(&id);
     let (token, known) = cluster.task_at(0, &id).facts.as_ref().expect("it has ended").completions[0].clone();
     let completed = |number| {

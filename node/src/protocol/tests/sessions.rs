@@ -290,7 +290,7 @@ fn a_claim_that_cannot_be_dropped_has_its_session_asked_for_by_sweeps_only() {
     for index in 0..3 {
         cluster.unreadable.extend((0..cluster.logs[index].len()).map(|at| (index, at)));
         let replica = cluster.nodes[index].partitions.get_mut(&partition).expect("a replica");
-        replica.store.leave(&task);
+        replica.store.leave(&task, true);
         cluster.nodes[index].count_bodies(partition);
     }
     assert!(matches!(cluster.complete(0, session.id, session.token), Response::Acked(_)));

@@ -3,10 +3,12 @@
 use super::expiry::Unconfirmed;
 use super::voids::Voids;
 use crate::protocol::Node;
+use crate::protocol::bodies::Part;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::broker::Grant;
 use crate::protocol::peer::PeerMessage;
 use norn_client::wire::{ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId};
+use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -30,8 +32,12 @@ pub(super) struct Session {
     pub claim: ClaimId,
     pub queues: Vec<QueueName>,
     /// Without payload and headers.
-    pub tasks: Vec<(Granted, Option<Viewstamp>)>,
+    pub tasks: Vec<Tellable>,
     pub bodies: BTreeMap<TaskId, Arc<Spec>>,
+    /// Log entries that were not in memory.
+    pub entries: BTreeMap<Part, ByteBuf>,
+    /// What the log was asked for of those.
+    pub asked: BTreeSet<Part>,
     /// Operations that have not committed, and loads that have not ended.
     pub pending: usize,
     pub partitions: BTreeSet<PartitionId>,
@@ -44,6 +50,16 @@ pub(super) struct Session {
     /// Grants that were made for it and are not answered, as this leader does not know whether they are committed, or has taken them back:
     /// a successor may know of them alone.
     pub untold: Vec<Grant>,
+}
+
+/// A task that is to be told in an answer.
+#[derive(Debug)]
+pub(super) struct Tellable {
+    pub granted: Granted,
+    /// Where it was granted, if that was for this question.
+    pub fresh: Option<Viewstamp>,
+    /// Places in its log of what was not in memory.
+    pub gaps: Vec<(usize, Part)>,
 }
 
 /// What was told in answer to a question. The answer may be lost, and then it is asked again.

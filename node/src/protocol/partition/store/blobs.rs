@@ -1,19 +1,53 @@
-//! Results and log entries in a store: those of ended tasks leave memory as bodies do, and come back where they are needed.
+//! Results and log entries in a store: they leave memory as bodies do, and come back where they are needed.
 
 use super::{Entry, Learned, Store};
 use crate::protocol::consistent::register::Hold;
 use crate::protocol::task::{Blob, Filling, Outline, Slot, Task, Wanted};
 use crdts::CvRDT;
 use norn_client::wire::TaskId;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
-impl Entry {
-    /// Bytes of results and log entries that count: those of a task that is open cannot leave, and are bounded by its limits.
-    pub(super) fn blob_bytes(&self) -> usize {
-        if self.task.facts.is_none() || self.task.ended().is_none() {
-            return 0;
+/// Tasks of which something could leave memory.
+#[derive(Debug, Default)]
+pub(super) struct Leavers {
+    ended: BTreeSet<TaskId>,
+    open: BTreeSet<TaskId>,
+}
+
+/// Whose results and log entries leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// Those of tasks that are over, which are only read.
+    Ended,
+    /// Those of all others, which workers are shown.
+    Open,
+}
+
+impl Leavers {
+    fn of(&self, whose: Whose) -> &BTreeSet<TaskId> {
+        match whose {
+            Whose::Ended => &self.ended,
+            Whose::Open => &self.open,
         }
+    }
+
+    pub(super) fn remove(&mut self, id: &TaskId) {
+        self.ended.remove(id);
+        self.open.remove(id);
+    }
+}
+
+impl Entry {
+    /// Bytes of results and log entries in memory.
+    pub(super) fn blob_bytes(&self) -> usize {
         self.task.blobs().map(|(_, blob)| blob.memory_bytes()).sum()
+    }
+
+    /// Whether something of it may leave, and then with whom.
+    fn may_leave(&self) -> Option<Whose> {
+        let whose = if self.task.ended().is_some() { Whose::Ended } else { Whose::Open };
+        self.task.facts.as_ref().is_some_and(|facts| facts.may_leave()).then_some(whose)
     }
 
     /// Takes from a delta what is lost here; whether there is any of it.
@@ -23,56 +57,55 @@ impl Entry {
             _ => false,
         }
     }
-
-    /// Whether something of it may leave. As long as children may not be enqueued yet their completion changes, and needs its result.
-    fn may_leave(&self) -> bool {
-        self.task.ended().is_some() && self.task.blobs().any(|(_, blob)| blob.can_leave()) && !self.task.has_outbox()
-    }
 }
 
 impl Store {
     pub(super) fn change_blob(&mut self, id: &TaskId, slot: Slot, change: impl FnOnce(&mut Blob)) {
         let Some(entry) = self.tasks.get_mut(id) else { return };
         // Only this one changes: to count all others each time would take as long as there are, squared.
-        let counts = entry.task.ended().is_some();
         let Some(blob) = entry.task.facts.as_mut().and_then(|facts| facts.blob_mut(slot)) else { return };
         let before = blob.memory_bytes();
         change(blob);
-        if counts {
-            self.body_bytes = self.body_bytes + blob.memory_bytes() - before;
-        }
+        self.body_bytes = self.body_bytes + blob.memory_bytes() - before;
     }
 
     /// Something of a task has changed: whether anything of it could leave.
     pub(super) fn note_leaver(&mut self, id: &TaskId) {
-        if self.tasks.get(id).is_some_and(|entry| entry.may_leave()) {
-            self.leavers.insert(*id);
-        } else {
-            self.leavers.remove(id);
+        let whose = self.tasks.get(id).and_then(|entry| entry.may_leave());
+        for (list, is_there) in [
+            (&mut self.leavers.ended, whose == Some(Whose::Ended)),
+            (&mut self.leavers.open, whose == Some(Whose::Open)),
+        ] {
+            if is_there {
+                list.insert(*id);
+            } else {
+                list.remove(id);
+            }
         }
     }
 
-    /// The first task behind this one of which something could leave.
-    pub fn leaver_after(&self, after: Option<TaskId>) -> Option<TaskId> {
+    /// The first of these tasks behind that one of which something could leave.
+    pub fn leaver_after(&self, whose: Whose, after: Option<TaskId>) -> Option<TaskId> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.leavers.range((from, Bound::Unbounded)).next().copied()
+        self.leavers.of(whose).range((from, Bound::Unbounded)).next().copied()
     }
 
-    /// What of an ended task can leave memory leaves it.
-    pub fn leave(&mut self, id: &TaskId) {
-        let Some(entry) = self.tasks.get_mut(id).filter(|entry| entry.may_leave()) else { return };
-        self.body_bytes -= entry.body_bytes();
+    /// What of a task can leave memory leaves it, results only if they may. Whether anything did.
+    pub fn leave(&mut self, id: &TaskId, results: bool) -> bool {
+        let Some(entry) = self.tasks.get_mut(id) else { return false };
+        let before = entry.body_bytes();
         if let Some(facts) = &mut entry.task.facts {
-            facts.leave_memory(id);
+            facts.leave_memory(id, results);
         }
-        self.body_bytes += entry.body_bytes();
-        self.leavers.remove(id);
+        let after = entry.body_bytes();
+        self.body_bytes = self.body_bytes + after - before;
+        self.note_leaver(id);
+        after < before
     }
 
-    /// Whether the log has not told a place for all results and log entries of an ended task.
+    /// Whether the log has not told a place for all results and log entries of a task.
     fn is_unplaced(&self, id: &TaskId) -> bool {
-        let ended = self.task(id).filter(|task| task.ended().is_some());
-        ended.is_some_and(|task| task.blobs().any(|(_, blob)| blob.is_unplaced()))
+        self.task(id).is_some_and(|task| task.blobs().any(|(_, blob)| blob.is_unplaced()))
     }
 
     /// Something was learned of a task that is in no record of facts.
@@ -129,7 +162,7 @@ impl Store {
         first.chain(&self.rivals).take(self.rivals.len()).map(|(id, _)| *id)
     }
 
-    /// Merges facts that waited, as far as what they needed is there; `hold` and `wall_ms` as in [`super::classify`].
+    /// Merges facts that waited, as far as what they needed is there; `hold` and `wall_ms` as in [`super::class_of`].
     pub fn settle_rival(&mut self, id: &TaskId, hold: Hold<'_>, wall_ms: u64) -> Learned {
         let Some(rival) = self.rivals.remove(id) else { return Learned::default() };
         // What is still undecided waits again.
@@ -138,9 +171,11 @@ impl Store {
 
     /// What is listed is what is there.
     pub(super) fn check_leavers(&self) -> Result<(), String> {
-        let leavers = self.tasks.iter().filter(|(_, entry)| entry.may_leave()).map(|(id, _)| id);
-        if !leavers.eq(&self.leavers) {
-            return Err("tasks with results or log entries that could leave are not those that are listed".into());
+        for whose in [Whose::Ended, Whose::Open] {
+            let leavers = self.tasks.iter().filter(|(_, entry)| entry.may_leave() == Some(whose)).map(|(id, _)| id);
+            if !leavers.eq(self.leavers.of(whose)) {
+                return Err("tasks with results or log entries that could leave are not those that are listed".into());
+            }
         }
         match self.rivals.keys().find(|id| !self.tasks.contains_key(*id)) {
             Some(id) => Err(format!("task {id}: facts wait for it, and it is not known")),

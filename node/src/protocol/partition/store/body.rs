@@ -1,12 +1,12 @@
 //! Bodies in a store: which are in memory, where the others are, and which are lost.
 
-use super::{Entry, Store, classify};
+use super::{Entry, Store, class_of};
 use crate::protocol::consistent::register::Hold;
 use crate::protocol::task::{Outline, Place, Slot, Task, Wanted, buried, spec_digest};
 use norn_client::wire::TaskId;
 
 impl Entry {
-    /// Bytes of its body in memory, and of results and log entries if it has ended.
+    /// Bytes of its body, results and log entries in memory.
     pub(super) fn body_bytes(&self) -> usize {
         self.task.spec.as_ref().map_or(0, |spec| spec.body.memory_bytes()) + self.blob_bytes()
     }
@@ -38,7 +38,7 @@ impl Entry {
 }
 
 impl Store {
-    /// Bytes of bodies, and of results and log entries of ended tasks, in memory.
+    /// Bytes of bodies, results and log entries in memory.
     pub fn body_bytes(&self) -> usize {
         self.body_bytes
     }
@@ -78,7 +78,7 @@ impl Store {
         }
     }
 
-    /// The log could not give this back, or could after all; `hold` and `wall_ms` as in [`classify`]. Whether anything of the task is
+    /// The log could not give this back, or could after all; `hold` and `wall_ms` as in [`class_of`]. Whether anything of the task is
     /// lost now.
     pub fn set_lost(&mut self, wanted: &Wanted, lost: bool, hold: Hold<'_>, wall_ms: u64) -> bool {
         let (id, hash) = (&wanted.id, wanted.hash);
@@ -93,7 +93,7 @@ impl Store {
         }
         let Some(entry) = self.tasks.get(id) else { return false };
         let lost = entry.task.is_lost();
-        let class = classify(&entry.task, hold, wall_ms);
+        let class = class_of(&entry.task, hold, wall_ms);
         self.set_class(id, class);
         lost
     }

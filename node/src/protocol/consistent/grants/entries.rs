@@ -1,0 +1,86 @@
+//! Logs of tasks that are granted: with each claim its worker is shown what earlier ones wrote. What is not in memory is loaded while the
+//! grant commits, and put in before it is told.
+//!
+//! Without an entry that the log cannot give back a task is not told, as without its body: a worker that goes on behind the last entry
+//! it is shown would do once more what is done.
+
+use crate::config::mutant;
+use crate::protocol::Node;
+use crate::protocol::bodies::Part;
+use crate::protocol::loads::Then;
+use crate::protocol::task::{Filling, Outline, Slot, Task, Wanted, in_order, visible};
+use norn_client::wire::response::LogEntry;
+use norn_client::wire::{PartitionId, TaskId};
+use serde_bytes::ByteBuf;
+use std::collections::BTreeMap;
+
+/// What to ask of the host to have the visible log of a task.
+pub(super) fn wanted(id: TaskId, task: &Task<Outline>) -> impl Iterator<Item = Wanted> {
+    in_order(task).filter_map(move |(token, sequence, data)| data.wanted(id, Slot::Entry(token, sequence)))
+}
+
+/// The visible log, with nothing in place of what is not in memory.
+fn shown(task: &Task<Outline>) -> Vec<LogEntry> {
+    let data = |data: Option<&ByteBuf>| data.map(|data| data.to_vec()).unwrap_or_default();
+    in_order(task).map(|(token, sequence, blob)| LogEntry { token, sequence, data: data(blob.here()) }).collect()
+}
+
+/// Puts what was loaded in its places. Whether all of it was there.
+pub(super) fn fill(log: &mut [LogEntry], gaps: Vec<(usize, Part)>, entries: &mut BTreeMap<Part, ByteBuf>) -> bool {
+    gaps.into_iter().all(|(place, part)| {
+        let found = entries.remove(&part).map(ByteBuf::into_vec);
+        found.is_some_and(|data| {
+            log[place].data = data;
+            true
+        })
+    })
+}
+
+fn part_of(wanted: &Wanted) -> Part {
+    (wanted.id, wanted.slot, wanted.hash)
+}
+
+impl Node {
+    /// The visible log of a task, but for what is not in memory.
+    pub(super) fn log_of(&self, task: &Task<Outline>) -> Vec<LogEntry> {
+        if mutant!(self.config, LogsUnread) { visible(task) } else { shown(task) }
+    }
+
+    /// Places in that of what is not in memory.
+    pub(super) fn gaps_in_log(&self, partition: PartitionId, id: &TaskId) -> Vec<(usize, Part)> {
+        if mutant!(self.config, LogsUnread) {
+            return Vec::new();
+        }
+        let task = self.partitions[&partition].store.task(id);
+        let entries = task.into_iter().flat_map(in_order).enumerate();
+        let gap = |(place, (token, sequence, data)): (usize, (_, _, &crate::protocol::task::Blob))| {
+            Some((place, part_of(&data.wanted(*id, Slot::Entry(token, sequence))?)))
+        };
+        entries.filter_map(gap).collect()
+    }
+
+    /// Has what a session lacks loaded, but for what it has asked for already.
+    pub(super) fn load_for_grant(&mut self, session: u64, mut wanted: Vec<Wanted>) {
+        let state = self.grants.sessions.get_mut(&session).expect("under way");
+        wanted.retain(|wanted| wanted.slot == Slot::Spec || state.asked.insert(part_of(wanted)));
+        if !wanted.is_empty() {
+            state.pending += 1;
+            self.load(Then::Grant { session }, wanted);
+        }
+    }
+
+    pub(in crate::protocol) fn loaded_for_grant<'a>(
+        &mut self,
+        session: u64,
+        found: impl Iterator<Item = (&'a Wanted, Option<Filling>)>,
+    ) {
+        let Some(state) = self.grants.sessions.get_mut(&session) else { return };
+        for (wanted, filling) in found.filter_map(|(wanted, found)| Some((wanted, found?))) {
+            match filling {
+                Filling::Spec(spec) => drop(state.bodies.insert(wanted.id, spec)),
+                Filling::Bytes(bytes) => drop(state.entries.insert(part_of(wanted), bytes)),
+            }
+        }
+        self.one_less(session);
+    }
+}
