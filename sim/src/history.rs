@@ -136,6 +136,8 @@ pub enum Happening<'a> {
     Synced { node: usize, ticket: Ticket },
     /// A node says what it did.
     Observed { node: usize, boot: u64, observation: &'a Observation },
+    /// A leader's node tells of a grant, and its replica has these entries of the log.
+    Told { id: TaskId, token: Token, log: &'a [(Token, u32)] },
     /// A node answered a request; the answer is not yet with the client.
     Replied { request: &'a Request, response: &'a Response },
     /// An operator wishes a change of the cluster.

@@ -4,10 +4,11 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 100] = [
+pub const ALL: [(&str, Mutant); 101] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
+    ("logs-unread", Mutant::LogsUnread),
     ("drop-without-record", Mutant::DropWithoutRecord),
     ("renewal-shortens", Mutant::RenewalShortens),
     ("ack-before-durable", Mutant::AckBeforeDurable),

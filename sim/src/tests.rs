@@ -68,6 +68,19 @@ fn a_wrong_clock_is_noticed_and_costs_nothing_but_leadership() {
     assert!(fenced > 0, "no clock was found to be wrong");
 }
 
+/// Goal: where memory is scarce, logs of open tasks leave it, and who claims these is shown them. Method: leases run out often.
+#[test]
+fn logs_of_open_tasks_leave_memory_and_are_shown() {
+    let knobs = Overrides { payload_memory_bytes: Some(0), ..small() };
+    let mut shown = 0;
+    for seed in 1..7 {
+        let report = run(seed, &knobs, Keep::Tail);
+        assert_eq!(report.violation, None, "{}", report.headline());
+        shown += report.counters.get("sometimes: granted with a log out of memory").copied().unwrap_or(0);
+    }
+    assert!(shown > 0, "no log was out of memory");
+}
+
 /// Goal: nodes whose disks fail end, come back, and break no promise. Method: every kind of trouble at once, and often.
 #[test]
 fn disks_that_fail_cost_restarts_and_no_promise() {

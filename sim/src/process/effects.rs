@@ -7,10 +7,10 @@ use crate::history::Happening;
 use crate::wire::{encode_peer, encode_response};
 use crate::world::{Event, World};
 use norn_client::wire::response::Standing;
-use norn_client::wire::{NodeId, PartitionId, Response, TaskView, Versions};
+use norn_client::wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token, Versions};
 use norn_node::protocol::consistent::cohort::Change;
 use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::task::Wanted;
+use norn_node::protocol::task::{Wanted, in_order};
 use norn_node::protocol::{ClientId, Effect, Event as Input, Observation, PeerMessage, Record, Ticket};
 use norn_node::storage::disk::Disk;
 use std::sync::Arc;
@@ -166,6 +166,9 @@ impl World {
                 self.count(&format!("sometimes: {}", name_of(&observation)));
                 self.note_leader(node, boot, &observation);
                 self.tell(Happening::Observed { node, boot, observation: &observation });
+                if let Observation::Granted { id, token } = observation {
+                    self.tell_log(node, id, token);
+                }
                 if matches!(observation, Observation::ScheduleFired { .. }) {
                     self.schedule_fires();
                 }
@@ -206,6 +209,19 @@ impl World {
         if idle {
             self.begin_sync(node);
         }
+    }
+
+    /// What the replica of a leader has of the log of a task that it tells of.
+    fn tell_log(&mut self, node: usize, id: TaskId, token: Token) {
+        let Some(running) = &self.nodes[node].running else { return };
+        let task = running.core.task(self.history.partition(&id), &id);
+        let log: Vec<_> = task.into_iter().flat_map(in_order).collect();
+        let away = log.iter().any(|(_, _, data)| data.here().is_none());
+        let log: Vec<(Token, u32)> = log.into_iter().map(|(token, sequence, _)| (token, sequence)).collect();
+        if away {
+            self.count("sometimes: granted with a log out of memory");
+        }
+        self.tell(Happening::Told { id, token, log: &log });
     }
 
     fn count_steps(&mut self, records: &[Record]) {

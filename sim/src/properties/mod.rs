@@ -22,6 +22,7 @@ mod leaders;
 mod lending;
 mod letters;
 mod limits;
+mod logs;
 mod lost;
 mod merging;
 mod nothing;
@@ -56,6 +57,7 @@ pub trait Property {
 pub fn all() -> Vec<Box<dyn Property>> {
     vec![
         Box::<contents::Contents>::default(),
+        Box::<logs::Logs>::default(),
         Box::<merging::Merging>::default(),
         Box::<leaders::Leaders>::default(),
         Box::<fenced::Fenced>::default(),

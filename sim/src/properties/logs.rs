@@ -1,0 +1,91 @@
+//! A grant shows the log that its leader's replica has of the task, be it in memory or not.
+
+use super::Property;
+use crate::history::{Finished, Happening, History, Moment};
+use norn_client::wire::response::{Granted, LogEntry, Response};
+use norn_client::wire::{TaskId, Token};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Entries, by claim and number.
+type Log = BTreeSet<(Token, u32)>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Logs {
+    /// What the log had in it whenever a leader told of a grant. Several may, and then one of them was heard.
+    told: BTreeMap<(TaskId, Token), Vec<Log>>,
+}
+
+impl Logs {
+    fn shown(&self, granted: &Granted) -> Result<(), String> {
+        let Granted { id, token, updates, .. } = granted;
+        let is_other = |entry: &&LogEntry| {
+            let LogEntry { token, sequence, data } = entry;
+            !data.starts_with(format!("{token} entry {sequence}").as_bytes())
+        };
+        if let Some(LogEntry { token, sequence, .. }) = updates.iter().find(is_other) {
+            return Err(format!("task {id} was granted with an entry {token}/{sequence} that no worker wrote"));
+        }
+        let shown: Log = updates.iter().map(|entry| (entry.token, entry.sequence)).collect();
+        let told = self.told.get(&(*id, *token)).map(Vec::as_slice).unwrap_or_default();
+        if told.iter().all(|log| !log.is_subset(&shown)) {
+            return Err(format!(
+                "task {id} was granted under {token} with a log of {shown:?}, and its leader has {told:?}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Property for Logs {
+    fn name(&self) -> &'static str {
+        "logs"
+    }
+
+    fn see(&mut self, _history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Told { id, token, log } => {
+                let log: Log = log.iter().copied().collect();
+                let told = self.told.entry((*id, *token)).or_default();
+                if !told.contains(&log) {
+                    told.push(log);
+                }
+                Ok(())
+            }
+            Happening::Finished(Finished { result: Ok(Response::Claimed { tasks, .. }), .. }) => {
+                tasks.iter().try_for_each(|granted| self.shown(granted))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+
+    /// A grant of a task whose leader has two entries, with these of them.
+    fn shows(entries: &[(u32, &str)]) -> Result<(), String> {
+        let mut bench = Bench::<Logs>::new();
+        let (earlier, token) = (token(1, 1), token(1, 2));
+        bench.see(Happening::Told { id: id(1), token, log: &[(earlier, 0), (earlier, 1)] }).unwrap();
+        let mut response = granted(1, token);
+        let Response::Claimed { tasks, .. } = &mut response else { panic!("it is a grant") };
+        let entry = |(sequence, data): &(u32, &str)| {
+            let data = format!("{earlier} entry {data}").into_bytes();
+            LogEntry { token: earlier, sequence: *sequence, data }
+        };
+        tasks[0].updates = entries.iter().map(entry).collect();
+        let now = bench.now();
+        bench.finish(claim(), now, response)
+    }
+
+    #[test]
+    fn a_grant_with_a_part_of_the_log_is_refused() {
+        assert!(shows(&[(0, "0"), (1, "1   ")]).is_ok());
+        assert!(shows(&[(0, "0"), (1, "1"), (2, "2")]).is_ok(), "more may have come since");
+        assert!(shows(&[(0, "0")]).is_err());
+        assert!(shows(&[(0, "0"), (1, "")]).is_err());
+    }
+}
