@@ -2,7 +2,7 @@
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{Acks, Error, ErrorCode, QueueName, State, TaskId};
+use norn_client::wire::{Acks, Error, ErrorCode, QueueName, State, TaskId, Token};
 use norn_tests::launch::MemoryGroup;
 use norn_tests::wait::{PATIENCE, eventually};
 use norn_tests::{Cluster, ClusterOptions};
@@ -62,6 +62,59 @@ async fn results_of_finished_tasks_do_not_fill_memory() {
         let view = client.get(*id).await.expect("it is kept");
         let result = view.result.expect("it has one").into_vec();
         assert!(view.state == State::Done && result == result_of(number), "{number}: {} bytes", result.len());
+    }
+}
+
+const ENTRY_BYTES: usize = 60_000;
+/// Of each claim.
+const ENTRIES: u32 = 16;
+const HELD: u32 = 60;
+const LONG: Duration = Duration::from_secs(600);
+
+fn entry_of(number: u32, sequence: u32) -> Vec<u8> {
+    [number, sequence].into_iter().flat_map(u32::to_be_bytes).cycle().take(ENTRY_BYTES).collect()
+}
+
+/// A worker that holds its task and writes down how far it is.
+async fn work_on(client: &Client, queue: &QueueName, number: u32) -> (TaskId, Token) {
+    let id = client.enqueue(Draft::new(queue.clone(), number.to_be_bytes())).await.expect("it is taken").id;
+    let claimed = || async { client.claim(ClaimOptions::new([queue.clone()]).lease(LONG)).await.ok()?.tasks.pop() };
+    let task = eventually("it is claimed", PATIENCE, claimed).await.granted;
+    assert_eq!(task.id, id);
+    for sequence in 0..ENTRIES {
+        client.update(id, task.token, sequence, entry_of(number, sequence), Acks::All).await.expect("it is taken");
+    }
+    (id, task.token)
+}
+
+/// Logs of tasks that are held, many times larger than the memory that they may take: no node grows by nearly as much, and the next
+/// worker of a task is shown its log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_of_tasks_that_are_worked_on_do_not_fill_memory() {
+    let settings = vec!["payload_memory_bytes=1048576".to_owned()];
+    let cluster = Cluster::start_with(ClusterOptions { partitions: 16, settings, ..ClusterOptions::default() });
+    let queue = QueueName::new("films").expect("a name");
+    let client = cluster.client().await;
+    let mut held = Vec::new();
+    for number in 0..FIRST {
+        held.push(work_on(&client, &queue, number).await);
+    }
+    let before: Vec<usize> = (0..3).map(|index| resident_bytes(cluster.process(index))).collect();
+    for number in FIRST..FIRST + HELD {
+        held.push(work_on(&client, &queue, number).await);
+    }
+    let most = HELD as usize * ENTRIES as usize * ENTRY_BYTES / 2;
+    for (index, before) in before.into_iter().enumerate() {
+        let small = || async { (resident_bytes(cluster.process(index)) < before + most).then_some(()) };
+        eventually("logs leave memory", PATIENCE, small).await;
+    }
+    for (number, (id, token)) in (0..).zip(held) {
+        client.release(id, token).await.expect("it is held");
+        let claimed = || async { client.claim(ClaimOptions::new([queue.clone()]).lease(LONG)).await.ok()?.tasks.pop() };
+        let task = eventually("it is claimed again", PATIENCE, claimed).await.granted;
+        assert_eq!((task.id, task.updates.len()), (id, ENTRIES as usize));
+        let all = task.updates.iter().all(|entry| entry.data == entry_of(number, entry.sequence));
+        assert!(all, "{number}: as it was written");
     }
 }
 
