@@ -8,6 +8,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where the system shows control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -22,6 +23,9 @@ pub fn with_hosts(directory: &Path, lines: &str) -> Option<PathBuf> {
     runs(script(directory, "with-hosts.sh", &enters))
 }
 
+/// Groups of one test program have names of their own.
+static NEXT_GROUP: AtomicU32 = AtomicU32::new(0);
+
 /// A control group of a test, without the processes in it: they are to end before it.
 #[derive(Debug)]
 pub struct MemoryGroup {
@@ -35,7 +39,8 @@ impl MemoryGroup {
     pub fn of(directory: &Path, bytes: usize) -> Option<MemoryGroup> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let (parent, limit) = own.lines().find_map(parent_and_limit)?;
-        let group = parent.join(format!("norn-test-{}", std::process::id()));
+        let number = NEXT_GROUP.fetch_add(1, Ordering::Relaxed);
+        let group = parent.join(format!("norn-test-{}-{number}", std::process::id()));
         fs::create_dir(&group).ok()?;
         let enters =
             format!("echo $$ >'{}/cgroup.procs' && exec '{}' \"$@\"", group.display(), binary::norn().display());
