@@ -154,6 +154,10 @@ impl Node {
                 Some(load)
             });
             let Some(load) = load else { return };
+            // Its answer went out when the time was over.
+            if matches!(load.then, Then::Grant { session } if !self.grants.is_under_way(session)) {
+                continue;
+            }
             self.loads.next += 1;
             let number = self.loads.next;
             let wanted = load.asked.iter().map(|place| self.asked_for(load.wanted[*place])).collect();

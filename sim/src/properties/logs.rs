@@ -19,9 +19,10 @@ pub struct Logs {
 impl Logs {
     fn shown(&self, granted: &Granted) -> Result<(), String> {
         let Granted { id, token, updates, .. } = granted;
+        // Workers fill their entries up with blanks.
         let is_other = |entry: &&LogEntry| {
             let LogEntry { token, sequence, data } = entry;
-            !data.starts_with(format!("{token} entry {sequence}").as_bytes())
+            data.trim_ascii_end() != format!("{token} entry {sequence}").as_bytes()
         };
         if let Some(LogEntry { token, sequence, .. }) = updates.iter().find(is_other) {
             return Err(format!("task {id} was granted with an entry {token}/{sequence} that no worker wrote"));

@@ -24,7 +24,7 @@ use super::ledger::Decided;
 use super::table::Op;
 use super::{Epoch, Waiting, unwritten};
 use crate::config::mutant;
-use crate::limits::{SEALING_BYTES_MAX, TRANSACTING_MAX};
+use crate::limits::{LOAD_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
 use crate::protocol::available::{Reader, Writer, refused};
 use crate::protocol::bodies::Part;
 use crate::protocol::loads::Then;
@@ -42,6 +42,9 @@ use std::sync::Arc;
 
 /// Until what could not be written is tried again.
 const WRITE_AGAIN_MS: u64 = 500;
+const LOGS_TOO_LARGE: &str =
+    "the logs and results of the tasks that it changes or expects have more than 32 MiB together; name fewer tasks";
+const _: () = assert!(LOAD_BYTES_MAX == 32 << 20);
 
 /// Who asks for a transaction.
 #[derive(Debug, Clone, Copy)]
@@ -251,9 +254,20 @@ impl Node {
             return self.drop_transaction(id, Response::Error(error.about(id)));
         }
         let store = &self.partitions[&partition].store;
-        let weighed = weighed(transaction).into_iter().filter_map(|id| Some((id, store.task(&id)?)));
+        let weighed = weighed(transaction);
+        if let Some(task) = weighed.iter().find(|task| store.rival_of(task).is_some()) {
+            let error = Error::unavailable("two values of a part of the task are being compared; ask again");
+            let error = error.about(*task);
+            return self.drop_transaction(id, Response::Error(error));
+        }
+        let weighed = weighed.into_iter().filter_map(|id| Some((id, store.task(&id)?)));
         let away = weighed.flat_map(|(id, task)| task.blobs_wanted(id));
         let wanted: Vec<Wanted> = away.filter(|it| !loaded.contains_key(&(it.id, it.slot, it.hash))).collect();
+        let loaded_bytes: usize = loaded.values().map(|bytes| bytes.len()).sum();
+        if wanted.iter().map(|wanted| wanted.bytes as usize).sum::<usize>() + loaded_bytes > LOAD_BYTES_MAX {
+            let error = Error::new(ErrorCode::Invalid, LOGS_TOO_LARGE);
+            return self.drop_transaction(id, Response::Error(error.about(id)));
+        }
         if !wanted.is_empty() {
             return self.load(Then::Judge { id, loaded }, wanted);
         }

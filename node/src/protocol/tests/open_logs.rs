@@ -241,6 +241,53 @@ fn a_grant_shows_entries_that_leave_memory_while_it_commits() {
     assert!(!cluster.observed.iter().any(is_voided), "by the first grant");
 }
 
+impl Cluster {
+    /// Time goes on until a call is answered, at a node whose disk is slow: what is read there meanwhile, and has not come.
+    fn answer_with_slow_disk(&mut self, index: usize, number: u64) -> (Response, Vec<(usize, Event)>) {
+        let mut late = Vec::new();
+        for _ in 0..10_000 {
+            self.now.mono_us += 1_000;
+            self.now.wall_ms += 1;
+            let is_due = |index: &usize| self.nodes[*index].next_wake().is_some_and(|at_us| at_us <= self.now.mono_us);
+            self.queue.extend((0..self.nodes.len()).filter(is_due).map(|index| (index, Event::Wake)));
+            while let Some(event) = self.queue.pop_front() {
+                if event.0 == index && matches!(event.1, Event::Loaded { .. }) {
+                    late.push(event);
+                } else {
+                    self.queue.push_front(event);
+                    self.handle_next();
+                }
+            }
+            if let Some(response) = self.replies.remove(&number) {
+                return (response, late);
+            }
+        }
+        panic!("no answer");
+    }
+}
+
+/// Goal: a log that takes longer to read than a grant may take is not read anew for each grant.
+#[test]
+fn a_log_that_comes_too_late_for_its_grant_is_there_for_the_next() {
+    let mut cluster = Cluster::with_config(3, &with_memory(1 << 20));
+    let (id, _) = cluster.open_with_log(0, 10, 3);
+    cluster.advance(5 * LEASE_MS);
+    let (leader, partition) = (cluster.leader(&id), cluster.nodes[0].partition_of(&id));
+    let replica = cluster.nodes[leader].partitions.get_mut(&partition).expect("it leads");
+    assert!(replica.store.leave(&id, true));
+    cluster.nodes[leader].count_bodies(partition);
+    let number = cluster.post(leader, Request::Claim(claim_of(ClaimId(77), 10_000, 1)));
+    let (response, late) = cluster.answer_with_slow_disk(leader, number);
+    assert!(matches!(&response, Response::Error(error) if error.code == ErrorCode::Unavailable), "{response:?}");
+    assert!(!late.is_empty());
+    cluster.queue.extend(late);
+    cluster.drain();
+    let number = cluster.post(leader, Request::Claim(claim_of(ClaimId(78), 10_000, 1)));
+    let (response, late) = cluster.answer_with_slow_disk(leader, number);
+    let Response::Claimed { tasks, .. } = response else { panic!("{response:?}") };
+    assert_eq!((data_of(&tasks[0].updates), tasks[0].attempt, late.len()), (vec![10, 11, 12], 2, 0));
+}
+
 /// Goal: a task of which a log entry is lost is handed out again once a peer has told that, with its whole log.
 #[test]
 fn an_entry_that_cannot_be_read_comes_from_a_peer_before_the_task_is_granted() {

@@ -36,6 +36,9 @@ pub(super) fn fill(log: &mut [LogEntry], gaps: Vec<(usize, Part)>, entries: &mut
     })
 }
 
+/// So many parts are loaded together: of what has come when the time of a grant is over, whole tasks are told.
+const LOAD_PARTS_MAX: usize = 256;
+
 fn part_of(wanted: &Wanted) -> Part {
     (wanted.id, wanted.slot, wanted.hash)
 }
@@ -63,9 +66,9 @@ impl Node {
     pub(super) fn load_for_grant(&mut self, session: u64, mut wanted: Vec<Wanted>) {
         let state = self.grants.sessions.get_mut(&session).expect("under way");
         wanted.retain(|wanted| wanted.slot == Slot::Spec || state.asked.insert(part_of(wanted)));
-        if !wanted.is_empty() {
-            state.pending += 1;
-            self.load(Then::Grant { session }, wanted);
+        state.pending += wanted.len().div_ceil(LOAD_PARTS_MAX);
+        for some in wanted.chunks(LOAD_PARTS_MAX) {
+            self.load(Then::Grant { session }, some.to_vec());
         }
     }
 
@@ -74,7 +77,11 @@ impl Node {
         session: u64,
         found: impl Iterator<Item = (&'a Wanted, Option<Filling>)>,
     ) {
-        let Some(state) = self.grants.sessions.get_mut(&session) else { return };
+        let Some(state) = self.grants.sessions.get_mut(&session) else {
+            // The time of the grant was over. The next one would have to wait for as long.
+            let entries = found.filter(|(wanted, _)| wanted.slot != Slot::Spec);
+            return self.brought_back(entries.filter_map(|(wanted, found)| Some((*wanted, found?))));
+        };
         for (wanted, filling) in found.filter_map(|(wanted, found)| Some((wanted, found?))) {
             match filling {
                 Filling::Spec(spec) => drop(state.bodies.insert(wanted.id, spec)),

@@ -135,6 +135,11 @@ pub struct Grants {
 }
 
 impl Grants {
+    /// Whether a question is not answered yet.
+    pub fn is_under_way(&self, session: u64) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
     /// Partitions in which an earlier answer to a question says, or leaves open, that the call holds something.
     pub(super) fn given(&self, from: NodeId, ask: u64) -> BTreeSet<PartitionId> {
         self.known(from, ask).map(|given| given.partitions.clone()).unwrap_or_default()
