@@ -119,9 +119,14 @@ impl ReadAsk {
         }
     }
 
-    /// Whether a replica that has not answered may have what the others have lost, and is waited for.
+    /// Whether this is a leader that lets go of the letter of a task which nobody knows.
+    fn gives_letter_up(&self, seen: &Seen) -> bool {
+        matches!(self.reader, Reader::Redrive(Asker::Leader(_))) && !seen.is_known() && seen.task.tomb.is_none()
+    }
+
+    /// Whether a replica that has not answered may have what the others have lost or never had, and is waited for.
     fn may_find(&mut self, seen: &Seen, now_us: u64, until_us: u64) -> bool {
-        if !seen.is_lost() {
+        if !seen.is_lost() && !self.gives_letter_up(seen) {
             return false;
         }
         let until_us = *self.lost_until_us.get_or_insert(until_us);
@@ -130,7 +135,10 @@ impl ReadAsk {
 
     /// Whom the reader asks of a cohort. Before anything is let go of, those on their way out are asked as well.
     fn asked_of(&self, cohort: &Cohort) -> Vec<NodeId> {
-        if matches!(self.reader, Reader::LetGo) { cohort.nodes().into_iter().collect() } else { cohort.voters() }
+        match self.reader {
+            Reader::LetGo | Reader::Redrive(Asker::Leader(_)) => cohort.nodes().into_iter().collect(),
+            _ => cohort.voters(),
+        }
     }
 
     fn has_answered(&self, node: NodeId) -> bool {
@@ -536,6 +544,7 @@ impl Node {
     fn answer_read(&mut self, ask: u64, seen: &Seen) {
         let Some(Ask::Read(read)) = self.close_ask(ask) else { return };
         let id = read.id;
+        let may_be_known = read.gives_letter_up(seen) && !read.silent().all(|node| self.is_declared_gone(node));
         // A claim or a transaction goes by all of it.
         let whole = if seen.is_lost() { Err(part_lost()) } else { Ok(()) };
         match read.reader {
@@ -544,6 +553,10 @@ impl Node {
                 let view = view(id, seen, self.now.wall_ms);
                 let response = view.map_or_else(not_found, |view| Response::Task(Box::new(view)));
                 self.outbox.reply(client, number, response);
+            }
+            Reader::Redrive(asker) if may_be_known => {
+                let error = Error::unavailable("a replica that may know the task does not answer");
+                self.not_redriven(id, &asker, error);
             }
             Reader::Redrive(asker) => self.redrive_read(id, asker, seen),
             Reader::Purge(purger) => {

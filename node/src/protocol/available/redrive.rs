@@ -8,7 +8,8 @@
 //! So there is one, unless two operators ask at the same moment: then each has what it was told of, and both are shown.
 //!
 //! **Letters.** That a leader gave a task up is in its table, and the claim stays there until a majority has the letter, as facts.
-//! So whoever leads next knows what is owed. Which letter that is follows from what the table says, and from the task: whoever
+//! So whoever leads next knows what is owed, and asks all replicas where it does not know the task: only if none of them does, and none
+//! is missing, there is nothing to send. Which letter that is follows from what the table says, and from the task: whoever
 //! writes it writes the same. Until it is written nobody redrives the task. A letter brings no letters, so that no two queues
 //! send each other one task for ever; and where a task dies because one died that it waits for, that one's letter tells of it.
 
@@ -245,8 +246,11 @@ impl Node {
         if !given_up || self.asks.letters.stored.contains(id) {
             return false;
         }
-        let Some(spec) = replica.store.task(id).and_then(|task| task.spec.as_ref()) else { return false };
-        self.policy_of(&spec.queue).dead_letter.is_some()
+        match replica.store.task(id).and_then(|task| task.spec.as_ref()) {
+            Some(spec) => self.policy_of(&spec.queue).dead_letter.is_some(),
+            // The leader has not heard of the task yet: it asks who has.
+            None => self.roster.policies.values().any(|policy| policy.dead_letter.is_some()),
+        }
     }
 
     /// Claims are dropped: whether their letters are stored need not be known any more.

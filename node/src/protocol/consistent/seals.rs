@@ -153,14 +153,17 @@ impl Node {
     pub(in crate::protocol) fn seal_committed(&mut self, partition: PartitionId, sealing: Sealing) {
         let Sealing { id, token, call: (call, place), bytes, exported } = sealing;
         self.calls.sealing_bytes -= bytes;
-        if !exported {
-            // Another call about the same completion may have done so just before.
-            self.export_seal(partition, &id);
+        // Another call about the same completion may have done so just before.
+        let appended = exported || self.export_seal(partition, &id);
+        if appended && !exported {
             return self.seal_again(Sealing { bytes: 0, exported: true, ..sealing });
         }
         let replica = &self.partitions[&partition];
         let counts = replica.store.task(&id).and_then(|task| task.facts.as_ref()?.seal) == Some(token);
-        let result = if counts && replica.register.cell(&id).is_none() {
+        let result = if !appended {
+            // What is told must be behind the ending, and that comes later.
+            Err(Error::unavailable("the end of the task cannot be written yet; ask again").about(id))
+        } else if counts && replica.register.cell(&id).is_none() {
             Ok(replica.cohort().members().count() as u64 / 2 + 1)
         } else {
             Err(Error::unavailable("the partition's leader has moved; ask again").about(id))
@@ -175,12 +178,15 @@ impl Node {
         self.call_given_up(sealing.call.0, &[(sealing.call.1, 0)]);
     }
 
-    /// A committed seal becomes the ending of its task.
-    fn export_seal(&mut self, partition: PartitionId, id: &TaskId) {
+    /// A committed seal becomes the ending of its task. Whether that is appended by now, be it committed or not.
+    fn export_seal(&mut self, partition: PartitionId, id: &TaskId) -> bool {
         let replica = &self.partitions[&partition];
         let sealed = replica.register.cell(id).is_some_and(|cell| matches!(cell.state, CellState::Sealed { .. }));
-        if !sealed || !self.may_append(partition) {
-            return;
+        if !sealed {
+            return true;
+        }
+        if !self.may_append(partition) {
+            return false;
         }
         let verdict = replica.verdict(id).expect("it is sealed");
         self.learn(partition, vec![(*id, verdict)]);
@@ -189,11 +195,13 @@ impl Node {
         let Some(facts) = replica.ending(id, tells_ends) else {
             // Something else that was said of it is not in memory, and comes back first.
             replica.to_drop.insert(*id);
-            return self.arm_drop(partition);
+            self.arm_drop(partition);
+            return false;
         };
         replica.to_drop.remove(id);
         self.append(partition, Op::Drop { items: vec![Ended { id: *id, facts }] }, None);
         self.arm_drop(partition);
+        true
     }
 
     /// Whether a fact would end a task without the seal that its completion needs: under a token that no claim of it has. A replica

@@ -158,6 +158,47 @@ fn whoever_leads_next_writes_the_same_letter() {
     }
 }
 
+/// Goal: a leader that does not know what a task was drops no letter of it. Method: the one node that knows is away when the next leads.
+#[test]
+fn a_leader_that_has_not_heard_of_a_task_keeps_its_letter_for_who_has() {
+    let mut cluster = Cluster::with_letters();
+    let id = cluster.id(7);
+    let leader = cluster.leader(&id);
+    let others: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
+    // Facts do not get through, operations do.
+    let is_lost = |to: usize, message: &PeerMessage| {
+        to != leader && matches!(message, PeerMessage::Write { .. } | PeerMessage::Tasks { .. })
+    };
+    let answer = |cluster: &mut Cluster, request: Request| {
+        let number = cluster.post(leader, request);
+        cluster.advance_losing(100, is_lost);
+        cluster.replies.remove(&number).expect("it is answered")
+    };
+    let tasks = vec![NewTask { id, spec: spec(b"hello", 0) }];
+    assert!(matches!(answer(&mut cluster, Request::Enqueue { tasks, acks: Acks::One }), Response::Acked(_)));
+    let claimed = answer(&mut cluster, Request::Claim(claim_of(ClaimId(77), 60_000, 1)));
+    let Response::Claimed { tasks, .. } = claimed else { panic!("{claimed:?}") };
+    let (token, reason) = (tasks[0].token, "bad address".to_owned());
+    let fail = Request::Fail { id, token, reason, retry_in_ms: 0, invalid: true, retry_open: false };
+    assert_eq!(answer(&mut cluster, fail), Response::Done);
+    let knows = |cluster: &Cluster, index: usize| {
+        cluster.replica_of(index, &id).store.task(&id).is_some_and(|task| task.spec.is_some())
+    };
+    assert!(others.iter().all(|index| !knows(&cluster, *index)));
+    cluster.down.insert(leader);
+    cluster.advance(20_000);
+    assert!(others.iter().any(|index| cluster.replica_of(*index, &id).register.established()));
+    cluster.down.clear();
+    let number_of_letters = |cluster: &mut Cluster| cluster.letters().len();
+    for _ in 0..60 {
+        cluster.advance(500);
+        if number_of_letters(&mut cluster) == 1 {
+            return;
+        }
+    }
+    panic!("it has no letter");
+}
+
 #[test]
 fn a_dead_task_is_redriven_once_and_its_copy_again() {
     let mut cluster = Cluster::modern(3);
