@@ -242,22 +242,31 @@ fn a_grant_shows_entries_that_leave_memory_while_it_commits() {
 }
 
 impl Cluster {
-    /// Time goes on until a call is answered, at a node whose disk is slow: what is read there meanwhile, and has not come.
-    fn answer_with_slow_disk(&mut self, index: usize, number: u64) -> (Response, Vec<(usize, Event)>) {
-        let mut late = Vec::new();
-        for _ in 0..10_000 {
+    /// Time goes on, and some events do not happen: these.
+    fn advance_holding(&mut self, ms: u64, is_held: impl Fn(usize, &Event) -> bool) -> Vec<(usize, Event)> {
+        let mut held = Vec::new();
+        for _ in 0..ms {
             self.now.mono_us += 1_000;
             self.now.wall_ms += 1;
             let is_due = |index: &usize| self.nodes[*index].next_wake().is_some_and(|at_us| at_us <= self.now.mono_us);
             self.queue.extend((0..self.nodes.len()).filter(is_due).map(|index| (index, Event::Wake)));
-            while let Some(event) = self.queue.pop_front() {
-                if event.0 == index && matches!(event.1, Event::Loaded { .. }) {
-                    late.push(event);
+            while let Some((index, event)) = self.queue.pop_front() {
+                if is_held(index, &event) {
+                    held.push((index, event));
                 } else {
-                    self.queue.push_front(event);
+                    self.queue.push_front((index, event));
                     self.handle_next();
                 }
             }
+        }
+        held
+    }
+
+    /// Time goes on until a call is answered, at a node whose disk is slow: what is read there meanwhile, and has not come.
+    fn answer_with_slow_disk(&mut self, index: usize, number: u64) -> (Response, Vec<(usize, Event)>) {
+        let mut late = Vec::new();
+        for _ in 0..10_000 {
+            late.extend(self.advance_holding(1, |at, event| at == index && matches!(event, Event::Loaded { .. })));
             if let Some(response) = self.replies.remove(&number) {
                 return (response, late);
             }
@@ -413,4 +422,57 @@ fn results_that_do_not_count_leave_memory_before_their_task_ends() {
         assert_eq!((view.state, view.result), (State::Done, Some(bytes_of(2).into())));
         assert_eq!(view.claims[0].rejected, Some(Rejected { result: Some(bytes_of(1).into()) }));
     }
+}
+
+/// Goal: a worker is told that its completion counts only once the ending of the task is committed. Method: what the ending lacks is read
+/// late, and another operation stands between the seal and the ending.
+#[test]
+fn a_seal_is_not_told_before_an_ending_that_is_appended_late() {
+    let mut cluster = Cluster::modern(3);
+    cluster.set(0, "mail", QueueSetting::Mode(Mode::Holder));
+    cluster.advance(1_000);
+    let id = cluster.enqueue(0, b"x", 1);
+    let (leader, partition) = (cluster.leader(&id), cluster.nodes[0].partition_of(&id));
+    let complete = |token, number| {
+        let result = Some(bytes_of(number).into());
+        let items = vec![Completion { id, token, sequence: None, result, at_ms: 5, children: Vec::new() }];
+        Request::Complete { items, acks: Acks::Quorum }
+    };
+    let first = cluster.claim(leader, LEASE_MS).remove(0).token;
+    cluster.advance(3 * LEASE_MS);
+    let second = cluster.claim(leader, 60_000).remove(0).token;
+    cluster.ask(leader, complete(first, 1));
+    cluster.run_until(|cluster| cluster.task_at(leader, &id).blobs().count() == 1);
+    let replica = cluster.nodes[leader].partitions.get_mut(&partition).expect("it leads");
+    assert!(replica.store.leave(&id, true));
+    cluster.nodes[leader].count_bodies(partition);
+
+    let other = cluster.enqueue(leader, b"y", 1);
+    assert_eq!(cluster.nodes[leader].partition_of(&other), partition);
+    let granted = cluster.claim(leader, 60_000).remove(0);
+    cluster.advance(LEASE_MS);
+    let sealed = cluster.replica_of(leader, &id).register.viewstamp.length + 1;
+    let number = cluster.post(leader, complete(second, 2));
+    cluster.post(leader, Request::Renew { items: vec![(granted.id, granted.token)], lease_ms: None });
+    let is_ack = |index: usize, event: &Event, upto: u64| match event {
+        Event::Peer { message: PeerMessage::Ack { partition: of, length, .. }, .. } => {
+            index == leader && *of == partition && *length > upto
+        }
+        _ => false,
+    };
+    let is_read = |event: &Event| matches!(event, Event::Loaded { .. });
+    // Followers that hear of one operation at a time say so of each.
+    let held = cluster.advance_holding(100, |index, event| is_ack(index, event, sealed) || is_read(event));
+    let (late, acks): (Vec<_>, Vec<_>) = held.into_iter().partition(|(_, event)| is_read(event));
+    assert!(cluster.replica_of(leader, &id).register.commit == sealed && !late.is_empty());
+    cluster.queue.extend(late);
+    cluster.advance_holding(LEASE_MS / 2, |index, event| is_ack(index, event, sealed));
+    assert!(cluster.replica_of(leader, &id).register.viewstamp.length > sealed + 1, "the ending is appended");
+    cluster.queue.extend(acks);
+    cluster.advance_holding(100, |index, event| is_ack(index, event, sealed + 1));
+    assert_eq!(cluster.replica_of(leader, &id).register.commit, sealed + 1);
+    let early = cluster.replies.remove(&number);
+    assert!(!matches!(&early, Some(Response::Acked(results)) if results[0].is_ok()), "{early:?}");
+    let response = cluster.ask(leader, complete(second, 2));
+    assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "{response:?}");
 }
