@@ -3,7 +3,7 @@
 use super::Property;
 use crate::history::{Finished, Happening, History, Moment};
 use norn_client::wire::response::{Granted, LogEntry, Response};
-use norn_client::wire::{TaskId, Token};
+use norn_client::wire::{Request, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Entries, by claim and number.
@@ -14,15 +14,16 @@ type Log = BTreeSet<(Token, u32)>;
 pub struct Logs {
     /// What the log had in it whenever a leader told of a grant. Several may, and then one of them was heard.
     told: BTreeMap<(TaskId, Token), Vec<Log>>,
+    /// What workers wrote under each number.
+    written: BTreeMap<(TaskId, Token, u32), BTreeSet<Vec<u8>>>,
 }
 
 impl Logs {
     fn shown(&self, granted: &Granted) -> Result<(), String> {
         let Granted { id, token, updates, .. } = granted;
-        // Workers fill their entries up with blanks.
         let is_other = |entry: &&LogEntry| {
-            let LogEntry { token, sequence, data } = entry;
-            data.trim_ascii_end() != format!("{token} entry {sequence}").as_bytes()
+            let written = self.written.get(&(*id, entry.token, entry.sequence));
+            written.is_none_or(|written| !written.contains(&entry.data))
         };
         if let Some(LogEntry { token, sequence, .. }) = updates.iter().find(is_other) {
             return Err(format!("task {id} was granted with an entry {token}/{sequence} that no worker wrote"));
@@ -45,6 +46,10 @@ impl Property for Logs {
 
     fn see(&mut self, _history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
+            Happening::Sent { request: Request::Update { id, token, sequence, data, .. } } => {
+                self.written.entry((*id, *token, *sequence)).or_default().insert(data.to_vec());
+                Ok(())
+            }
             Happening::Told { id, token, log } => {
                 let log: Log = log.iter().copied().collect();
                 let told = self.told.entry((*id, *token)).or_default();
@@ -65,11 +70,17 @@ impl Property for Logs {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_client::wire::request::Acks;
 
     /// A grant of a task whose leader has two entries, with these of them.
     fn shows(entries: &[(u32, &str)]) -> Result<(), String> {
         let mut bench = Bench::<Logs>::new();
         let (earlier, token) = (token(1, 1), token(1, 2));
+        for sequence in 0..3 {
+            let data = format!("{earlier} entry {sequence}").into_bytes();
+            let request = Request::Update { id: id(1), token: earlier, sequence, data, acks: Acks::One };
+            bench.see(Happening::Sent { request: &request }).unwrap();
+        }
         bench.see(Happening::Told { id: id(1), token, log: &[(earlier, 0), (earlier, 1)] }).unwrap();
         let mut response = granted(1, token);
         let Response::Claimed { tasks, .. } = &mut response else { panic!("it is a grant") };
@@ -84,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_grant_with_a_part_of_the_log_is_refused() {
-        assert!(shows(&[(0, "0"), (1, "1   ")]).is_ok());
+        assert!(shows(&[(0, "0"), (1, "1")]).is_ok());
         assert!(shows(&[(0, "0"), (1, "1"), (2, "2")]).is_ok(), "more may have come since");
         assert!(shows(&[(0, "0")]).is_err());
         assert!(shows(&[(0, "0"), (1, "")]).is_err());
