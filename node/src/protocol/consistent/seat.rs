@@ -221,10 +221,9 @@ impl Node {
         if told.rank() <= (replica.register.viewstamp.epoch, replica.cohort().version) {
             return;
         }
+        // Otherwise it asks to be taken back: at once where this is news (`learn_route`), then as often as anything is repeated.
         if self.may_drop(partition) {
             self.leave(partition);
-        } else {
-            self.timers.set(Key::Change(partition), self.now.mono_us);
         }
     }
 

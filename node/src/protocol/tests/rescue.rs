@@ -256,3 +256,32 @@ fn a_lost_node_asks_to_be_taken_back_until_it_is_heard() {
     assert!(asked > 0, "it knows that it is out");
     hands_over(&mut cluster, only);
 }
+
+/// Goal: a lost node asks no more often than anything is repeated, though each question is answered by what it has heard before. Method:
+/// its leader does not take it back, but says once more that it is out.
+#[test]
+fn a_lost_node_that_hears_again_that_it_is_out_asks_no_sooner() {
+    let (mut cluster, only) = cleared_unheard();
+    cluster.restart(1);
+    cluster.connect_all();
+    let (resend_ms, for_ms) = (cluster.nodes[1].config.resend_ms, 3_000);
+    let (mut asked, mut told) = (0, 0);
+    go_on(&mut cluster, for_ms, |cluster, _, event| match event {
+        Event::Peer { from, message: PeerMessage::Stray { partition, seat } } => {
+            asked += 1;
+            let replica = &cluster.nodes[1].partitions[&partition];
+            let (promised, viewstamp) = (replica.register.promised, replica.register.viewstamp);
+            Some(Event::Peer { from, message: PeerMessage::Nack { partition, replica: seat.replica, promised, viewstamp } })
+        }
+        Event::Peer { message: PeerMessage::Outside { .. }, .. } => {
+            told += 1;
+            Some(event)
+        }
+        event => Some(event),
+    });
+    let strays = cluster.nodes[1].partitions.keys().filter(|id| cluster.nodes[1].is_out(**id)).count() as u64;
+    assert!(strays > 0 && told >= asked, "each question was answered");
+    let times = asked / strays;
+    assert!((for_ms / resend_ms / 2..=for_ms / resend_ms + 2).contains(&times), "{times} times for each of {strays}");
+    hands_over(&mut cluster, only);
+}
