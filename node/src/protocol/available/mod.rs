@@ -166,6 +166,11 @@ impl Asks {
         self.next = boot << BOOT_SHIFT;
     }
 
+    /// In which boot of its node a number was given.
+    pub fn boot_of(number: u64) -> u64 {
+        number >> BOOT_SHIFT
+    }
+
     /// A number never used before.
     pub fn number(&mut self) -> u64 {
         self.next += 1;

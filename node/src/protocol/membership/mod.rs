@@ -16,6 +16,7 @@ use super::peer::{Heartbeat, PeerMessage};
 use super::timers::Key;
 use super::{Node, Observation};
 use crate::config::mutant;
+use crate::protocol::available::Asks;
 use crate::protocol::clocks::RoundTrip;
 use crate::protocol::consistent::register::Leader;
 use crate::protocol::consistent::{Epoch, Viewstamp};
@@ -120,6 +121,11 @@ impl Node {
     /// Whether a node has heard what this start leads, and so that it has begun.
     pub(super) fn knows_leads(&self, node: NodeId) -> bool {
         node == self.me || self.peers.get(&node).is_some_and(|peer| peer.leads_known > 0)
+    }
+
+    /// Whether the process that gave a question its number has ended, as far as this node has heard: nothing waits for an answer.
+    pub(super) fn is_of_former_process(&self, node: NodeId, ask: u64) -> bool {
+        self.peers.get(&node).is_some_and(|peer| Asks::boot_of(ask) < peer.boot)
     }
 
     /// Whether a node says that it has lost facts and is not whole yet.

@@ -50,6 +50,10 @@ impl Cluster {
     }
 }
 
+fn is_question(message: &PeerMessage) -> bool {
+    matches!(message, PeerMessage::GrantAsk { .. })
+}
+
 fn confirmed_claim(max: u32) -> Claim {
     Claim { confirms: true, ..claim_of(CLAIM, LEASE_MS, max) }
 }
@@ -241,4 +245,26 @@ fn a_grant_that_is_void_for_certain_is_not_given_back_again() {
     assert!(cluster.is_ready(leader, first));
     cluster.advance(1_000);
     assert_eq!(cluster.nodes[leader].broker.going_back(), 0);
+}
+
+/// Goal: a late question of a broker that has restarted since is granted nothing, as that knows nothing of the call. Method: the question
+/// is held back meanwhile; the same question without a restart gets the task.
+#[test]
+fn a_question_of_a_process_that_has_ended_is_granted_nothing() {
+    for (restarts, state) in [(false, State::Claimed), (true, State::Ready)] {
+        let (mut cluster, id, leader) = cluster_of_many();
+        let broker = (leader + 1) % 3;
+        ask_until(&mut cluster, broker, confirmed_claim(1), (leader, is_question, 1));
+        let place = cluster.queue.iter().position(|event| is_on_its_way(event, leader, is_question));
+        let question = cluster.queue.remove(place.expect("it is on its way")).expect("just found");
+        if restarts {
+            cluster.restart(broker);
+            cluster.connect_all();
+            cluster.advance(2_000);
+            assert!(cluster.nodes[leader].knows_leads(NodeId(broker as u128 + 1)), "it would be answered otherwise");
+        }
+        cluster.queue.push_back(question);
+        cluster.advance(20);
+        assert_eq!(cluster.state_of(leader, id), state, "restarts: {restarts}");
+    }
 }

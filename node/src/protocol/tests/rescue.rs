@@ -271,7 +271,10 @@ fn a_lost_node_that_hears_again_that_it_is_out_asks_no_sooner() {
             asked += 1;
             let replica = &cluster.nodes[1].partitions[&partition];
             let (promised, viewstamp) = (replica.register.promised, replica.register.viewstamp);
-            Some(Event::Peer { from, message: PeerMessage::Nack { partition, replica: seat.replica, promised, viewstamp } })
+            Some(Event::Peer {
+                from,
+                message: PeerMessage::Nack { partition, replica: seat.replica, promised, viewstamp },
+            })
         }
         Event::Peer { message: PeerMessage::Outside { .. }, .. } => {
             told += 1;
