@@ -3,7 +3,7 @@
 #
 #     tests/upgrade.sh OLD_BINARY NEW_BINARY
 #
-# OLD_BINARY is the `norn` of the release that is to be upgraded from, NEW_BINARY the one to be upgraded to, built from this
+# OLD_BINARY is the `norn` that is to be upgraded from, NEW_BINARY the one to be upgraded to, built from this
 # tree. Nodes of OLD_BINARY write the logs that nodes of NEW_BINARY start on. Ends with 0 if nothing acknowledged was lost and
 # nothing was held twice.
 set -eu

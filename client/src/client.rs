@@ -109,8 +109,6 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// The largest part of a lease that a claim call waits in one go.
-const WAIT_PER_LEASE: u32 = 4;
 /// The most that a node lets a claim wait.
 const WAIT_ONCE_MAX: Duration = Duration::from_millis(limits::WAIT_MS_MAX);
 /// Of a claim that leaves its lease open, at a queue that says nothing of that.
@@ -308,10 +306,8 @@ impl Client {
     /// to the next. What was waited for long is renewed before, so that it comes with the whole of its lease.
     pub async fn claim(&self, options: ClaimOptions) -> Result<Claims, Error> {
         let (started, wait) = (Instant::now(), options.wait);
-        // At an old node a lease counts from the call, whatever was waited.
-        let wait_once_max = WAIT_ONCE_MAX.min(options.lease.unwrap_or(LEASE_DEFAULT) / WAIT_PER_LEASE);
         loop {
-            let wait_once = wait.saturating_sub(started.elapsed()).min(wait_once_max);
+            let wait_once = wait.saturating_sub(started.elapsed()).min(WAIT_ONCE_MAX);
             let claims = self.claim_once(&options, wait_once).await?;
             let waited = started.elapsed();
             if !claims.tasks.is_empty() || waited >= wait {

@@ -349,7 +349,7 @@ impl Driver {
                     link.version = Some(version);
                     link.ways = ways;
                 }
-                self.step(Input::Connected { endpoint, version });
+                self.step(Input::Connected { endpoint });
             }
             Happening::Received(answers) => {
                 self.failures[endpoint] = None;

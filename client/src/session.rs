@@ -49,7 +49,6 @@ mod tests;
 use crate::wire::error::{Cause, Error, ErrorCode, Retry};
 use crate::wire::request::Request;
 use crate::wire::response::{Response, Welcome};
-use crate::wire::version::Versions;
 use call::{Pending, Stage, Verdict};
 use confirm::Asks;
 use leaving::Leaving;
@@ -147,7 +146,7 @@ impl Session {
             Input::Abandon { call } => {
                 self.give_up(call, "the call was abandoned, or its client closed, before an answer came")
             }
-            Input::Connected { endpoint, version } => self.connected(endpoint, version),
+            Input::Connected { endpoint } => self.connected(endpoint),
             Input::Disconnected { endpoint } => self.disconnected(endpoint),
             Input::Refused { endpoint, error } => self.refused(endpoint, error),
             Input::Heard { endpoint } => self.links.get_mut(endpoint).pulse.heard(self.now_us, None),
@@ -219,11 +218,10 @@ impl Session {
         }
     }
 
-    fn connected(&mut self, endpoint: usize, version: u8) {
+    fn connected(&mut self, endpoint: usize) {
         match self.links.get(endpoint).link {
             Link::Connecting { .. } => {
                 self.links.heard(endpoint);
-                self.links.get_mut(endpoint).pulse.connected(version);
                 self.greet(endpoint);
             }
             // The session has given this attempt up in the meantime.
@@ -532,27 +530,12 @@ impl Session {
     }
 
     fn send(&mut self, id: CallId, endpoint: usize) {
-        let (call, version) = (&self.calls[&id], self.links.get(endpoint).pulse.version);
-        if call.version > version {
-            // An older node would pass over what it does not know, and say yes to the rest.
-            let message = "the node is of an older version, which enqueues no tasks with a completion; upgrade it";
-            return self.retry(id, endpoint, Error::unavailable(message));
-        }
         let number = self.next_number();
         let received_before = self.links.get(endpoint).received;
         let call = self.calls.get_mut(&id).expect("queued calls exist");
         call.resolve(self.now_us, &mut self.mint, &mut self.random);
         let positions = call.outstanding();
-        let (request, wait_ms) = call.attempt(self.now_us, &positions, version >= Versions::CONFIRMS);
-        if request.version() > self.links.get(endpoint).pulse.version {
-            let message =
-                "the node runs an older program, which does not know what is asked for; upgrade it, or ask another";
-            // Also where no attempt is open any more, one may have been taken, or some of a batch may be known to be.
-            return match self.calls[&id].sent {
-                0 => self.finish(id, Err(Error::unavailable(message))),
-                _ => self.give_up(id, message),
-            };
-        }
+        let (request, wait_ms) = call.attempt(self.now_us, &positions);
         call.first_sent_us.get_or_insert(self.now_us);
         call.granted.clear();
         call.numbers.push(number);

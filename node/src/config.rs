@@ -153,8 +153,6 @@ pub enum Mutant {
     VersionsMixed,
     /// Whoever leaves a partition is cleared without being asked what it alone has.
     ClearsUnheard,
-    /// Heartbeats have a field that peers of an older version do not know, and are not held back.
-    FieldTooNew,
     /// The leader of the root answers what it believes, committed or not, whether it still leads or not.
     RootAnswersAtOnce,
     /// Claims expire by the monotonic clock alone.

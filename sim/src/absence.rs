@@ -54,11 +54,6 @@ impl World {
         self.absence.is_some_and(|absence| absence.node == node && absence.way == Way::Down)
     }
 
-    /// Whether the others do not hear a node, as one that is away.
-    pub fn is_away(&self, node: usize) -> bool {
-        self.absence.is_some_and(|absence| !absence.is_there(node))
-    }
-
     /// Everything has been mended. Something of it breaks once more, and lasts.
     pub fn begin_absence(&mut self) {
         let (percent, nodes) = (self.options.absence_percent, self.nodes.len());
@@ -106,8 +101,6 @@ impl World {
     pub fn poll_absence(&mut self, absence: Absence, since_us: u64, limit_us: u64) {
         if self.copies.is_any_out() || self.is_any_wounded(absence) {
             self.count("sometimes: not all were well in an absence");
-        } else if self.schedules_go_on() {
-            self.count("sometimes: schedules went on in an absence");
         } else if let Some(reason) = self.undone(absence) {
             if self.now_us - since_us <= limit_us {
                 return self.schedule_in(INTERVAL_US, Event::Poll);
@@ -116,7 +109,6 @@ impl World {
         }
         self.line(format_args!("nobody is away any more"));
         self.absence = None;
-        self.schedules_can_be_asked();
         self.phase = Phase::Healed { since_us: self.now_us };
         self.nodes[absence.node].paused_until_us = self.now_us;
         self.mend(self.cut_number);

@@ -8,7 +8,7 @@ use crate::clock::draw_signed;
 use crate::network::Weather;
 use crate::process::draw_rate;
 use crate::world::{Event, Phase, World};
-use norn_client::wire::{NodeId, Versions};
+use norn_client::wire::NodeId;
 use norn_node::protocol::random::Random;
 
 /// A kind of fault.
@@ -376,10 +376,6 @@ impl World {
                 process.wall.jump(self.now_us, (self.options.wild_hours + 1) as i64 * HOUR_US as i64);
             }
             process.paused_until_us = process.paused_until_us.min(self.now_us);
-            // The last ones are upgraded: an old node has no part in the root.
-            if process.protocol_version_max < Versions::SPOKEN.newest {
-                self.crash_node(node);
-            }
             self.schedule_in(1, Event::NodeResume { node });
             self.schedule_in(1_000, Event::Start { node });
         }

@@ -3,13 +3,12 @@
 
 use crate::adapter::{Call, Draft};
 use crate::history::acks_of;
-use crate::process::Process;
 use crate::workload::{Act, Purpose, numbered_queue};
 use crate::world::World;
 use norn_client::wire::group::MemberOf;
 use norn_client::wire::request::{Acks, Request, Spec};
 use norn_client::wire::response::Response;
-use norn_client::wire::{Error, ErrorCode, TaskId, Versions};
+use norn_client::wire::{Error, TaskId};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -61,11 +60,9 @@ impl World {
         Draft::new(queue, format!("member {number}")).attempts_max(3).member_of(group, number)
     }
 
-    /// Old nodes refuse groups, and none is begun that they would have to let be completed.
     fn may_group(&mut self) -> bool {
         let percent = self.options.group_percent;
-        let is_old = |process: &Process| process.protocol_version_max < Versions::GROUPS;
-        percent > 0 && self.randoms.groups.chance(percent, 100) && !self.nodes.iter().any(is_old)
+        percent > 0 && self.randoms.groups.chance(percent, 100)
     }
 
     /// The join of a new group, now and then; some have names.
@@ -140,9 +137,8 @@ impl World {
 
     /// Goes on with a group. What failed is given up, unless the end is near, when all groups are to be whole.
     pub fn members_answered(&mut self, client: usize, (group, next): (TaskId, u32), result: &Result<Response, Error>) {
-        // Ids of members follow from that of their group: there are no others, if nodes find these ahead. Old nodes are upgraded.
-        let may_help =
-            |error: &Error| error.passes() || error.after_ms.is_some() || error.code == ErrorCode::Unsupported;
+        // Ids of members follow from that of their group: there are no others, if nodes find these ahead.
+        let may_help = |error: &Error| error.passes() || error.after_ms.is_some();
         let passes = match result {
             Ok(Response::Acked(items)) => items.iter().any(|item| item.as_ref().is_err_and(may_help)),
             Ok(_) => false,

@@ -4,7 +4,7 @@
 use crate::faults::Fault;
 use crate::history::{Happening, Held, Look};
 use crate::world::{Event, World};
-use norn_client::wire::{ClaimId, PartitionId, Versions};
+use norn_client::wire::{ClaimId, PartitionId};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::cell::CellState;
 use std::collections::BTreeMap;
@@ -82,10 +82,9 @@ impl World {
                 self.trouble_client(client);
             }
         }
-        let mixed = self.nodes.iter().any(|node| node.protocol_version_max < Versions::SPOKEN.newest);
         let (rough, held) = (self.network.weather.is_rough(), self.held());
         let clients_us = std::mem::take(&mut self.looks.clients_us);
-        self.tell(Happening::Looked(&Look { troubled, rough, mixed, clients_us: &clients_us, held: &held }));
+        self.tell(Happening::Looked(&Look { troubled, rough, clients_us: &clients_us, held: &held }));
         self.looks.clients_us = clients_us;
     }
 

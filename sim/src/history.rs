@@ -97,8 +97,6 @@ pub struct Look<'a> {
     pub troubled: bool,
     /// Messages are lost, doubled or late at any time.
     pub rough: bool,
-    /// Some nodes are old.
-    pub mixed: bool,
     /// When something last went wrong with a client or its connections.
     pub clients_us: &'a BTreeMap<usize, u64>,
     /// Claims.

@@ -3,7 +3,7 @@
 use crate::adapter::{Input, Output};
 use crate::wire::{decode_request, decode_response, encode_request};
 use crate::world::{Connection, Event, World};
-use norn_client::wire::{Request, Response, Versions};
+use norn_client::wire::{Request, Response};
 use std::rc::Rc;
 
 /// A client's attempt to connect to an endpoint, or the connection that came of it; both under one number.
@@ -75,12 +75,11 @@ impl World {
             let delay_us = if up { self.randoms.links.between(200_000, 2_000_000) } else { 1_000 };
             return self.schedule_in(delay_us, Event::Disconnected { client, attempt });
         }
-        let process = &self.nodes[node];
-        let (boot, version) = (process.boot, process.protocol_version_max);
-        self.connections.insert(attempt, Connection { client, node, boot, version, latest_us: [0; 2] });
+        let boot = self.nodes[node].boot;
+        self.connections.insert(attempt, Connection { client, node, boot, latest_us: [0; 2] });
         self.clients[client].links.insert(endpoint, Link { attempt, up: true });
         self.line(format_args!("c{client} connected n{node} {attempt}"));
-        self.give_client(client, Input::Connected { endpoint, version });
+        self.give_client(client, Input::Connected { endpoint });
     }
 
     /// The client learns that an attempt failed or a connection broke.
@@ -123,14 +122,7 @@ impl World {
         let Some(link) = self.clients[client].links.get(&endpoint).copied() else { return };
         assert!(link.up, "a session sends on open connections");
         self.line(format_args!("c{client} -> n{endpoint} {number} {request:?}"));
-        // What is sent on a connection that is over goes nowhere.
-        let connection = self.connections.get(&link.attempt);
-        let version = connection.map_or(Versions::SPOKEN.newest, |connection| connection.version);
-        let is_too_new = matches!(request, Request::Ping) && version < Versions::PING;
-        if is_too_new || request.version() > version {
-            return self.fail("versions", format!("node {endpoint} is too old for a {}", request.verb()));
-        }
-        let bytes = encode_request(version, number, request);
+        let bytes = encode_request(number, request);
         if let Some(at_us) = self.transfer(link.attempt, false) {
             self.schedule(at_us, Event::Request { connection: link.attempt, bytes });
         }

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 101] = [
+pub const ALL: [(&str, Mutant); 100] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -35,7 +35,6 @@ pub const ALL: [(&str, Mutant); 101] = [
     ("settles-unready", Mutant::SettlesUnready),
     ("versions-mixed", Mutant::VersionsMixed),
     ("clears-unheard", Mutant::ClearsUnheard),
-    ("field-too-new", Mutant::FieldTooNew),
     ("root-answers-at-once", Mutant::RootAnswersAtOnce),
     ("monotonic-only", Mutant::MonotonicOnly),
     ("reinstall-unanswered", Mutant::ReinstallUnanswered),
@@ -239,10 +238,9 @@ fn hunting_in_cohorts(mutant: Mutant, plain: Overrides) -> Overrides {
 /// The knobs for what becomes of tasks.
 fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
-        Mutant::ClosesEarly => Overrides { children_percent: Some(80), old_percent: Some(0), ..plain },
+        Mutant::ClosesEarly => Overrides { children_percent: Some(80), ..plain },
         Mutant::MovesUnheeded => Overrides {
             children_percent: Some(80),
-            old_percent: Some(0),
             retain_ms: Some(0),
             forget_after_ms: Some(4_000),
             leap_mean_ms: Some(2_000),
@@ -253,24 +251,14 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             crash_mean_ms: Some(800),
             ..plain
         },
-        Mutant::ForgetsUnasked => Overrides {
-            children_percent: Some(80),
-            old_percent: Some(0),
-            retain_ms: Some(0),
-            forget_after_ms: Some(4_000),
-            ..plain
-        },
-        Mutant::UnsealedCounts => Overrides {
-            holder_percent: Some(100),
-            forged_percent: Some(50),
-            policy_mean_ms: Some(500),
-            old_percent: Some(0),
-            ..plain
-        },
-        Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
-        Mutant::RejectedBrings => {
-            Overrides { holder_percent: Some(100), children_percent: Some(80), old_percent: Some(0), ..plain }
+        Mutant::ForgetsUnasked => {
+            Overrides { children_percent: Some(80), retain_ms: Some(0), forget_after_ms: Some(4_000), ..plain }
         }
+        Mutant::UnsealedCounts => {
+            Overrides { holder_percent: Some(100), forged_percent: Some(50), policy_mean_ms: Some(500), ..plain }
+        }
+        Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
+        Mutant::RejectedBrings => Overrides { holder_percent: Some(100), children_percent: Some(80), ..plain },
         Mutant::OneForgets => Overrides {
             queues: Some(1),
             after_percent: Some(60),
@@ -281,10 +269,8 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             crash_mean_ms: Some(1_000),
             ..plain
         },
-        Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },
-        Mutant::LettersMinted => {
-            Overrides { letters_percent: Some(100), old_percent: Some(0), crash_mean_ms: Some(800), ..plain }
-        }
+        Mutant::LettersForgotten => Overrides { letters_percent: Some(100), ..plain },
+        Mutant::LettersMinted => Overrides { letters_percent: Some(100), crash_mean_ms: Some(800), ..plain },
         Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
         Mutant::ScheduleIdDrawn => Overrides { schedule_mean_ms: Some(1_000), ..plain },
         // The leader of the root shall hold no replica of many a task.
@@ -305,7 +291,6 @@ fn hunting_in_keys(mutant: Mutant, plain: Overrides) -> Overrides {
             loss_ppm: Some(30_000),
             crash_mean_ms: Some(1_000),
             strict_percent: Some(0),
-            old_percent: Some(0),
             ..plain
         },
         Mutant::UniqueUnasked | Mutant::UniqueUnreserved | Mutant::UniqueEnded => Overrides {
@@ -315,7 +300,6 @@ fn hunting_in_keys(mutant: Mutant, plain: Overrides) -> Overrides {
             exchange_interval_ms: Some(5_000),
             batch_percent: Some(0),
             queues: Some(1),
-            old_percent: Some(0),
             ..plain
         },
         // Workers renew when others wait for the key already.
@@ -323,7 +307,6 @@ fn hunting_in_keys(mutant: Mutant, plain: Overrides) -> Overrides {
             key_percent: Some(80),
             unique_percent: Some(0),
             queues: Some(1),
-            old_percent: Some(0),
             workers: Some(8),
             wait_percent: Some(100),
             misbehave_percent: Some(80),
@@ -341,17 +324,12 @@ fn hunting_in_keys(mutant: Mutant, plain: Overrides) -> Overrides {
 /// The knobs for groups, sessions and transactions.
 fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
-        Mutant::MembersMiscounted | Mutant::JoinsUnheard => Overrides {
-            group_percent: Some(60),
-            children_percent: Some(60),
-            batch_percent: Some(0),
-            old_percent: Some(0),
-            ..plain
-        },
+        Mutant::MembersMiscounted | Mutant::JoinsUnheard => {
+            Overrides { group_percent: Some(60), children_percent: Some(60), batch_percent: Some(0), ..plain }
+        }
         Mutant::SessionsCutShort => Overrides {
             session_percent: Some(90),
             crash_mean_ms: Some(1_000),
-            old_percent: Some(0),
             wild_wall_clock: Some(false),
             wild_monotonic: Some(false),
             ..plain
@@ -362,7 +340,6 @@ fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
             workers: Some(6),
             duplicate_ppm: Some(500_000),
             delay_us_max: Some(150_000),
-            old_percent: Some(0),
             ..plain
         },
         Mutant::TransactionUnasked | Mutant::TransactionUnlocked => Overrides {
@@ -370,7 +347,6 @@ fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
             lost_writes_percent: Some(30),
             crash_mean_ms: Some(1_000),
             exchange_interval_ms: Some(5_000),
-            old_percent: Some(0),
             ..plain
         },
         Mutant::DecidedForgotten => Overrides {
@@ -382,7 +358,6 @@ fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
             crash_mean_ms: Some(1_000),
             cut_mean_ms: Some(1_000),
             cut_ms_max: Some(2_000),
-            old_percent: Some(0),
             ..plain
         },
         _ => hunting_in_limits(mutant, plain),
@@ -392,34 +367,23 @@ fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
 /// The knobs for who is claimed next, and how many.
 fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
-        Mutant::AgeIgnored => Overrides {
-            ageing_percent: Some(100),
-            queues: Some(1),
-            workers: Some(2),
-            policy_mean_ms: Some(0),
-            old_percent: Some(0),
-            ..plain
-        },
+        Mutant::AgeIgnored => {
+            Overrides { ageing_percent: Some(100), queues: Some(1), workers: Some(2), policy_mean_ms: Some(0), ..plain }
+        }
         // Leases are longer than what a restart may forget.
         Mutant::AgesForgotten | Mutant::AgesFromBefore | Mutant::AgesReplaced => Overrides {
             lease_ms_min: Some(8_000),
             lease_ms_max: Some(20_000),
             crash_mean_ms: Some(1_500),
             wild_monotonic: Some(false),
-            old_percent: Some(0),
             ..plain
         },
-        Mutant::PermitsReused => Overrides {
-            rate_percent: Some(100),
-            queues: Some(1),
-            old_percent: Some(0),
-            wild_monotonic: Some(false),
-            ..plain
-        },
+        Mutant::PermitsReused => {
+            Overrides { rate_percent: Some(100), queues: Some(1), wild_monotonic: Some(false), ..plain }
+        }
         Mutant::FullBucket | Mutant::LevelForgotten => Overrides {
             rate_percent: Some(100),
             queues: Some(1),
-            old_percent: Some(0),
             wild_monotonic: Some(false),
             workers: Some(6),
             tasks: Some(300),
@@ -431,7 +395,6 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             queues: Some(1),
             partitions: Some(8),
             workers: Some(6),
-            old_percent: Some(0),
             ..plain
         },
         Mutant::KeysUncounted => Overrides {
@@ -440,7 +403,6 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             queues: Some(1),
             workers: Some(6),
             policy_mean_ms: Some(0),
-            old_percent: Some(0),
             ..plain
         },
         Mutant::ServedIgnored => Overrides {
@@ -450,12 +412,9 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             partitions: Some(1),
             workers: Some(2),
             policy_mean_ms: Some(0),
-            old_percent: Some(0),
             ..plain
         },
-        Mutant::WatchGapUnheeded => {
-            Overrides { watchers: Some(2), crash_mean_ms: Some(800), old_percent: Some(0), ..plain }
-        }
+        Mutant::WatchGapUnheeded => Overrides { watchers: Some(2), crash_mean_ms: Some(800), ..plain },
         // Work stands in the queue, and what is granted comes from where it is known to be.
         Mutant::HeadsUntold => Overrides {
             calm: Some(true),
@@ -489,7 +448,6 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
         },
         // Leases are longer than what a client may take, and clients go while they are answered.
         Mutant::UnconfirmedKept | Mutant::LeaveUnheeded => Overrides {
-            old_percent: Some(0),
             leave_percent: Some(60),
             wait_percent: Some(50),
             lease_ms_min: Some(8_000),
@@ -508,7 +466,6 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             arrange_mean_ms: Some(0),
             change_mean_ms: Some(0),
             loss_mean_ms: Some(0),
-            old_percent: Some(0),
             leave_percent: Some(60),
             wait_percent: Some(50),
             lease_ms_min: Some(200),
@@ -517,15 +474,12 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             tasks: Some(300),
             ..plain
         },
-        Mutant::PurgesEarly | Mutant::PurgesOpen => {
-            Overrides { purge_percent: Some(60), old_percent: Some(0), ..plain }
-        }
+        Mutant::PurgesEarly | Mutant::PurgesOpen => Overrides { purge_percent: Some(60), ..plain },
         Mutant::PausedGrants | Mutant::WaitIgnored => Overrides {
             hold_mean_ms: Some(500),
             queues: Some(1),
             after_percent: Some(40),
             cancel_percent: Some(20),
-            old_percent: Some(0),
             ..plain
         },
         // Much has ended, and been forgotten, on disks that are full of it.
@@ -543,7 +497,6 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             crash_mean_ms: Some(0),
             pause_mean_ms: Some(0),
             cut_mean_ms: Some(0),
-            old_percent: Some(0),
             ..plain
         },
         _ => plain,

@@ -29,8 +29,6 @@ pub enum Ending {
     None,
     /// They have not caught up yet.
     Open(String),
-    /// Nobody says how they are, as one that is out ran an older program.
-    HeldBack,
     /// These are to be removed.
     Removed(BTreeSet<String>),
 }
@@ -86,7 +84,7 @@ impl World {
         match &self.operator.schedules {
             Ending::None if self.owes_the_operator().is_none() => return,
             Ending::None => {}
-            Ending::Open(_) | Ending::HeldBack => self.ask_about_cluster(node, Request::Schedules { name: None }),
+            Ending::Open(_) => self.ask_about_cluster(node, Request::Schedules { name: None }),
             Ending::Removed(names) => {
                 for name in names.clone() {
                     let change = ScheduleChange::Remove { name };
@@ -101,30 +99,8 @@ impl World {
     pub fn schedules_left(&self) -> Option<String> {
         match &self.operator.schedules {
             Ending::None => self.owes_the_operator().map(|node| format!("node {node} owes the operator an answer")),
-            Ending::HeldBack => None,
             Ending::Open(why) => Some(format!("schedules have not caught up: {why}")),
             Ending::Removed(names) => Some(format!("schedules {names:?} are not removed")),
-        }
-    }
-
-    /// A member is out, or down for now, that nobody has heard since it was upgraded: nodes answer nothing about schedules, as it
-    /// may come back with its older program.
-    fn is_held_back(&self, response: &Response) -> bool {
-        let refused = matches!(response, Response::Error(error) if error.message.contains("older program"));
-        refused
-            && self.options.old_percent > 0
-            && (0..self.nodes.len()).any(|node| self.is_out(node) || self.is_away(node))
-    }
-
-    /// Whether nobody can have them removed: they fire all the time, and something is always open.
-    pub(crate) fn schedules_go_on(&self) -> bool {
-        self.operator.schedules == Ending::HeldBack
-    }
-
-    /// Everybody is back: all of them can be asked again.
-    pub(crate) fn schedules_can_be_asked(&mut self) {
-        if self.operator.schedules == Ending::HeldBack {
-            self.operator.schedules = Ending::Open("nobody has told how they are since one was away".into());
         }
     }
 
@@ -150,7 +126,6 @@ impl World {
 
     /// A call about schedules is answered.
     pub(crate) fn schedules_answer(&mut self, request: &Request, response: &Response) {
-        let held_back = self.is_held_back(response);
         match (request, response, &mut self.operator.schedules) {
             (Request::Schedule(change), Response::Scheduled { .. }, Ending::Removed(names)) if is_removal(change) => {
                 names.remove(change.name());
@@ -164,7 +139,7 @@ impl World {
                 }
                 self.count("sometimes: a schedule was changed");
             }
-            (Request::Schedules { name: None }, Response::Schedules(views), Ending::Open(_) | Ending::HeldBack) => {
+            (Request::Schedules { name: None }, Response::Schedules(views), Ending::Open(_)) => {
                 // What was asked before may be answered late.
                 let Phase::Healed { since_us } = self.phase else { return };
                 if self.now_us < since_us + STAND_US {
@@ -178,9 +153,6 @@ impl World {
                     None if names.is_empty() => Ending::None,
                     None => Ending::Removed(names),
                 };
-            }
-            (Request::Schedules { .. }, _, Ending::Open(_)) if held_back => {
-                self.operator.schedules = Ending::HeldBack;
             }
             (Request::Schedule(_), Response::Error(error), _) if error.code == ErrorCode::Invalid => {
                 self.count("sometimes: a schedule is refused");

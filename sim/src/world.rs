@@ -22,7 +22,7 @@ use crate::transactions::Banks;
 use crate::watches::Watcher;
 use crate::witnesses::Word;
 use crate::workload::{Act, Client};
-use norn_client::wire::{Error, PartitionId, Response, TaskView, Versions};
+use norn_client::wire::{Error, PartitionId, Response, TaskView};
 use norn_node::protocol::Ticket;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::task::Wanted;
@@ -256,8 +256,6 @@ pub struct Randoms {
     pub absence: Random,
     /// Who shall hold which partition.
     pub moves: Random,
-    /// Which nodes are old, and when they are upgraded.
-    pub versions: Random,
     /// Machines that are lost.
     pub losses: Random,
     /// Schedules.
@@ -310,8 +308,6 @@ pub struct Connection {
     pub node: usize,
     /// Process of the node.
     pub boot: u64,
-    /// Protocol version.
-    pub version: u8,
     /// Latest arrival at the node and at the client, for order.
     pub latest_us: [u64; 2],
 }
@@ -409,7 +405,6 @@ impl World {
             loads: descendant(&random, 2),
             absence: descendant(&random, 3),
             moves: descendant(&random, 4),
-            versions: descendant(&random, 5),
             losses: descendant(&random, 6),
             modes: descendant(&random, 8),
             keys: descendant(&random, 11),
@@ -469,10 +464,7 @@ impl World {
 
     fn populate(&mut self) {
         for node in 0..(self.options.nodes + self.options.reserves) as usize {
-            let mut process = Process::new(&self.options, &mut self.randoms.clocks);
-            if self.randoms.versions.chance(self.options.old_percent, 100) {
-                process.protocol_version_max = Versions::SPOKEN.oldest;
-            }
+            let process = Process::new(&self.options, &mut self.randoms.clocks);
             self.nodes.push(process);
             if self.is_out(node) {
                 continue;

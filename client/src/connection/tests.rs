@@ -59,10 +59,10 @@ async fn many_calls_share_one_connection() {
     assert_eq!(ask(&client).await.unwrap_err().code, ErrorCode::Unavailable);
 }
 
-/// A node that offers less than the client speaks is served in its own version; frames of any other would end the connection.
+/// A node that offers more than the client speaks is spoken to in the newest version of both; frames of any other would end the connection.
 #[tokio::test]
-async fn an_older_node_is_spoken_to_in_its_version() {
-    for newest in [Versions::SPOKEN.oldest, Versions::SPOKEN.newest, Versions::SPOKEN.newest + 1] {
+async fn a_newer_node_is_spoken_to_in_the_version_of_both() {
+    for newest in [Versions::SPOKEN.newest, Versions::SPOKEN.newest + 1] {
         let certificates = Certificates::new();
         let speaks = Versions { newest, ..Versions::SPOKEN };
         let node = Node::start_with(Manners { speaks, ..Manners::default() }, &certificates, |_| count(7));

@@ -6,10 +6,9 @@ use crate::wire::error::{Cause, Error, ErrorCode, Retry};
 use crate::wire::group::MemberOf;
 use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::limits;
-use crate::wire::request::{Acks, Claim, NewTask, Request};
+use crate::wire::request::{Acks, NewTask, Request};
 use crate::wire::response::{Acked, Granted, Response};
 use crate::wire::transaction::Transaction;
-use crate::wire::version::Versions;
 
 /// Where a call stands.
 #[derive(Debug, Clone, Copy)]
@@ -62,8 +61,6 @@ pub(super) struct Pending {
     pub bytes: usize,
     pub needs: Needs,
     is_claim: bool,
-    /// The oldest version of a node that may be asked.
-    pub version: u8,
     pub deadline_us: u64,
     pub stage: Stage,
     /// When something must happen to it: the deadline or the end of the stage.
@@ -200,26 +197,11 @@ impl Pending {
         let needs = Needs::of(&body);
         let is_claim = matches!(&body, Call::Request(Request::Claim(_)));
         let named = matches!(&body, Call::Request(Request::Claim(claim)) if claim.claim != ClaimId(0));
-        let version = match &body {
-            Call::Complete { items, .. } if items.iter().any(|item| !item.children.is_empty()) => Versions::CHILDREN,
-            Call::Request(Request::Complete { items, .. }) if items.iter().any(|item| !item.children.is_empty()) => {
-                Versions::CHILDREN
-            }
-            Call::Redrive { .. } | Call::Request(Request::Redrive { .. }) => Versions::CHILDREN,
-            Call::Request(Request::CloseGroup { .. }) => Versions::GROUPS,
-            Call::Request(Request::Claim(claim)) if !claim.depends.is_empty() => Versions::TRANSACTIONS,
-            Call::Request(Request::Claim(Claim { session: Some(_), .. })) => Versions::SESSIONS,
-            Call::EnqueueUnique { .. } | Call::Request(Request::EnqueueUnique { .. }) => Versions::UNIQUE,
-            Call::Transact { .. } | Call::Request(Request::Transact(_)) => Versions::TRANSACTIONS,
-            Call::Request(Request::Watch { .. }) => Versions::WATCHES,
-            Call::Enqueue { .. } | Call::Complete { .. } | Call::Request(_) => 0,
-        };
         Pending {
             order,
             bytes,
             needs,
             is_claim,
-            version,
             deadline_us,
             stage: Stage::Queued,
             wake_us: deadline_us,
@@ -332,8 +314,7 @@ impl Pending {
     }
 
     /// The request of the next attempt, and how long the node waits on purpose.
-    /// `confirms` says that the node waits for a claim's answer to be confirmed.
-    pub fn attempt(&self, now_us: u64, positions: &[usize], confirms: bool) -> (Request, u64) {
+    pub fn attempt(&self, now_us: u64, positions: &[usize]) -> (Request, u64) {
         let Body::Settled(request) = &self.body else {
             unreachable!("a call is resolved before it is sent");
         };
@@ -342,7 +323,7 @@ impl Pending {
             Request::Claim(claim) => {
                 let mut claim = claim.clone();
                 claim.repeated |= self.first_sent_us.is_some();
-                claim.confirms = confirms;
+                claim.confirms = true;
                 claim.wait_ms = claim.wait_ms.saturating_sub(elapsed_ms);
                 let wait_ms = claim.wait_ms;
                 (Request::Claim(claim), wait_ms)

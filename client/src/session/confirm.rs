@@ -15,7 +15,6 @@ use crate::wire::error::{Error, ErrorCode};
 use crate::wire::ids::TaskId;
 use crate::wire::request::Request;
 use crate::wire::response::{Granted, Response};
-use crate::wire::version::Versions;
 
 /// A wait of this part of the lease is long.
 const LONG_PART: u64 = 8;
@@ -35,12 +34,7 @@ impl Session {
     /// Whether an answer is one that its node wants confirmed.
     pub(super) fn is_to_confirm(&self, endpoint: usize, response: &Response) -> bool {
         let granted = matches!(response, Response::Claimed { tasks, .. } if !tasks.is_empty());
-        granted && self.knows_confirming(endpoint)
-    }
-
-    pub(super) fn knows_confirming(&self, endpoint: usize) -> bool {
-        let link = self.links.get(endpoint);
-        link.is_ready() && link.pulse.version >= Versions::CONFIRMS
+        granted && self.links.get(endpoint).is_ready()
     }
 
     /// Tells the node that the answer to a claim has come.
@@ -110,7 +104,7 @@ impl Session {
     /// The call is made anew: the node need not go on with what it was asked before.
     pub(super) fn take_leave_at(&mut self, id: CallId, endpoint: usize) {
         let call = self.calls.get_mut(&id).expect("it is under way");
-        let Some(claim) = call.claim().filter(|_| self.knows_confirming(endpoint)) else { return };
+        let Some(claim) = call.claim().filter(|_| self.links.get(endpoint).is_ready()) else { return };
         let call = self.calls.get_mut(&id).expect("just seen");
         let attempts = &mut self.attempts;
         call.numbers.retain(|number| {
@@ -149,7 +143,7 @@ impl Session {
             self.leave_everywhere(claim, keeps.clone(), lease_ms);
         }
         for endpoint in open {
-            if self.knows_confirming(endpoint) && !told.contains(&endpoint) {
+            if self.links.get(endpoint).is_ready() && !told.contains(&endpoint) {
                 told.push(endpoint);
                 let request = Request::Leave { claim, elsewhere: false, over: true, keeps: keeps.clone() };
                 let number = self.say_leave(endpoint, request);

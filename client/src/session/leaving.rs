@@ -173,7 +173,7 @@ impl Session {
     /// The node to which claims are said to be over: the active one, if it understands that.
     pub(super) fn leave_at(&self) -> Option<usize> {
         let all = [self.links.active].into_iter().chain(0..self.links.len());
-        all.into_iter().find(|endpoint| self.knows_confirming(*endpoint))
+        all.into_iter().find(|endpoint| self.links.get(*endpoint).is_ready())
     }
 
     /// Says which claims are over, as far as there is a node and room.

@@ -10,7 +10,6 @@ use super::links::Failure;
 use super::{Output, Session};
 use crate::wire::limits::BATCH_BYTES_MAX;
 use crate::wire::request::Request;
-use crate::wire::version::Versions;
 use std::collections::VecDeque;
 
 /// A node is asked when calls are under way and it was silent for so long.
@@ -45,8 +44,6 @@ struct Asked {
 pub(super) struct Pulse {
     /// Calls under way on the connection.
     pub calls: usize,
-    /// Of the connection.
-    pub version: u8,
     /// When it was last heard, or the first of the calls was sent.
     since_us: u64,
     /// Signs of life in a row since a call was sent.
@@ -66,11 +63,6 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// There is a new connection.
-    pub fn connected(&mut self, version: u8) {
-        self.version = version;
-    }
-
     /// The connection is no more, and nothing is on its way on it.
     pub fn gone(&mut self) {
         self.way.clear();
@@ -140,7 +132,7 @@ impl Pulse {
         let ask_us = || self.since_us + (SILENCE_US << self.signs.min(DOUBLINGS_MAX));
         let leave_us = |asked: Asked| asked.until_us.min(self.hopeless_us(asked));
         let waits = self.calls > 0 || !self.has_room();
-        (self.version >= Versions::PING && waits).then(|| self.asked.map_or_else(ask_us, leave_us))
+        waits.then(|| self.asked.map_or_else(ask_us, leave_us))
     }
 
     /// No sign of life has come in time, and it is waited for.

@@ -18,14 +18,9 @@ use super::*;
 use crate::wire::ids::{ClaimId, ClusterId, NodeId, QueueName, TaskId, Token};
 use crate::wire::request::{Acks, Claim, Completion};
 use crate::wire::response::{Acked, Granted, Guarantee, Welcome};
-use crate::wire::version::Versions;
 
 const SECOND_US: u64 = 1_000_000;
 const SERVER_MS: u64 = 1_800_000_000_000;
-/// Version of a connection on which nobody is asked for a sign of life.
-const OLD: u8 = Versions::SPOKEN.oldest;
-/// Version of one on which nodes that are silent are.
-const NEW: u8 = Versions::PING;
 
 fn queue() -> QueueName {
     QueueName::new("mail").unwrap()
@@ -132,12 +127,14 @@ struct Bench {
     session: Session,
     now_us: u64,
     outputs: Vec<Output>,
+    /// While it sleeps, nodes that are asked for a sign of life give one at once.
+    lively: bool,
 }
 
 impl Bench {
     fn new(endpoints: usize) -> Bench {
-        let mut bench =
-            Bench { session: Session::new(Config::default(), endpoints, 7), now_us: 1_000, outputs: Vec::new() };
+        let session = Session::new(Config::default(), endpoints, 7);
+        let mut bench = Bench { session, now_us: 1_000, outputs: Vec::new(), lively: false };
         bench.session.links.active = 0;
         bench
     }
@@ -158,11 +155,7 @@ impl Bench {
 
     /// Connects and welcomes; what is sent then.
     fn open(&mut self, endpoint: usize) -> Vec<Output> {
-        self.open_at(endpoint, OLD)
-    }
-
-    fn open_at(&mut self, endpoint: usize, version: u8) -> Vec<Output> {
-        let outputs = self.step(Input::Connected { endpoint, version });
+        let outputs = self.step(Input::Connected { endpoint });
         let [(_, number, Request::Hello { .. })] = sent(&outputs)[..] else {
             panic!("a connection opens with one hello, not {outputs:?}");
         };
@@ -173,10 +166,29 @@ impl Bench {
         self.step(Input::Received { endpoint, number, response })
     }
 
-    /// Lets time pass to the next wake.
+    /// Lets time pass to the next wake, where nodes are lively to the next at which anything but a sign of life is asked for.
     fn sleep(&mut self) -> Vec<Output> {
+        loop {
+            let (outputs, asked) = self.wake();
+            if !asked || !outputs.is_empty() {
+                return outputs;
+            }
+        }
+    }
+
+    /// Lets time pass to the next wake, and whether lively nodes were asked for signs of life.
+    fn wake(&mut self) -> (Vec<Output>, bool) {
         self.now_us = self.session.next_wake().expect("something is to come");
-        self.step(Input::Wake)
+        let mut outputs = self.step(Input::Wake);
+        let pings = sent(&outputs).into_iter().filter(|(_, _, request)| self.lively && **request == Request::Ping);
+        let pings: Vec<(usize, u64)> = pings.map(|(endpoint, number, _)| (endpoint, number)).collect();
+        outputs.retain(
+            |output| !matches!(output, Output::Send { number, .. } if pings.iter().any(|(_, of)| of == number)),
+        );
+        for (endpoint, number) in &pings {
+            outputs.extend(self.answer(*endpoint, *number, Response::Done));
+        }
+        (outputs, !pings.is_empty())
     }
 
     /// Sleeps until something is sent on an endpoint.
@@ -222,16 +234,17 @@ fn connects(outputs: &[Output]) -> Vec<usize> {
     outputs.iter().filter_map(pick).collect()
 }
 
-/// A session that has sent one call on endpoint 0.
-fn bench_sent(endpoints: usize, body: Call, timeout_us: u64) -> (Bench, u64, Request) {
-    bench_sent_at(endpoints, OLD, body, timeout_us)
+/// A session that has sent one call on endpoint 0, whose nodes give signs of life.
+fn lively_sent(endpoints: usize, body: Call, timeout_us: u64) -> (Bench, u64, Request) {
+    let (bench, number, request) = bench_sent(endpoints, body, timeout_us);
+    (Bench { lively: true, ..bench }, number, request)
 }
 
-/// The same over a connection of this version.
-fn bench_sent_at(endpoints: usize, version: u8, body: Call, timeout_us: u64) -> (Bench, u64, Request) {
+/// A session that has sent one call on endpoint 0.
+fn bench_sent(endpoints: usize, body: Call, timeout_us: u64) -> (Bench, u64, Request) {
     let mut bench = Bench::new(endpoints);
     assert_eq!(connects(&bench.submit(1, body, timeout_us)), [0]);
-    let outputs = bench.open_at(0, version);
+    let outputs = bench.open(0);
     let (_, number, request) = sent(&outputs)[0];
     let request = request.clone();
     (bench, number, request)

@@ -258,8 +258,6 @@ pub enum Input {
     Connected {
         /// Where.
         endpoint: usize,
-        /// Of the protocol, as both sides have agreed.
-        version: u8,
     },
     /// An [`Output::Connect`] has failed, or a connection has ended. Not reported for an [`Output::Disconnect`].
     Disconnected {

@@ -87,7 +87,7 @@ pub struct Error {
     /// The task in question, so that an unknown outcome can be repeated idempotently.
     #[serde(default)]
     pub id: Option<TaskId>,
-    /// For how long repeating does not help, where that is known. In answers to clients alone: older nodes could not read it.
+    /// For how long repeating does not help, where that is known. In answers to clients alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
     /// What stands behind it, where that matters. In answers to clients alone, as above.

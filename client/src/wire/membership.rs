@@ -3,7 +3,6 @@
 use super::ids::{ClusterId, NodeId, PartitionId, QueueName};
 use super::request::Claim;
 use super::response::Genesis;
-use super::version::Versions;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -147,9 +146,9 @@ pub struct QueuePolicy {
 }
 
 impl Serialize for QueuePolicy {
-    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
+    /// Fields that came later are left out from the end, where there is nothing in them: digests that logs have are over these bytes.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const OLDEST: usize = 9;
+        const FIRST: usize = 9;
         let later = [
             self.dead_letter.is_some(),
             self.tasks_max.is_some(),
@@ -159,7 +158,7 @@ impl Serialize for QueuePolicy {
             self.concurrency.is_some(),
             self.key_concurrency != KeyConcurrency::default(),
         ];
-        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let count = FIRST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut policy = serializer.serialize_struct("QueuePolicy", count)?;
         policy.serialize_field("paused", &self.paused)?;
         policy.serialize_field("attempts_max", &self.attempts_max)?;
@@ -170,25 +169,25 @@ impl Serialize for QueuePolicy {
         policy.serialize_field("retention_ms", &self.retention_ms)?;
         policy.serialize_field("order", &self.order)?;
         policy.serialize_field("mode", &self.mode)?;
-        if count > OLDEST {
+        if count > FIRST {
             policy.serialize_field("dead_letter", &self.dead_letter)?;
         }
-        if count > OLDEST + 1 {
+        if count > FIRST + 1 {
             policy.serialize_field("tasks_max", &self.tasks_max)?;
         }
-        if count > OLDEST + 2 {
+        if count > FIRST + 2 {
             policy.serialize_field("bytes_max", &self.bytes_max)?;
         }
-        if count > OLDEST + 3 {
+        if count > FIRST + 3 {
             policy.serialize_field("ageing_ms", &self.ageing_ms)?;
         }
-        if count > OLDEST + 4 {
+        if count > FIRST + 4 {
             policy.serialize_field("rate", &self.rate)?;
         }
-        if count > OLDEST + 5 {
+        if count > FIRST + 5 {
             policy.serialize_field("concurrency", &self.concurrency)?;
         }
-        if count > OLDEST + 6 {
+        if count > FIRST + 6 {
             policy.serialize_field("key_concurrency", &self.key_concurrency)?;
         }
         policy.end()
@@ -491,25 +490,6 @@ pub enum ClusterChange {
     Queue { queue: QueueName, setting: QueueSetting },
     /// Layout anew: every member gets its share.
     Rebalance,
-}
-
-impl ClusterChange {
-    /// The oldest version of the protocol in which what it sets is done.
-    pub fn version(&self) -> u8 {
-        match self {
-            ClusterChange::Queue { setting: QueueSetting::Mode(Mode::Holder), .. } => Versions::SEALS,
-            ClusterChange::Queue { setting: QueueSetting::DeadLetter(Some(_)), .. } => Versions::CHILDREN,
-            ClusterChange::Queue { setting: QueueSetting::Tasks(Some(_)) | QueueSetting::Bytes(Some(_)), .. } => {
-                Versions::LIMITS
-            }
-            ClusterChange::Queue {
-                setting:
-                    QueueSetting::Ageing(Some(_)) | QueueSetting::Rate(Some(_)) | QueueSetting::Concurrency(Some(_)),
-                ..
-            } => Versions::CLAIM_LIMITS,
-            _ => Versions::SPOKEN.oldest,
-        }
-    }
 }
 
 /// What came of a wish.

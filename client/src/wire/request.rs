@@ -6,7 +6,6 @@ use crate::wire::membership::{ClusterChange, Membership};
 use crate::wire::response::{Genesis, State};
 use crate::wire::schedule::ScheduleChange;
 use crate::wire::transaction::{Depend, Transaction};
-use crate::wire::version::Versions;
 use crate::wire::watch::{Subject, WatchCursor};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -85,11 +84,12 @@ impl Spec {
 }
 
 impl Serialize for Spec {
-    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
+    /// Fields that came later are left out from the end, where there is nothing in them: hashes and digests that logs have are over these
+    /// bytes. It makes a small task shorter, too.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const OLDEST: usize = 6;
+        const FIRST: usize = 6;
         let later = [!self.after.is_empty(), self.key.is_some(), self.grouping.is_some(), self.revision.is_some()];
-        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let count = FIRST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut spec = serializer.serialize_struct("Spec", count)?;
         spec.serialize_field("queue", &self.queue)?;
         spec.serialize_field("payload", serde_bytes::Bytes::new(&self.payload))?;
@@ -97,16 +97,16 @@ impl Serialize for Spec {
         spec.serialize_field("not_before_ms", &self.not_before_ms)?;
         spec.serialize_field("headers", &self.headers)?;
         spec.serialize_field("attempts_max", &self.attempts_max)?;
-        if count > OLDEST {
+        if count > FIRST {
             spec.serialize_field("after", &self.after)?;
         }
-        if count > OLDEST + 1 {
+        if count > FIRST + 1 {
             spec.serialize_field("key", &self.key)?;
         }
-        if count > OLDEST + 2 {
+        if count > FIRST + 2 {
             spec.serialize_field("grouping", &self.grouping)?;
         }
-        if count > OLDEST + 3 {
+        if count > FIRST + 3 {
             spec.serialize_field("revision", &self.revision)?;
         }
         spec.end()
@@ -138,14 +138,13 @@ pub struct Completion {
     pub result: Option<ByteBuf>,
     /// When, by the session's server time. Resolved once, so that a repeat is the same bytes.
     pub at_ms: u64,
-    /// Tasks to enqueue with it: once it is acknowledged, each of them is enqueued sooner or later, whatever happens. Nodes of
-    /// versions before [`Versions::CHILDREN`](super::Versions::CHILDREN) pass over them, and must not be sent any.
+    /// Tasks to enqueue with it: once it is acknowledged, each of them is enqueued sooner or later, whatever happens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<NewTask>,
 }
 
 /// A claim call.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Of this call; a repeat carries the same and gets the same tasks.
     pub claim: ClaimId,
@@ -164,7 +163,7 @@ pub struct Claim {
     /// Who works, for people to read.
     #[serde(default)]
     pub worker: String,
-    /// The queue's own lease goes before `lease_ms`. What does not know this grants `lease_ms`.
+    /// The queue's own lease goes before `lease_ms`.
     #[serde(default)]
     pub lease_open: bool,
     /// The worker's session: a task that the worker holds. When that has ended, whichever way, so have these claims, at the latest
@@ -177,36 +176,6 @@ pub struct Claim {
     /// The client says that the answer has reached it, see [`Request::Confirm`]: until then nothing is its own.
     #[serde(default)]
     pub confirms: bool,
-}
-
-impl Serialize for Claim {
-    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const OLDEST: usize = 7;
-        let later = [self.lease_open, self.session.is_some(), !self.depends.is_empty(), self.confirms];
-        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
-        let mut claim = serializer.serialize_struct("Claim", count)?;
-        claim.serialize_field("claim", &self.claim)?;
-        claim.serialize_field("repeated", &self.repeated)?;
-        claim.serialize_field("queues", &self.queues)?;
-        claim.serialize_field("lease_ms", &self.lease_ms)?;
-        claim.serialize_field("wait_ms", &self.wait_ms)?;
-        claim.serialize_field("max", &self.max)?;
-        claim.serialize_field("worker", &self.worker)?;
-        if count > OLDEST {
-            claim.serialize_field("lease_open", &self.lease_open)?;
-        }
-        if count > OLDEST + 1 {
-            claim.serialize_field("session", &self.session)?;
-        }
-        if count > OLDEST + 2 {
-            claim.serialize_field("depends", &self.depends)?;
-        }
-        if count > OLDEST + 3 {
-            claim.serialize_field("confirms", &self.confirms)?;
-        }
-        claim.end()
-    }
 }
 
 crate::wire_body!(Request);
@@ -467,29 +436,6 @@ pub enum Request {
 }
 
 impl Request {
-    /// The oldest version of the protocol in which it means what it says. Older sides would leave a part of it out.
-    pub fn version(&self) -> u8 {
-        match self {
-            Request::Enqueue { tasks, .. } if tasks.iter().any(|task| task.spec.grouping.is_some()) => Versions::GROUPS,
-            Request::CloseGroup { .. } => Versions::GROUPS,
-            Request::Claim(claim) if !claim.depends.is_empty() => Versions::TRANSACTIONS,
-            Request::Claim(Claim { session: Some(_), .. }) => Versions::SESSIONS,
-            Request::Enqueue { tasks, .. } if tasks.iter().any(|task| task.spec.key.is_some()) => Versions::KEYS,
-            Request::Enqueue { tasks, .. } if tasks.iter().any(|task| !task.spec.after.is_empty()) => {
-                Versions::DEPENDENCIES
-            }
-            Request::EnqueueUnique { .. } => Versions::UNIQUE,
-            Request::Transact(_) => Versions::TRANSACTIONS,
-            Request::Change { change, .. } => change.version(),
-            Request::Redrive { .. } => Versions::CHILDREN,
-            Request::Purge { .. } => Versions::PURGES,
-            Request::Schedule(_) | Request::Schedules { .. } => Versions::SCHEDULES,
-            Request::Watch { .. } => Versions::WATCHES,
-            Request::Confirm { .. } | Request::Leave { .. } => Versions::CONFIRMS,
-            _ => Versions::SPOKEN.oldest,
-        }
-    }
-
     /// The verb, for logs and messages.
     pub fn verb(&self) -> &'static str {
         match self {

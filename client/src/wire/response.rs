@@ -210,14 +210,14 @@ pub struct ClaimView {
     /// It was completed, and that does not count: another one's completion does, or the task's end came before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
-    /// It was completed under a token whose completions count, and another one stands over it. Absent also of an older node, in lists,
-    /// and where there is no room for the result.
+    /// It was completed under a token whose completions count, and another one stands over it. Absent also in lists, and
+    /// where there is no room for the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded: Option<Rejected>,
     /// How it ended; absent of a claim that holds, and of one that ended under a version that did not keep this.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_end")]
     pub end: Option<ClaimEnd>,
-    /// Of a claim that holds: the session of its worker, with which it ends. Absent where it has none, and of an older node.
+    /// Of a claim that holds: the session of its worker, with which it ends. Absent where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<TaskId>,
 }
@@ -346,7 +346,7 @@ pub struct Welcome {
     /// Why this node lends no ids now: `minter` stands for nothing then. What needs no new id is served all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Box<Error>>,
-    /// The node's wall clock, where it is behind `time_ms`. Older nodes do not say it.
+    /// The node's wall clock, where it is behind `time_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ms: Option<u64>,
 }
@@ -619,7 +619,7 @@ pub enum Response {
         tasks: Vec<Granted>,
         /// Partitions without a leader that could be asked: 0 means the answer is complete.
         unavailable: u32,
-        /// Partitions in which the claim may hold a task that is not in the answer. Older nodes say nothing of that.
+        /// Partitions in which the claim may hold a task that is not in the answer.
         #[serde(default, skip_serializing_if = "is_zero")]
         left: u32,
     },

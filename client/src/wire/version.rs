@@ -7,8 +7,8 @@
 
 use std::fmt;
 
-/// Application protocol of version 2, which was the only one when it got this name. All sides offer and accept it for
-/// ever: those that have no version in common meet there to be told so.
+/// Application protocol of version 2, which was the only one when it got this name and is not spoken any more. All sides offer and
+/// accept it for ever: those that have no version in common meet there to be told so.
 const FIRST: &[u8] = b"norn/1";
 /// What the names of later versions begin with.
 const PREFIX: &str = "norn/";
@@ -26,52 +26,7 @@ pub struct Versions {
 
 impl Versions {
     /// What this build speaks.
-    pub const SPOKEN: Versions = Versions { oldest: 2, newest: 3 };
-
-    /// The oldest version that knows [`Request::Ping`](super::Request::Ping).
-    pub const PING: u8 = 3;
-
-    /// The oldest version whose completions may bring [children](super::Completion::children).
-    pub const CHILDREN: u8 = 3;
-
-    /// The oldest version in which tasks wait for others.
-    pub const DEPENDENCIES: u8 = 3;
-
-    /// The oldest version in which tasks with one key wait for each other.
-    pub const KEYS: u8 = 3;
-
-    /// The oldest version in which a key can be unique.
-    pub const UNIQUE: u8 = 3;
-
-    /// The oldest version with groups.
-    pub const GROUPS: u8 = 3;
-
-    /// The oldest version with sessions of workers.
-    pub const SESSIONS: u8 = 3;
-
-    /// The oldest version in which several tasks are changed at once.
-    pub const TRANSACTIONS: u8 = 3;
-
-    /// The oldest version in which a queue that is full takes no more tasks.
-    pub const LIMITS: u8 = 3;
-
-    /// The oldest version in which a queue limits its claims, or has its tasks age.
-    pub const CLAIM_LIMITS: u8 = 3;
-
-    /// The oldest version in which leaders seal completions.
-    pub const SEALS: u8 = 3;
-
-    /// The oldest version with schedules.
-    pub const SCHEDULES: u8 = 3;
-
-    /// The oldest version with watches.
-    pub const WATCHES: u8 = 3;
-
-    /// The oldest version in which clients [confirm](super::Request::Confirm) what they were granted.
-    pub const CONFIRMS: u8 = 3;
-
-    /// The oldest version in which tasks that have ended are [purged](super::Request::Purge).
-    pub const PURGES: u8 = 3;
+    pub const SPOKEN: Versions = Versions { oldest: 3, newest: 3 };
 
     /// What this build speaks, up to a version.
     #[must_use]
@@ -169,8 +124,8 @@ mod tests {
 
     #[test]
     fn a_cap_leaves_the_oldest_version() {
-        assert_eq!(Versions::up_to(2), range(2, 2));
-        assert_eq!(Versions::up_to(0), range(2, 2));
+        assert_eq!(Versions::up_to(3), range(3, 3));
+        assert_eq!(Versions::up_to(0), range(3, 3));
         assert_eq!(Versions::up_to(u8::MAX), Versions::SPOKEN);
     }
 

@@ -363,13 +363,6 @@ pub enum Observation {
         /// What.
         what: &'static str,
     },
-    /// A message was not sent, as the receiver's protocol version does not know it.
-    Unspoken {
-        /// Receiver.
-        to: NodeId,
-        /// Message.
-        message: &'static str,
-    },
 }
 
 impl Observation {
@@ -419,7 +412,6 @@ impl Observation {
             Observation::ScheduleMissed { .. } => "schedules_missed",
             Observation::ScheduleUnsure { .. } => "schedules_unsure",
             Observation::Refused { .. } => "messages_refused",
-            Observation::Unspoken { .. } => "peer_messages_unspoken",
         }
     }
 }

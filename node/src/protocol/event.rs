@@ -106,7 +106,7 @@ pub enum Event {
     PeerConnected {
         /// Peer.
         peer: NodeId,
-        /// The protocol version that both speak on it. Nothing that came later may be sent there.
+        /// The protocol version that both speak on it.
         version: u8,
     },
     /// What the host has measured of the disk, whenever it changes.

@@ -2,7 +2,6 @@
 
 use super::consistent::cohort::Role;
 use super::consistent::{Viewstamp, rules};
-use super::feature::Feature;
 use super::partition::Wound;
 use super::peer::PeerMessage;
 use super::record::Record;
@@ -200,9 +199,6 @@ impl Node {
 
     /// The same, group by group: these are equal for moments even where the whole never is.
     pub(super) fn ask_groups(&mut self, node: NodeId, partition: PartitionId, round: u64) {
-        if !self.speaks(node, Feature::Groups) {
-            return;
-        }
         let replica = &self.partitions[&partition];
         let digests = replica.store.tree().group_digests().map(Option::unwrap_or_default);
         let numbered = (0u16..).zip(digests);

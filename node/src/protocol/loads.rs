@@ -7,7 +7,6 @@
 use super::Node;
 use super::bodies::Part;
 use super::effect::Effect;
-use super::feature::Feature;
 use super::peer::PeerMessage;
 use super::task::{Filling, Slot, Task, Wanted};
 use crate::config::mutant;
@@ -264,7 +263,7 @@ impl Node {
         // What cannot be read just now is not lost for that, and who is told so may let go of the rest.
         let untold = match unread {
             true => lost.values().flatten().map(|wanted| wanted.id).collect(),
-            false => self.tell_losses(to, &mut message, &lost),
+            false => self.tell_losses(&mut message, &lost),
         };
         match &mut message {
             // A reader must not take what is not said for what is not so.
@@ -284,12 +283,7 @@ impl Node {
     }
 
     /// Tells a reader what is lost of the tasks with these gaps. The tasks of which it cannot be told.
-    fn tell_losses(
-        &self,
-        to: NodeId,
-        message: &mut PeerMessage,
-        lost: &BTreeMap<usize, Vec<Wanted>>,
-    ) -> BTreeSet<TaskId> {
+    fn tell_losses(&self, message: &mut PeerMessage, lost: &BTreeMap<usize, Vec<Wanted>>) -> BTreeSet<TaskId> {
         let mut untold = BTreeSet::new();
         for (gap, parts) in lost {
             let known = match message {
@@ -302,7 +296,7 @@ impl Node {
             let lacks = task.map(|task| task.lost(id)).unwrap_or_default();
             // What the log could not give may be another value by now, which has not been asked for.
             let is_lost = |part: &Wanted| lacks.iter().any(|lost| (lost.slot, lost.hash) == (part.slot, part.hash));
-            if self.speaks(to, Feature::Losses) && parts.iter().all(is_lost) {
+            if parts.iter().all(is_lost) {
                 let outline = task.and_then(|task| task.spec.as_ref());
                 let outline = outline.filter(|_| parts.iter().any(|part| part.slot == Slot::Spec));
                 known.lose(outline.map(|outline| Arc::new(outline.stub())));

@@ -2,7 +2,6 @@
 
 use crate::protocol::effect::{Effect, Observation, Ticket};
 use crate::protocol::event::ClientId;
-use crate::protocol::feature::Feature;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use norn_client::wire::{NodeId, Request, Response, Versions};
@@ -34,8 +33,7 @@ pub struct Outbox {
 }
 
 /// Counters beside those of observations.
-pub const COUNTED: [&str; 4] =
-    ["loads_refused", "peer_messages_deferred", "promises_refused_at_start", "root_messages_unspoken"];
+pub const COUNTED: [&str; 2] = ["loads_refused", "promises_refused_at_start"];
 
 impl Outbox {
     /// For one node.
@@ -58,57 +56,20 @@ impl Outbox {
         self.versions.insert(node, version);
     }
 
-    /// Peers that have connected and speak an older version than this.
-    pub fn older_than(&self, version: u8) -> impl Iterator<Item = NodeId> + '_ {
-        self.versions.iter().filter(move |(_, spoken)| **spoken < version).map(|(node, _)| *node)
-    }
-
     /// Whether a peer has connected, so that the version spoken with it is known.
     pub fn knows_version(&self, node: NodeId) -> bool {
         self.versions.contains_key(&node)
     }
 
-    /// The version spoken with a peer.
+    /// The version spoken with a peer; before it has connected, the oldest.
     pub fn version_of(&self, node: NodeId) -> u8 {
         self.versions.get(&node).copied().unwrap_or(Versions::SPOKEN.oldest)
     }
 
-    /// Sends at once, unless the receiver cannot know the message.
+    /// Sends at once.
     pub fn send(&mut self, to: NodeId, message: PeerMessage) {
         if to == self.me {
             self.loopback.push_back(message);
-        } else if self.version_of(to) < Versions::SPOKEN.newest && message.version() > self.version_of(to) {
-            if message.is_of_root() {
-                self.count("root_messages_unspoken");
-                return;
-            }
-            // What is known of tasks and cohorts is told once it is upgraded. Who has not connected yet is thought to be old: all of it is
-            // sent again.
-            let is_said_later = matches!(
-                message.feature(),
-                Some(
-                    Feature::Dependencies
-                        | Feature::Children
-                        | Feature::Seals
-                        | Feature::Transactions
-                        | Feature::Rescue
-                        | Feature::Outcomes
-                        | Feature::Purges
-                        | Feature::Losses
-                )
-            );
-            if is_said_later {
-                self.count("peer_messages_deferred");
-                return;
-            }
-            // The link has broken since the question came, and the next one may be to an older program.
-            if matches!(
-                message,
-                PeerMessage::GroupsAnswer { .. } | PeerMessage::Watched { .. } | PeerMessage::ConfirmAnswer { .. }
-            ) {
-                return;
-            }
-            self.observe(Observation::Unspoken { to, message: message.name() });
         } else {
             self.effects.push(Effect::Send { to, message });
         }
@@ -123,7 +84,7 @@ impl Outbox {
     pub fn send_durable(&mut self, to: NodeId, mut message: PeerMessage) {
         let ticket = self.ticket();
         if ticket <= self.durable {
-            message.set_log(self.log_for(to));
+            message.set_log(self.log);
             self.send(to, message);
         } else {
             self.held.push_back((ticket, Held::Message(to, message)));
@@ -145,12 +106,6 @@ impl Outbox {
         }
     }
 
-    /// How far the log is durable, in words that the receiver knows.
-    fn log_for(&self, to: NodeId) -> LogWord {
-        let old = to != self.me && self.version_of(to) < Feature::Starts.since();
-        LogWord { start: if old { 0 } else { self.log.start }, ..self.log }
-    }
-
     /// From now on the log is durable so far.
     pub fn set_log(&mut self, word: LogWord) {
         self.log = word;
@@ -163,7 +118,7 @@ impl Outbox {
         while self.held.front().is_some_and(|(needs, _)| *needs <= self.durable) {
             match self.held.pop_front().expect("just looked at").1 {
                 Held::Message(to, mut message) => {
-                    message.set_log(self.log_for(to));
+                    message.set_log(self.log);
                     self.send(to, message);
                 }
                 Held::Reply(client, number, response) => self.reply(client, number, response),

@@ -72,11 +72,11 @@ pub struct Heartbeat {
     pub remembers: u64,
     /// The same in the start in `seen`.
     pub remembers_last: u64,
-    /// The newest protocol version that the sender offers. See [`crate::protocol::Feature::Offers`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offers: Option<u8>,
+    /// The newest protocol version that the sender offers.
+    #[serde(default)]
+    pub offers: u8,
     /// Version of the roster that the sender knows.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub roster_version: u64,
 }
 
@@ -131,7 +131,7 @@ pub enum Outcome {
     /// Refused: the disk of the replica is nearly full.
     #[serde(rename = "N")]
     NoSpace,
-    /// Refused: a completion that the leader has not sealed, of a task whose completion it has to. See [`crate::protocol::Feature::Seals`].
+    /// Refused: a completion that the leader has not sealed, of a task whose completion it has to.
     #[serde(rename = "H")]
     Unsealed,
 }
@@ -574,7 +574,7 @@ pub enum PeerMessage {
     #[serde(rename = "pd")]
     Pulled { ask: u64, partitions: Vec<PartitionId>, ready: Vec<TaskId>, more: bool },
     /// Grant tasks to a worker of mine. With `recall`: only those that this call was granted before. With `max` 0 as well: this question
-    /// is given up, and what it was granted goes back (an older node finds nothing, and answers so).
+    /// is given up, and what it was granted goes back.
     #[serde(rename = "gr")]
     GrantAsk {
         ask: u64,

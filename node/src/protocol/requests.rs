@@ -6,13 +6,13 @@ use super::event::{ClientId, Principal};
 use super::membership::is_sound;
 use super::task::{Cancel, GroupFacts, Task};
 use super::timers::Key;
-use super::{Effect, Feature, Node, ring};
+use super::{Effect, Node, ring};
 use crate::limits::REQUESTS_MAX;
 use crate::protocol::record::Record;
 use norn_client::wire::error::{Cause, Error, ErrorCode};
 use norn_client::wire::membership::Membership;
 use norn_client::wire::response::{Genesis, Standing};
-use norn_client::wire::{ClaimId, NodeId, PartitionId, Request, Response, Versions};
+use norn_client::wire::{ClaimId, NodeId, PartitionId, Request, Response};
 use std::sync::Arc;
 
 /// How long a stopping node tries to hand its leaderships over.
@@ -71,49 +71,12 @@ impl Node {
             let message = "this node was removed from its cluster; ask another one";
             return Err(Error::new(ErrorCode::NotReady, message).because(Cause::Removed));
         }
-        self.admit_feature(request)?;
         self.admit_growth(request)?;
         if self.asks.count() + self.broker.count() >= REQUESTS_MAX {
             let message = "too many requests are under way at this node";
             return Err(Error::new(ErrorCode::Overloaded, message).because(Cause::TurnedAway));
         }
         Ok(())
-    }
-
-    /// What an older program reads as something else is not told to it, nor stored where it may come to it. That passes only when an
-    /// operator has upgraded it: a client that tried again until its deadline would not know in the end whether a write was made.
-    pub(super) fn admit_feature(&self, request: &Request) -> Result<(), Error> {
-        if request.version() <= Versions::SPOKEN.oldest {
-            return Ok(());
-        }
-        self.admit_version(request.version())?;
-        let members = |node: &NodeId| self.is_member(*node);
-        let Some(node) = self.outbox.older_than(request.version()).find(members) else { return Ok(()) };
-        let name = self.name_of(node);
-        let message = format!("{name} runs an older program, which does not know what is asked for; upgrade it");
-        Err(Error::new(ErrorCode::Unsupported, message))
-    }
-
-    /// A node that is held does not take what came later: the old program could not read it.
-    pub(super) fn admit_version(&self, version: u8) -> Result<(), Error> {
-        let newest = self.config.protocol_version_max;
-        if version <= newest {
-            return Ok(());
-        }
-        let message = format!(
-            "this node is held at protocol version {newest}, which does not know what is asked for; start it without the \
-             setting protocol_version_max"
-        );
-        Err(Error::new(ErrorCode::Unsupported, message))
-    }
-
-    /// What every node has to know of is not begun while one is there that does not.
-    pub(super) fn admit_peers(&self, feature: Feature, what: &str) -> Result<(), Error> {
-        let too_old = |node: &&NodeId| self.is_alive(**node) && !self.speaks(**node, feature);
-        self.peers.keys().find(too_old).map_or(Ok(()), |node| {
-            let message = format!("node {node} is of a version that knows no {what}; upgrade it first");
-            Err(Error::new(ErrorCode::Unsupported, message))
-        })
     }
 
     fn route(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {

@@ -160,16 +160,7 @@ impl Cluster {
             assert_eq!(response, Response::Done);
         }
         cluster.run_until(|cluster| cluster.nodes.iter().all(Node::is_serving));
-        (0..size).for_each(|index| cluster.begin_old(index));
         cluster
-    }
-
-    /// Until a test says otherwise, a node speaks the oldest version with all others.
-    fn begin_old(&mut self, index: usize) {
-        let others: Vec<NodeId> = self.nodes[index].peers.keys().copied().collect();
-        for node in others {
-            self.nodes[index].outbox.set_version(node, norn_client::wire::Versions::SPOKEN.oldest);
-        }
     }
 
     fn carry_out(&mut self, index: usize, effects: Vec<Effect>) {
@@ -345,7 +336,6 @@ impl Cluster {
     }
 
     fn end_restart(&mut self, index: usize, effects: Vec<Effect>) {
-        self.begin_old(index);
         self.carry_out(index, effects);
         self.drain();
     }
@@ -692,7 +682,7 @@ fn first_heartbeat(boot: u64, now: Now) -> Heartbeat {
         seen_start: 0,
         remembers: 0,
         remembers_last: 0,
-        offers: None,
+        offers: norn_client::wire::Versions::SPOKEN.newest,
         roster_version: 0,
     }
 }

@@ -130,8 +130,6 @@ counters! {
     SchedulesUnsure = "schedules_unsure",
     /// Input that a correct sender would not send.
     Refused = "messages_refused",
-    /// Messages not sent, as the receiver's protocol version does not know them.
-    Unspoken = "peer_messages_unspoken",
     /// Events handed to the core.
     Events = "events",
     /// Requests of clients.
@@ -261,7 +259,6 @@ impl Metrics {
             Observation::ScheduleMissed { ticks } => (Counter::SchedulesMissed, *ticks),
             Observation::ScheduleUnsure { .. } => (Counter::SchedulesUnsure, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
-            Observation::Unspoken { .. } => (Counter::Unspoken, 1),
         };
         self.add(counter, amount);
         match observation {

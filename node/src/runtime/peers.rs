@@ -467,10 +467,6 @@ async fn write_messages(
 }
 
 fn append(bytes: &mut Vec<u8>, version: u8, message: &PeerMessage, metrics: &Metrics) {
-    // Said while the core still took the peer for the newer one that it was before its start.
-    if message.version() > version {
-        return metrics.add(Counter::PeerDropped, 1);
-    }
     let start = bytes.len();
     encode_compact(bytes, version, Kind::Peer, 0, message);
     // The receiver would take it for an attack and close the link.

@@ -240,7 +240,7 @@ pub const DEFINITIONS: &[Definition] = &[
         Versions::SPOKEN.oldest as u64,
         Versions::SPOKEN.newest as u64,
         "3",
-        "newest protocol version offered; what came later rests until this is raised",
+        "newest protocol version offered",
     ),
     number("frame_memory_bytes", 128 << 20, 64 << 30, "268435456", "memory for large frames while they are read"),
 ];

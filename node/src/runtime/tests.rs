@@ -11,11 +11,11 @@ use crate::runtime::certificates::{
     AUTHORITY_DAYS, DAYS, Present, Role, create, create_authority, find_client, find_node,
 };
 use crate::runtime::metrics::Counter;
-use crate::runtime::peers::{FEATURES, PeerHello};
+use crate::runtime::peers::{FEATURES, PeerHello, Speaker};
 use crate::runtime::server::{Readiness, Server, StartError, ready_interval};
 use crate::runtime::settings::{Effective, Settings};
 use crate::runtime::tls::{Credentials, load, own_principal};
-use crate::runtime::transport::{CloseCode, client_config, endpoint};
+use crate::runtime::transport::{CloseCode, client_config, endpoint, peer_config};
 use norn_client::dial::Reason;
 use norn_client::wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
 use norn_client::wire::response::{Genesis, Identity, Member};
@@ -248,7 +248,7 @@ async fn a_peer_must_be_who_it_claims_to_be() {
     let other = Identity { node: NodeId(2), name: "n2".into(), ..me.clone() };
     let good = PeerHello {
         version: Versions::SPOKEN.oldest,
-        newest: Some(NEWEST),
+        newest: None,
         features: FEATURES,
         cluster: ClusterId(7),
         from: other.node,
@@ -376,17 +376,13 @@ async fn a_hint_that_leads_to_a_namesake_does_not_hide_the_peer() {
     tokio::join!(first.shutdown(), second.shutdown());
 }
 
-/// Two nodes speak the newest version that both offer, and find a new one when one of them is started again.
+/// Both sides of a link know its version, also after a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_has_the_newest_version_of_both() {
-    let oldest = Versions::SPOKEN.oldest;
-    let held: &[(&str, &str)] = &[("protocol_version_max", &oldest.to_string())];
+async fn a_link_has_the_version_that_both_speak() {
     let cluster = Cluster::new();
     let first = cluster.start("n1", &[]).await;
-    let second = cluster.start("n2", held).await;
+    let second = cluster.start("n2", &[("protocol_version_max", &NEWEST.to_string())]).await;
     found(&cluster, &first, &second).await;
-    shows(&cluster, &first, &[("n1", NEWEST), ("n2", oldest)]).await;
-    shows(&cluster, &second, &[("n1", oldest), ("n2", oldest)]).await;
     let address = second.address().to_string();
     second.shutdown().await;
     let second = cluster.start("n2", &[("listen", &address)]).await;
@@ -395,6 +391,40 @@ async fn a_link_has_the_newest_version_of_both() {
     assert_eq!(first.metrics().get(Counter::FramesRefused) + second.metrics().get(Counter::FramesRefused), 0);
     first.shutdown().await;
     second.shutdown().await;
+}
+
+/// A side that speaks nothing of what the node does meets it under the first name, and is told so, be it a client or a node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_side_without_a_common_version_is_told_so() {
+    let cluster = Cluster::new();
+    let server = cluster.start("n1", &[]).await;
+    let me = answers(&cluster, &server).await;
+    let speaks = Versions { oldest: NEWEST + 1, newest: NEWEST + 1 };
+    let greet = async |role: Role, name: &str| {
+        let config = peer_config(&cluster.credentials(role, name), speaks).unwrap().config;
+        let endpoint = endpoint("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        let connection = endpoint.connect_with(config, server.address(), "127.0.0.1").unwrap().await.unwrap();
+        let version = Versions::of_connection(&connection).unwrap();
+        assert!(!speaks.contains(version) && !Versions::SPOKEN.contains(version), "{version}");
+        let mut bytes = Vec::new();
+        let stream = if role == Role::Client {
+            let hello = Request::Hello { name: "of a later release".into(), bare: true };
+            encode_named(&mut bytes, version, Kind::Request, 0, &hello);
+            let (mut send, receive) = connection.open_bi().await.unwrap();
+            send.write_all(&bytes).await.unwrap();
+            (send, Some(receive))
+        } else {
+            let speaker = Speaker { node: NodeId(2), process: 1, speaks };
+            encode_named(&mut bytes, version, Kind::PeerHello, 0, &speaker.hello(ClusterId(7), me.node, false));
+            let mut send = connection.open_uni().await.unwrap();
+            send.write_all(&bytes).await.unwrap();
+            (send, None)
+        };
+        (connection, stream)
+    };
+    assert_eq!(close_code(async || greet(Role::Client, "c").await).await, CloseCode::Version as u64);
+    assert_eq!(close_code(async || greet(Role::Node, "n2").await).await, CloseCode::Version as u64);
+    server.shutdown().await;
 }
 
 /// Waits until a node, heard by the others, shows these versions.

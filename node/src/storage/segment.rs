@@ -11,7 +11,7 @@ pub(crate) const SNAPSHOT_MAGIC: [u8; 8] = *b"NORN-SNP";
 /// How many they are.
 pub const MAGIC_BYTES: u64 = MAGIC.len() as u64;
 /// Version of the header and of frames, and of records as far as these cannot say themselves what they are: that of nodes of
-/// protocol versions 2 and 3. A later one is not for nodes that are held at a version whose program does not read it.
+/// protocol version 3.
 pub(crate) const FORMAT_VERSION: u16 = 4;
 /// The oldest format that is read: in it no segment says promises again. In 3 no table says who holds its partition.
 pub(crate) const FORMAT_VERSION_MIN: u16 = 2;

@@ -1,4 +1,4 @@
-//! Bytes that other builds wrote: messages of the oldest version, and data directories of every format.
+//! Bytes that other builds wrote: records, and data directories of every format.
 #![cfg(feature = "runtime")]
 #![allow(
     clippy::disallowed_types,
@@ -7,5 +7,5 @@
 )]
 
 mod log;
+mod records;
 mod samples;
-mod wire;

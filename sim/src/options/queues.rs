@@ -15,8 +15,7 @@ impl Options {
             self.holder_percent = copy.between(30, 100);
         }
         let mut copy = copy.clone().child();
-        // As long as some nodes are old, completions with children are refused.
-        if copy.chance(1, 2) && self.old_percent == 0 {
+        if copy.chance(1, 2) {
             self.children_percent = copy.between(10, 60);
         }
         let mut copy = copy.clone().child();

@@ -53,7 +53,6 @@ impl Options {
             &mut self.spares,
             &mut self.loss_mean_ms,
             &mut self.reserves,
-            &mut self.old_percent,
             &mut self.policy_mean_ms,
             &mut self.hold_mean_ms,
             &mut self.schedule_mean_ms,

@@ -7,7 +7,7 @@ use crate::history::Happening;
 use crate::wire::{encode_peer, encode_response};
 use crate::world::{Event, World};
 use norn_client::wire::response::Standing;
-use norn_client::wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token, Versions};
+use norn_client::wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
 use norn_node::protocol::consistent::cohort::Change;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::task::{Wanted, in_order};
@@ -157,10 +157,6 @@ impl World {
                 let delay_us = self.randoms.saves.between(0, 100_000);
                 self.schedule_in(delay_us, Event::Archived { node, boot, partition, number, tasks });
             }
-            // Versions only rise here, so whoever sends could have known.
-            Effect::Observe(Observation::Unspoken { to, message }) => {
-                self.fail("versions", format!("node {node} has {message} for {to}, whose version does not know it"));
-            }
             Effect::Observe(observation) => {
                 self.line(format_args!("n{node} {observation:?}"));
                 self.count(&format!("sometimes: {}", name_of(&observation)));
@@ -196,7 +192,6 @@ impl World {
         self.line(format_args!("n{node} persist {} {:016x}", ticket.0, xxh3_64(&bytes)));
         self.take_image(node, records);
         self.count_steps(records);
-        self.check_versions(node, records);
         let Some(running) = &mut self.nodes[node].running else { return };
         assert!(ticket > running.appended, "tickets ascend");
         running.appended = ticket;
@@ -229,19 +224,6 @@ impl World {
             if let Op::Cohort(change) = &**op {
                 self.count(&format!("sometimes: cohort {}", step_of(change)));
             }
-        }
-    }
-
-    /// As long as all nodes are old, the program that they stand for reads all of their logs: there is a way back. Not for one
-    /// whose log is damaged: it cannot know that what it lost of the root was nothing.
-    fn check_versions(&mut self, node: usize, records: &[Record]) {
-        let newest = self.nodes.iter().map(|process| process.protocol_version_max).max().unwrap_or_default();
-        let harmed = self.history.is_harmed(node);
-        let excused = |record: &Record| harmed && matches!(record, Record::Wound { partition: PartitionId::ROOT, .. });
-        if let Some(record) = records.iter().find(|record| record.version() > newest && !excused(record)) {
-            let what =
-                format!("node {node} logs what no version here knows: {} of {:?}", record.kind(), record.feature());
-            self.fail("versions", what);
         }
     }
 
@@ -324,13 +306,7 @@ impl World {
         };
         assert_ne!(place, node, "a node does not send to itself");
         let word = self.word_of(node, place, message);
-        let spoken = self.nodes[node].running.as_ref().and_then(|running| running.versions.get(&place)).copied();
-        let version = spoken.unwrap_or(Versions::SPOKEN.oldest);
-        if message.version() > version {
-            let what = message.name();
-            return self.fail("versions", format!("node {node} sends {what} to node {place}, which speaks {version}"));
-        }
-        let bytes = encode_peer(version, 0, message);
+        let bytes = encode_peer(0, message);
         self.line(format_args!("n{node} -> n{place} {} {:016x}", message.name(), xxh3_64(&bytes)));
         let lossy =
             self.options.lost_writes_percent > 0 && !self.healed() && matches!(message, PeerMessage::Write { .. });
@@ -361,8 +337,7 @@ impl World {
         if client.0 >= OPERATOR - self.nodes.len() as u64 {
             return self.operator_answer(node, number, &request, response);
         }
-        let version = self.connections.get(&client.0).map_or(Versions::SPOKEN.oldest, |connection| connection.version);
-        let bytes = encode_response(version, number, response);
+        let bytes = encode_response(number, response);
         self.send_response(client.0, bytes);
     }
 }
@@ -460,6 +435,5 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::ScheduleMissed { .. } => "schedule missed times",
         Observation::ScheduleUnsure { .. } => "schedule unsure",
         Observation::Refused { .. } => "refused",
-        Observation::Unspoken { .. } => "unspoken",
     }
 }

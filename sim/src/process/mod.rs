@@ -11,11 +11,11 @@ use crate::disk::{Lost, SimDisk};
 use crate::history::Happening;
 use crate::options::Options;
 use crate::shortage::Rest;
-use crate::wire::{decode_peer, version_of};
+use crate::wire::{VERSION, decode_peer};
 use crate::witnesses::Word;
 use crate::world::{Event, World};
-use norn_client::wire::{NodeId, Request, Versions};
-use norn_node::config::{Config, Mutant};
+use norn_client::wire::{NodeId, Request};
+use norn_node::config::Mutant;
 use norn_node::gauge::DiskGauge;
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
@@ -50,8 +50,6 @@ pub struct Running {
     steps: u64,
     /// How long its log was left as it is on a disk that is nearly full.
     pub(crate) rest: Rest,
-    /// Protocol versions of its links that have come up, by place.
-    pub(crate) versions: BTreeMap<usize, u8>,
 }
 
 enum Waiting {
@@ -85,8 +83,6 @@ pub struct Process {
     pub forgetful: bool,
     /// Records on its disk were spoiled.
     pub flipped: bool,
-    /// The newest protocol version that it offers; its next start may find a newer program.
-    pub protocol_version_max: u8,
     /// Who it is, once drawn.
     pub identity: Option<log::Identity>,
     crashed_us: u64,
@@ -123,7 +119,6 @@ impl Process {
             rate_ppm,
             forgetful: false,
             flipped: false,
-            protocol_version_max: Versions::SPOKEN.newest,
             identity: None,
             crashed_us: 0,
             inbox: VecDeque::new(),
@@ -156,7 +151,6 @@ impl World {
             self.count("sometimes: restart within timeout");
         }
         let seed = self.randoms.identity.bits();
-        self.upgrade(node);
         self.damage(node);
         self.spoil(node);
         self.trouble_disk(node);
@@ -226,14 +220,13 @@ impl World {
             requests: BTreeMap::new(),
             steps: 0,
             rest: Rest::at(self.now_us),
-            versions: BTreeMap::new(),
         })
     }
 
     pub(crate) fn founding(&self, node: usize, identity: log::Identity) -> Founding {
-        let (protocol_version_max, at) = (self.nodes[node].protocol_version_max, self.losses.address(node));
+        let at = self.losses.address(node);
         Founding {
-            config: Config { protocol_version_max, ..self.options.config() },
+            config: self.options.config(),
             node: identity.node,
             incarnation: identity.incarnation,
             name: format!("node-{at}"),
@@ -384,9 +377,6 @@ impl World {
     pub fn peer_arrives(&mut self, from: usize, to: usize, bytes: &[u8], word: Option<Word>) {
         let Some(from) = self.nodes[from].identity else { return };
         if self.nodes[to].running.as_ref().is_some_and(|running| running.joined) {
-            if version_of(bytes) > self.nodes[to].protocol_version_max {
-                return self.fail("versions", format!("node {to} is too old for what it is sent"));
-            }
             let (_, message) = decode_peer(bytes);
             self.give_told(to, Input::Peer { from: from.node, message }, word);
         }
@@ -408,32 +398,9 @@ impl World {
         if !up || self.network.is_cut(nodes[0], nodes[1]) || self.network.is_cut(nodes[1], nodes[0]) {
             return;
         }
-        let offered = nodes.map(|node| Versions::up_to(self.nodes[node].protocol_version_max));
-        let version = offered[0].common(offered[1]).expect("all speak the oldest");
-        if offered[0] != offered[1] {
-            self.count("sometimes: link of an old and a new node");
-        }
         for (node, place) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
             let peer = self.nodes[place].identity.expect("a started node has one").node;
-            if let Some(running) = &mut self.nodes[node].running {
-                running.versions.insert(place, version);
-            }
-            self.give(node, Input::PeerConnected { peer, version });
-        }
-    }
-
-    /// A start sometimes finds a newer program, and after healing always: what an old node cannot be told it never has. The
-    /// first one before that is of an empty disk, and upgrades nothing.
-    fn upgrade(&mut self, node: usize) {
-        let healed = self.healed();
-        let process = &mut self.nodes[node];
-        if process.protocol_version_max < Versions::SPOKEN.newest
-            && (process.boot > 1 || healed)
-            && (self.randoms.versions.chance(1, 3) || healed)
-        {
-            process.protocol_version_max = Versions::SPOKEN.newest;
-            self.line(format_args!("n{node} upgraded"));
-            self.count("sometimes: upgraded");
+            self.give(node, Input::PeerConnected { peer, version: VERSION });
         }
     }
 

@@ -7,7 +7,7 @@
 //!
 //! Left to the lease is what a client held that is gone, once it had confirmed it, or it had been found again; and where a node crashed
 //! that the client had asked, for that may have been who knew of it. Such a lease may be an attempt, too. Nor is judged what was granted
-//! while some nodes were old, or by clocks of any rate.
+//! by clocks of any rate.
 //!
 //! Troubles are crashes and starts, pauses, cuts, changes of who holds a partition and who leads it, and of the client's own what stops it
 //! and breaks its connections. What was said in vain meanwhile is said again after pauses that double. So behind a trouble it may take as
@@ -79,8 +79,6 @@ pub struct Reached {
     taken: BTreeSet<(TaskId, Token)>,
     /// Also those that were left since.
     confirmed: BTreeSet<ClaimId>,
-    /// Some nodes are old.
-    mixed: bool,
     /// When messages were last lost, doubled or late at any time.
     rough_us: u64,
     /// The last trouble of all, and of each partition.
@@ -102,7 +100,7 @@ impl Reached {
                     }
                 }
                 let Op::Grant { claim, items, .. } = &**op else { continue };
-                for (id, number) in items.iter().filter(|_| self.confirming.contains(claim) && !self.mixed) {
+                for (id, number) in items.iter().filter(|_| self.confirming.contains(claim)) {
                     let grant = (*id, Token { epoch: after.epoch, number: *number });
                     if !self.taken.contains(&grant) {
                         let new = || Grant { claim: *claim, at_us: now_us, renewed: false };
@@ -137,7 +135,6 @@ impl Reached {
     }
 
     fn looked(&mut self, look: &Look<'_>, now_us: u64) -> Result<(), String> {
-        self.mixed = look.mixed;
         if look.troubled {
             self.trouble_us = now_us;
         }
@@ -307,16 +304,16 @@ mod tests {
         bench
     }
 
-    fn look(bench: &mut Bench<Reached>, (troubled, rough, mixed): (bool, bool, bool)) -> Result<(), String> {
+    fn look(bench: &mut Bench<Reached>, (troubled, rough): (bool, bool)) -> Result<(), String> {
         let held = [Held { partition: PARTITION, id: id(1), token: token(1, 1) }];
         let clients_us = BTreeMap::new();
-        let look = Look { troubled, rough, mixed, clients_us: &clients_us, held: &held };
+        let look = Look { troubled, rough, clients_us: &clients_us, held: &held };
         bench.see(Happening::Looked(&look))
     }
 
     fn held_after(bench: &mut Bench<Reached>, after_us: u64) -> Result<(), String> {
         bench.pass(after_us);
-        look(bench, (false, false, false))
+        look(bench, (false, false))
     }
 
     fn says(bench: &mut Bench<Reached>, request: &Request) {
@@ -333,21 +330,17 @@ mod tests {
         let mut bench = quiet();
         granted_to(&mut bench, false);
         assert!(held_after(&mut bench, 2 * BACK_US).is_ok(), "older clients say nothing");
-        let mut bench = quiet();
-        look(&mut bench, (false, false, true)).unwrap();
-        granted_to(&mut bench, true);
-        assert!(held_after(&mut bench, 2 * BACK_US).is_ok(), "nor do older nodes");
     }
 
     #[test]
     fn a_trouble_lasts_as_long_again() {
         let mut bench = granted();
         bench.pass(2_000_000);
-        look(&mut bench, (true, false, false)).unwrap();
+        look(&mut bench, (true, false)).unwrap();
         held_after(&mut bench, 2_000_000 + BACK_TROUBLED_US - 100_000).unwrap();
         assert!(held_after(&mut bench, 200_000).is_err());
         let mut bench = granted();
-        look(&mut bench, (false, true, false)).unwrap();
+        look(&mut bench, (false, true)).unwrap();
         held_after(&mut bench, BACK_ROUGH_US - 100_000).unwrap();
         assert!(held_after(&mut bench, 200_000).is_err());
         let mut bench = granted();
@@ -410,7 +403,7 @@ mod tests {
         append(&mut bench, Op::Renew { items: vec![(id(1), token(1, 1), 10_000, 10_000)] });
         assert!(expires(&mut bench).is_ok(), "it may be in a client's hands");
         let mut bench = granted();
-        look(&mut bench, (true, false, false)).unwrap();
+        look(&mut bench, (true, false)).unwrap();
         assert!(expires(&mut bench).is_ok(), "who knows may not be heard");
         let mut bench = quiet();
         bench.see(Happening::Crashed { node: BROKER }).unwrap();

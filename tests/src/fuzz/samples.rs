@@ -63,7 +63,7 @@ fn spec() -> Spec {
     }
 }
 
-/// One as old programs write it, one that waits for others, and one with a key.
+/// One that says nothing of others, one that waits for others, and one with a key.
 fn keyed(number: u32) -> Spec {
     let after = if number > 0 { vec![id(7)] } else { Vec::new() };
     let member = Some(MemberOf { group: id(7), number: 3 });
@@ -480,7 +480,7 @@ fn heartbeat() -> Heartbeat {
         seen_start: 1 << 61,
         remembers: 600,
         remembers_last: 700,
-        offers: Some(3),
+        offers: 3,
         roster_version: 6,
     }
 }

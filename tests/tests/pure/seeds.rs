@@ -26,10 +26,10 @@ fn changing() -> Overrides {
 #[test]
 fn seeds_in_which_members_change_hold() {
     let wild = Overrides { wild_monotonic: Some(true), strobe_mean_ms: Some(3_000), ..changing() };
-    let old = Overrides { old_percent: Some(40), cut_mean_ms: Some(3_000), ..changing() };
+    let cut = Overrides { cut_mean_ms: Some(3_000), ..changing() };
     let exiles = Overrides { exile_ttl_ms: Some(1_000), strict_percent: Some(0), ..changing() };
     let lost = Overrides { loss_mean_ms: Some(3_000), reserves: Some(2), nodes: Some(5), ..changing() };
-    for (seed, overrides) in [(515_000_034, wild), (536_000_486, old), (89, exiles), (45_000_703, lost)] {
+    for (seed, overrides) in [(515_000_034, wild), (536_000_486, cut), (89, exiles), (45_000_703, lost)] {
         holds(seed, &overrides);
     }
 }
@@ -59,13 +59,12 @@ fn seeds_with_bad_disks_and_late_messages_hold() {
 #[test]
 fn seeds_with_all_kinds_of_work_hold() {
     let sealing = Overrides { holder_percent: Some(100), concurrency_percent: Some(90), ..Overrides::default() };
-    let letters = Overrides { letters_percent: Some(100), old_percent: Some(0), ..Overrides::default() };
+    let letters = Overrides { letters_percent: Some(100), ..Overrides::default() };
     let often = Overrides { schedule_mean_ms: Some(1_000), ..Overrides::default() };
     let forgetful = Overrides {
         retain_ms: Some(0),
         forget_after_ms: Some(4_000),
         children_percent: Some(80),
-        old_percent: Some(0),
         ..Overrides::default()
     };
     let keys = Overrides { queues: Some(1), key_percent: Some(80), ..Overrides::default() };

@@ -6,7 +6,7 @@ use crate::wire::{SESSIONS_QUEUE, limits};
 #[test]
 fn what_is_too_much_is_refused_or_waits() {
     let config = Config { in_flight_max: 2, calls_max: 3, ..Config::default() };
-    let mut bench = Bench { session: Session::new(config, 1, 1), now_us: 0, outputs: Vec::new() };
+    let mut bench = Bench { session: Session::new(config, 1, 1), now_us: 0, outputs: Vec::new(), lively: false };
     for call in 0..3 {
         bench.submit(call, Call::Request(Request::Queues), SECOND_US);
     }

@@ -6,7 +6,7 @@ const WAIT_MS: u64 = 60_000;
 
 /// A session that waits for work at endpoint 0, with the number and the id of the claim.
 pub(super) fn waiting(endpoints: usize) -> (Bench, u64, ClaimId) {
-    let (bench, number, request) = bench_sent_at(endpoints, NEW, claim(WAIT_MS), 100 * SECOND_US);
+    let (bench, number, request) = bench_sent(endpoints, claim(WAIT_MS), 100 * SECOND_US);
     let Request::Claim(claim) = request else { panic!("{request:?}") };
     assert!(claim.confirms && !claim.repeated);
     (bench, number, claim.claim)
@@ -140,7 +140,7 @@ fn a_claim_whose_node_is_gone_is_left_at_the_next() {
     assert_eq!(connects(&outputs), [1]);
     let outputs = bench.step(Input::Abandon { call: CallId(1) });
     assert_eq!(leaves(&outputs), [], "there is nobody to tell");
-    let outputs = bench.open_at(1, NEW);
+    let outputs = bench.open(1);
     assert_eq!(leaves(&outputs), [(1, claim, true)]);
     bench.now_us += SECOND_US;
     assert_eq!(leaves(&bench.step(Input::Wake)), [], "once");
@@ -151,7 +151,7 @@ fn left_behind_the_second_answer(first: impl FnOnce(&mut Bench, u64, ClaimId)) -
     let (mut bench, number, claim) = waiting(2);
     first(&mut bench, number, claim);
     assert_eq!(connects(&bench.step(Input::Disconnected { endpoint: 0 })), [1]);
-    let outputs = bench.open_at(1, NEW);
+    let outputs = bench.open(1);
     let number = match sent(&outputs)[..] {
         [(1, number, Request::Claim(again))] if again.repeated && again.claim == claim => number,
         _ => panic!("{outputs:?}"),
@@ -224,7 +224,7 @@ fn a_claim_that_was_answered_once_is_not_left() {
 /// Goal: a call that moves takes leave of the node that it comes from, and an answer of that one counts no more.
 #[test]
 fn a_claim_that_goes_elsewhere_is_left_where_it_was() {
-    let (mut bench, number, request) = bench_sent_at(2, NEW, claim(0), 100 * SECOND_US);
+    let (mut bench, number, request) = bench_sent(2, claim(0), 100 * SECOND_US);
     let Request::Claim(first) = request else { panic!("{request:?}") };
     let mut left = Vec::new();
     let mut moved = None;
@@ -241,7 +241,7 @@ fn a_claim_that_goes_elsewhere_is_left_where_it_was() {
             }
         }
         if connects(&outputs) == [1] {
-            let outputs = bench.open_at(1, NEW);
+            let outputs = bench.open(1);
             moved = sent(&outputs).into_iter().find_map(|(endpoint, _, request)| match request {
                 Request::Claim(again) => Some((endpoint, again.repeated)),
                 _ => None,
@@ -257,26 +257,14 @@ fn a_claim_that_goes_elsewhere_is_left_where_it_was() {
 fn a_claim_with_an_id_of_the_application_is_not_left() {
     let Call::Request(Request::Claim(own)) = claim(WAIT_MS) else { panic!("a claim") };
     let own = Call::Request(Request::Claim(Claim { claim: ClaimId(9), ..own }));
-    let (mut bench, _, _) = bench_sent_at(1, NEW, own, 100 * SECOND_US);
+    let (mut bench, _, _) = bench_sent(1, own, 100 * SECOND_US);
     assert_eq!(leaves(&bench.step(Input::Abandon { call: CallId(1) })), []);
-}
-
-/// Goal: older nodes wait for no confirmation, and understand no leave.
-#[test]
-fn an_old_node_is_asked_as_before() {
-    let (mut bench, number, request) = bench_sent_at(1, OLD, claim(WAIT_MS), 100 * SECOND_US);
-    let Request::Claim(first) = request else { panic!("{request:?}") };
-    assert!(!first.confirms);
-    let outputs = bench.answer(0, number, something());
-    assert_eq!(done(&outputs), [(1, Ok(something()))]);
-    bench.submit(2, claim(WAIT_MS), 100 * SECOND_US);
-    assert_eq!(leaves(&bench.step(Input::Abandon { call: CallId(2) })), []);
 }
 
 /// Goal: no answer of a node brings a session down. Method: one that grants tasks where none were asked for.
 #[test]
 fn tasks_that_nobody_claimed_are_a_wrong_answer() {
-    let (mut bench, number, _) = bench_sent_at(1, NEW, enqueue(1), 100 * SECOND_US);
+    let (mut bench, number, _) = bench_sent(1, enqueue(1), 100 * SECOND_US);
     let outputs = bench.answer(0, number, something());
     assert!(matches!(&done(&outputs)[..], [(1, Err(error))] if error.code == ErrorCode::Unknown), "{outputs:?}");
 }

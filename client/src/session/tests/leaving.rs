@@ -19,7 +19,7 @@ fn to_leave(endpoints: usize) -> (Bench, ClaimId) {
 fn reached(bench: &mut Bench, endpoint: usize) -> Vec<Output> {
     for _ in 0..100 {
         if matches!(bench.session.links.get(endpoint).link, Link::Connecting { .. }) {
-            return bench.open_at(endpoint, NEW);
+            return bench.open(endpoint);
         }
         let outputs = bench.sleep();
         for other in connects(&outputs).into_iter().filter(|other| *other != endpoint) {
@@ -156,7 +156,7 @@ fn a_leave_that_is_answered_is_said_once() {
 fn leaves_that_are_not_answered_are_bounded() {
     let mut bench = Bench::new(1);
     bench.submit(0, Call::Request(Request::Queues), 1_000 * SECOND_US);
-    bench.open_at(0, NEW);
+    bench.open(0);
     for call in 1..=3 * LEAVING_MAX as u64 {
         bench.submit(call, claim(60_000), 100 * SECOND_US);
         let outputs = bench.step(Input::Abandon { call: CallId(call) });
@@ -199,7 +199,7 @@ fn many_to_leave(count: u64) -> Bench {
     for call in 0..count {
         bench.submit(call, claim(60_000), 100 * SECOND_US);
     }
-    bench.open_at(0, NEW);
+    bench.open(0);
     bench.step(Input::Disconnected { endpoint: 0 });
     for call in 0..count {
         bench.step(Input::Abandon { call: CallId(call) });

@@ -10,7 +10,7 @@ fn queues() -> Call {
 
 /// Connects; the number of the hello, which says that a welcome without ids will do.
 fn greeting(bench: &mut Bench, endpoint: usize) -> u64 {
-    let outputs = bench.step(Input::Connected { endpoint, version: NEW });
+    let outputs = bench.step(Input::Connected { endpoint });
     let [(_, number, Request::Hello { bare: true, .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
     number
 }
@@ -111,7 +111,7 @@ fn a_call_that_is_given_its_ids_and_times_needs_no_loan() {
     for (draft, is_sent) in cases {
         let mut bench = Bench::new(1);
         bench.submit(1, Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum }, 30 * SECOND_US);
-        let outputs = bench.step(Input::Connected { endpoint: 0, version: Versions::GROUPS });
+        let outputs = bench.step(Input::Connected { endpoint: 0 });
         let outputs = bench.answer(0, sent(&outputs)[0].1, bare(SERVER_MS, MINUTE_MS));
         assert_eq!((sent(&outputs).len(), done(&outputs).len()), if is_sent { (1, 0) } else { (0, 1) });
     }
@@ -172,7 +172,7 @@ fn at_its_deadline_a_call_without_ids_says_why_it_has_none() {
 fn a_refused_hello_is_named_at_the_deadline() {
     let mut bench = Bench::new(1);
     bench.submit(1, queues(), SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
+    let outputs = bench.step(Input::Connected { endpoint: 0 });
     let number = sent(&outputs)[0].1;
     bench.answer(0, number, Response::Error(error(ErrorCode::Unavailable)));
     bench.now_us += 2 * SECOND_US;

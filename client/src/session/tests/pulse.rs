@@ -4,11 +4,11 @@ use super::*;
 
 const MS: u64 = 1_000;
 
-/// A session that has sent one call on endpoint 0, whose node knows pings.
+/// A session that has sent one call on endpoint 0.
 fn bench_waits(endpoints: usize, body: Call) -> (Bench, u64) {
     let mut bench = Bench::new(endpoints);
     assert_eq!(connects(&bench.submit(1, body, 100 * SECOND_US)), [0]);
-    let outputs = bench.open_at(0, NEW);
+    let outputs = bench.open(0);
     let number = sent(&outputs)[0].1;
     (bench, number)
 }
@@ -36,7 +36,7 @@ fn a_node_that_gives_no_sign_of_life_is_left_long_before_an_attempt_is_over() {
     let first = sent(&bench.outputs).last().map(|(_, _, request)| (*request).clone()).unwrap();
     assert_eq!(sleep_until_ping(&mut bench).1, 150 * MS);
     assert_eq!(sleep_until_left(&mut bench), 200 * MS);
-    let outputs = bench.open_at(1, NEW);
+    let outputs = bench.open(1);
     assert_eq!(sent(&outputs)[0].2, &first, "the same call goes elsewhere");
 }
 
@@ -79,12 +79,6 @@ fn any_part_of_an_answer_is_a_sign_of_life() {
     sleep_until_ping(&mut bench);
 }
 
-#[test]
-fn nobody_is_asked_who_does_not_know_pings() {
-    let (mut bench, _, _) = bench_sent(2, enqueue(1), 20 * SECOND_US);
-    assert!(matches!(bench.sleep()[..], [Output::Disconnect { endpoint: 0 }, Output::Connect { endpoint: 1 }]));
-}
-
 /// Goal: the only node knows that somebody waits, and is asked once as long as it does not answer.
 #[test]
 fn the_only_node_is_asked_and_never_left_for_its_silence() {
@@ -107,7 +101,7 @@ fn the_only_node_is_asked_and_never_left_for_its_silence() {
 fn a_slow_way_and_a_large_call_get_their_time() {
     let mut bench = Bench::new(2);
     bench.submit(1, enqueue(1), 100 * SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 0, version: NEW });
+    let outputs = bench.step(Input::Connected { endpoint: 0 });
     bench.now_us += 300 * MS;
     bench.answer(0, sent(&outputs)[0].1, welcome(SERVER_MS, 5));
     sleep_until_ping(&mut bench);
@@ -132,7 +126,7 @@ fn a_node_that_was_left_too_early_gets_more_time() {
         }
         let outputs = bench.sleep();
         if connects(&outputs) == [0] {
-            bench.open_at(0, NEW);
+            bench.open(0);
         } else if connects(&outputs) == [1] {
             bench.step(Input::Disconnected { endpoint: 1 });
         }

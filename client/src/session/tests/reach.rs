@@ -53,7 +53,7 @@ fn an_endpoint_that_answers_in_its_head_start_is_the_only_one_that_is_tried() {
     let mut bench = Bench::new(3);
     bench.submit(1, enqueue(1), 20 * SECOND_US);
     bench.now_us += HEAD_START_US - 1;
-    let hello = sent(&bench.step(Input::Connected { endpoint: 0, version: OLD }))[0].1;
+    let hello = sent(&bench.step(Input::Connected { endpoint: 0 }))[0].1;
     // The answer to `hello` has a head start of its own.
     bench.now_us += HEAD_START_US - 1;
     assert_eq!(sent(&bench.answer(0, hello, welcome(SERVER_MS, 5))).len(), 1);
@@ -64,7 +64,7 @@ fn an_endpoint_that_answers_in_its_head_start_is_the_only_one_that_is_tried() {
 fn a_node_that_is_connected_and_does_not_answer_hello_is_raced_as_well() {
     let mut bench = Bench::new(2);
     bench.submit(1, enqueue(1), 20 * SECOND_US);
-    bench.step(Input::Connected { endpoint: 0, version: OLD });
+    bench.step(Input::Connected { endpoint: 0 });
     assert_eq!(connects(&bench.sleep()), [1]);
     assert_eq!(sent(&bench.open(1))[0].0, 1);
 }
@@ -74,7 +74,7 @@ fn rivals_that_were_connected_and_have_not_answered_hello_are_dropped_once_a_nod
     let mut bench = Bench::new(4);
     bench.submit(1, enqueue(1), 20 * SECOND_US);
     for endpoint in 0..3 {
-        bench.step(Input::Connected { endpoint, version: OLD });
+        bench.step(Input::Connected { endpoint });
         assert_eq!(connects(&bench.sleep()), [endpoint + 1]);
     }
     let outputs = bench.open(3);
@@ -85,10 +85,10 @@ fn rivals_that_were_connected_and_have_not_answered_hello_are_dropped_once_a_nod
 
 #[test]
 fn a_rival_that_a_call_was_sent_to_is_kept() {
-    let mut bench = Bench::new(2);
+    let mut bench = Bench { lively: true, ..Bench::new(2) };
     bench.submit(1, Call::Request(Request::Identify), 20 * SECOND_US);
     bench.submit(2, enqueue(1), 20 * SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
+    let outputs = bench.step(Input::Connected { endpoint: 0 });
     let [(0, _, Request::Hello { .. }), (0, identify, Request::Identify)] = sent(&outputs)[..] else {
         panic!("{outputs:?}");
     };
@@ -104,7 +104,7 @@ fn a_rival_that_is_starting_is_asked_again_while_the_active_endpoint_is_dead() {
     let begun_us = bench.now_us;
     bench.submit(1, enqueue(1), 20 * SECOND_US);
     assert_eq!(connects(&bench.sleep()), [1]);
-    let mut hello = sent(&bench.step(Input::Connected { endpoint: 1, version: OLD }))[0].1;
+    let mut hello = sent(&bench.step(Input::Connected { endpoint: 1 }))[0].1;
     for _ in 0..2 {
         bench.answer(1, hello, Response::Error(error(ErrorCode::NotReady)));
         let (endpoint, number, request) = bench.sleep_until_sent();
@@ -120,7 +120,7 @@ fn a_rival_that_is_starting_is_not_greeted_for_calls_that_need_no_welcome() {
     let mut bench = Bench::new(2);
     bench.submit(1, Call::Request(Request::Identify), 2 * SECOND_US);
     assert_eq!(connects(&bench.sleep()), [1]);
-    let hello = sent(&bench.step(Input::Connected { endpoint: 1, version: OLD }))[0].1;
+    let hello = sent(&bench.step(Input::Connected { endpoint: 1 }))[0].1;
     bench.answer(1, hello, Response::Error(error(ErrorCode::NotReady)));
     assert_eq!(done(&bench.sleep()).len(), 1, "nothing happens before the deadline");
 }
@@ -161,7 +161,7 @@ fn a_write_that_was_sent_before_the_refusal_may_have_taken_effect() {
     };
     let mut bench = Bench::new(1);
     bench.submit(1, Call::Request(Request::Initialize(Box::new(genesis))), 20 * SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
+    let outputs = bench.step(Input::Connected { endpoint: 0 });
     assert_eq!(sent(&outputs).len(), 2, "it needs no welcome: {outputs:?}");
     let error = failed(&bench.step(refuses(0)));
     assert_eq!(error.code, ErrorCode::Unknown, "{error}");
@@ -173,7 +173,7 @@ fn a_write_that_was_sent_before_the_refusal_may_have_taken_effect() {
 fn a_refusal_after_the_handshake_ends_the_call_as_well() {
     let mut bench = Bench::new(1);
     bench.submit(1, Call::Request(Request::Identify), 20 * SECOND_US);
-    bench.step(Input::Connected { endpoint: 0, version: OLD });
+    bench.step(Input::Connected { endpoint: 0 });
     assert_eq!(failed(&bench.step(refuses(0))).code, ErrorCode::Denied);
     assert_eq!(attempts(&bench), [0]);
 }
@@ -226,7 +226,7 @@ fn a_node_that_may_serve_later_is_waited_for_beside_one_that_refuses_for_good() 
         if let Passing::Refuses = passing {
             bench.step(Input::Refused { endpoint: 1, error: Error::unavailable("too many connections") });
         } else {
-            let hello = sent(&bench.step(Input::Connected { endpoint: 1, version: OLD }))[0].1;
+            let hello = sent(&bench.step(Input::Connected { endpoint: 1 }))[0].1;
             match passing {
                 Passing::Closes => drop(bench.step(Input::Disconnected { endpoint: 1 })),
                 Passing::Starts => drop(bench.answer(1, hello, Response::Error(error(ErrorCode::NotReady)))),
@@ -254,7 +254,7 @@ fn a_node_that_was_not_heard_at_first_counts_once_it_is() {
     assert_eq!(connects(&bench.sleep()), [1]);
     bench.step(Input::Disconnected { endpoint: 1 });
     assert_eq!(connects(&bench.sleep()), [1]);
-    let hello = sent(&bench.step(Input::Connected { endpoint: 1, version: OLD }))[0].1;
+    let hello = sent(&bench.step(Input::Connected { endpoint: 1 }))[0].1;
     assert!(done(&bench.step(refuses(0))).is_empty());
     assert_eq!(sent(&bench.answer(1, hello, welcome(SERVER_MS, 5))).len(), 1);
 }
@@ -295,7 +295,7 @@ fn before_there_is_a_cluster_calls_fail_at_once_and_early_ones_are_answered() {
     let mut bench = Bench::new(1);
     bench.submit(1, enqueue(1), 20 * SECOND_US);
     bench.submit(2, Call::Request(Request::Identify), 20 * SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
+    let outputs = bench.step(Input::Connected { endpoint: 0 });
     let [(_, hello, Request::Hello { .. }), (_, identify, Request::Identify)] = sent(&outputs)[..] else {
         panic!("{outputs:?}");
     };
@@ -313,7 +313,7 @@ fn before_there_is_a_cluster_calls_fail_at_once_and_early_ones_are_answered() {
 fn a_node_that_was_removed_is_not_waited_for() {
     let mut bench = Bench::new(1);
     bench.submit(1, enqueue(1), 20 * SECOND_US);
-    let hello = sent(&bench.step(Input::Connected { endpoint: 0, version: OLD }))[0].1;
+    let hello = sent(&bench.step(Input::Connected { endpoint: 0 }))[0].1;
     let removed = Error::new(ErrorCode::NotReady, "ask another one").because(Cause::Removed);
     let error = failed(&bench.answer(0, hello, Response::Error(removed)));
     assert_eq!((error.code, error.cause), (ErrorCode::NotReady, Some(Cause::Removed)));
@@ -323,7 +323,7 @@ fn a_node_that_was_removed_is_not_waited_for() {
 fn a_node_that_is_starting_is_waited_for() {
     let mut bench = Bench::new(2);
     bench.submit(1, enqueue(1), 20 * SECOND_US);
-    let hello = sent(&bench.step(Input::Connected { endpoint: 0, version: OLD }))[0].1;
+    let hello = sent(&bench.step(Input::Connected { endpoint: 0 }))[0].1;
     bench.answer(0, hello, Response::Error(error(ErrorCode::NotReady)));
     assert!(done(&bench.step(refuses(1))).is_empty());
     let (endpoint, hello, _) = bench.sleep_until_sent();

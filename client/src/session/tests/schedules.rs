@@ -115,8 +115,7 @@ impl World {
                 0 => {}
                 1 => self.later(100_000, Input::Disconnected { endpoint }),
                 2 => self.later(100_000, Input::Refused { endpoint, error: error(ErrorCode::Denied) }),
-                3 => self.later(100_000, Input::Connected { endpoint, version: OLD }),
-                _ => self.later(100_000, Input::Connected { endpoint, version: NEW }),
+                _ => self.later(100_000, Input::Connected { endpoint }),
             },
             Output::Disconnect { endpoint } => self.coming.retain(|_, input| match input {
                 Input::Connected { endpoint: at, .. }

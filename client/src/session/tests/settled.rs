@@ -43,7 +43,7 @@ fn a_group_that_comes_with_a_completion_is_named_once() {
         vec![draft().member_of(TaskId::MIN, 2), draft().join(Some(2), true), draft().member_of(TaskId::MIN, 1)];
     let mut bench = Bench::new(1);
     bench.submit(1, finish(children), 60 * SECOND_US);
-    let outputs = bench.open_at(0, Versions::GROUPS);
+    let outputs = bench.open(0);
     let (_, number, first) = sent(&outputs)[0];
     let first = first.clone();
     let Request::Complete { items, .. } = &first else { panic!() };
@@ -65,7 +65,7 @@ fn server_time_and_ids_never_go_back_whatever_the_next_node_says() {
     assert_eq!(bench.session.server_time_ms(bench.now_us), Some(SERVER_MS + 1_000));
     bench.step(Input::Disconnected { endpoint: 0 });
     bench.submit(2, enqueue(1), SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 1, version: OLD });
+    let outputs = bench.step(Input::Connected { endpoint: 1 });
     let outputs = bench.answer(1, sent(&outputs)[0].1, welcome(SERVER_MS - 500, 9));
     let after = ids(sent(&outputs)[0].2)[0];
     assert!(after > before);
@@ -82,7 +82,7 @@ fn delays_go_by_the_clock_and_not_by_the_time_of_ids() {
     let delayed = Call::Enqueue { drafts: vec![draft().delay_ms(1_000)], acks: Acks::One };
     let mut bench = Bench::new(2);
     bench.submit(1, delayed.clone(), 60 * SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
+    let outputs = bench.step(Input::Connected { endpoint: 0 });
     let Response::Welcome(lent) = welcome(SERVER_MS, 5) else { panic!() };
     let lent = Welcome { clock_ms: Some(SERVER_MS - 9_000), ..lent };
     let outputs = bench.answer(0, sent(&outputs)[0].1, Response::Welcome(lent));
@@ -91,7 +91,7 @@ fn delays_go_by_the_clock_and_not_by_the_time_of_ids() {
     assert_eq!(bench.session.server_time_ms(bench.now_us), Some(SERVER_MS - 9_000));
     // A node that says nothing else shows the time that it lends.
     bench.step(Input::Disconnected { endpoint: 0 });
-    let outputs = bench.step(Input::Connected { endpoint: 1, version: OLD });
+    let outputs = bench.step(Input::Connected { endpoint: 1 });
     bench.answer(1, sent(&outputs)[0].1, welcome(SERVER_MS - 5_000, 6));
     assert_eq!(bench.session.server_time_ms(bench.now_us), Some(SERVER_MS - 5_000));
 }

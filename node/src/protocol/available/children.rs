@@ -19,7 +19,6 @@ use super::Writer;
 use crate::config::mutant;
 use crate::limits::DELIVERIES_MAX;
 use crate::protocol::consistent::cohort::Role;
-use crate::protocol::feature::Feature;
 use crate::protocol::task::{Completed, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
@@ -59,8 +58,6 @@ impl Node {
         if children.peek().is_none() {
             return Ok(());
         }
-        self.admit_version(Feature::Children.since())?;
-        self.admit_peers(Feature::Children, "tasks with a completion")?;
         children.find_map(|child| self.refuse_future(child.id)).map_or(Ok(()), Err)
     }
 

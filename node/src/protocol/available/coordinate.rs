@@ -11,7 +11,7 @@ use crate::protocol::membership::name_in;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::task::{Cancel, Completed, Task};
-use crate::protocol::{Feature, Node, Observation};
+use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::request::Completion;
 use norn_client::wire::response::{Acked, Guarantee};
@@ -64,9 +64,7 @@ impl Node {
 
     /// Changes of several tasks at once.
     pub(in crate::protocol) fn transact(&mut self, client: ClientId, number: u64, transaction: Box<Transaction>) {
-        let checked = self.admit_version(Feature::Transactions.since());
-        let checked = checked.and_then(|()| self.admit_peers(Feature::Transactions, "transactions"));
-        match checked.and_then(|()| self.check_circles(transaction.adds.iter())) {
+        match self.check_circles(transaction.adds.iter()) {
             Ok(()) => self.ask_leader(client, number, Request::Transact(transaction)),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }
@@ -320,10 +318,9 @@ impl Node {
             return;
         }
         let (own, boot, holes) = (replica.register.me, self.boot, !self.speaks_for(partition));
-        let (own_at, told, log) = (replica.cohort().version, self.news_for(from, partition, at), LogWord::default());
+        let (own_at, told, log) = (replica.cohort().version, self.news_for(partition, at), LogWord::default());
         self.asks.exchange.yield_to(items);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
-        let knows_seals = from == self.me || self.speaks(from, Feature::Seals);
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
         if outcomes.iter().all(stored) {
             self.learn_shared(partition, items);
@@ -331,11 +328,6 @@ impl Node {
             let admitted = items.iter().zip(&outcomes).filter(|(_, outcome)| stored(outcome));
             self.learn(partition, admitted.map(|(item, _)| item.clone()).collect());
         }
-        let said = |outcome: Outcome| match outcome {
-            Outcome::Unsealed if !knows_seals => Outcome::Conflict,
-            outcome => outcome,
-        };
-        let outcomes = outcomes.into_iter().map(said).collect();
         let answer =
             PeerMessage::Written { ask, partition, replica: own, outcomes, boot, at: own_at, told, holes, log };
         if not_durable {

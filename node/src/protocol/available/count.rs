@@ -2,11 +2,11 @@
 //! the count of all.
 
 use super::Ask;
+use crate::protocol::Node;
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
 use crate::protocol::partition::index::Class;
 use crate::protocol::peer::{PartitionCounts, PeerMessage, StateCounts};
-use crate::protocol::{Feature, Node};
 use norn_client::wire::error::Error;
 use norn_client::wire::response::QueueCounts;
 use norn_client::wire::{NodeId, PartitionId, QueueName, Response, State};
@@ -103,8 +103,7 @@ impl Node {
 
     pub(in crate::protocol) fn on_count_ask(&mut self, from: NodeId, ask: u64, queue: Option<QueueName>) {
         let mut partitions = Vec::new();
-        let reads_permits = self.speaks(from, Feature::Levels);
-        let mut permits = if reads_permits { self.permits_due(queue.as_ref()) } else { BTreeMap::new() };
+        let mut permits = self.permits_due(queue.as_ref());
         for (id, replica) in &self.partitions {
             if !self.speaks_for(*id) {
                 continue;

@@ -115,7 +115,7 @@ impl Node {
             end = Some(id);
             let (_, task) = current[source].take().expect("the heap holds current heads");
             let fits = queue.as_ref().is_none_or(|queue| task.spec.as_ref().is_some_and(|spec| spec.queue == *queue));
-            if fits && let Some((known, wanted)) = self.known(partitions[source], &id, from) {
+            if fits && let Some((known, wanted)) = self.known(partitions[source], &id) {
                 bytes += task.size_bytes() + known.cell.as_ref().map_or(0, Cell::size_bytes);
                 lacks.extend(wanted.into_iter().map(|wanted| (tasks.len(), wanted)));
                 tasks.push((id, known));

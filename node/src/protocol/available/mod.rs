@@ -370,9 +370,8 @@ impl Node {
     /// A follower granted a task that it does not know: it gets the facts.
     pub(super) fn send_specs(&mut self, partition: PartitionId, to: NodeId, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let (mut items, mut lacks, reader) = (Vec::new(), Vec::new(), self.reader(to));
-        let readable = ids.iter().filter(|id| reader.reads_of(&replica.store, id));
-        for (id, (task, wanted)) in readable.filter_map(|id| Some((*id, replica.store.content(id)?))) {
+        let (mut items, mut lacks) = (Vec::new(), Vec::new());
+        for (id, (task, wanted)) in ids.iter().filter_map(|id| Some((*id, replica.store.content(id)?))) {
             lacks.extend(wanted.into_iter().map(|wanted| (items.len(), wanted)));
             items.push((id, task));
         }

@@ -25,7 +25,7 @@ use crate::protocol::consistent::table::Cell;
 use crate::protocol::event::ClientId;
 use crate::protocol::task::{Cancel, Facts, Task, Tomb};
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{Acks, Request, Response, State, TaskId};
+use norn_client::wire::{Acks, Response, State, TaskId};
 
 /// Why a task is taken for cancelled where nothing is known of its completion.
 pub(super) const RESULT_LOST: &str = "purged; its result was lost";
@@ -52,9 +52,7 @@ impl Node {
 
     /// A majority has said what it knows of the task, and each of those whether it has heard of the end.
     pub(super) fn purge_read(&mut self, id: TaskId, purger: &Purger, seen: &Seen, all_know: bool) {
-        // A member of an older version may have been heard of since the request came.
-        let admitted = self.admit_feature(&Request::Purge { id, acks: purger.acks, state: purger.state });
-        let fact = match admitted.err().or_else(|| refusal(seen, purger.state)) {
+        let fact = match refusal(seen, purger.state) {
             Some(error) if error.code == ErrorCode::Invalid && mutant!(self.config, PurgesOpen) => {
                 Task::from_tomb(Tomb { state: State::Cancelled, at_ms: self.now.wall_ms })
             }

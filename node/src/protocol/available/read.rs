@@ -24,7 +24,6 @@ use crate::protocol::consistent::register::Hold;
 use crate::protocol::consistent::table::{Cell, CellState};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
-use crate::protocol::feature::Feature;
 use crate::protocol::partition::index::Class;
 use crate::protocol::partition::store::classify;
 use crate::protocol::partition::version::version;
@@ -431,20 +430,20 @@ impl Node {
         (partition, at): (PartitionId, Viewstamp),
         id: TaskId,
     ) {
-        let Some((mut known, wanted)) = self.known(partition, &id, from) else { return };
-        known.told = self.news_for(from, partition, at);
+        let Some((mut known, wanted)) = self.known(partition, &id) else { return };
+        known.told = self.news_for(partition, at);
         let replica = self.partitions[&partition].register.me;
         let message = PeerMessage::Known { ask, partition, replica, known: Box::new(known) };
         // What a reader is told must not vanish with the power.
         self.send_whole(from, message, wanted.into_iter().map(|wanted| (0, wanted)).collect(), true);
     }
 
-    /// What this node's replica knows of a task, as far as the node that asks can read it, and what is not in memory of it.
-    pub(super) fn known(&self, partition: PartitionId, id: &TaskId, to: NodeId) -> Option<(Known, Vec<Wanted>)> {
+    /// What this node's replica knows of a task, and what is not in memory of it.
+    pub(super) fn known(&self, partition: PartitionId, id: &TaskId) -> Option<(Known, Vec<Wanted>)> {
         let replica = self.partitions.get(&partition)?;
         let register = &replica.register;
         let (task, wanted) = replica.store.content(id).unwrap_or_default();
-        let mut known = Known {
+        let known = Known {
             task,
             cell: register.cell(id).cloned(),
             viewstamp: register.viewstamp,
@@ -453,9 +452,6 @@ impl Node {
             holes: !self.speaks_for(partition),
             lost: None,
         };
-        if !self.speaks(to, Feature::Outcomes) {
-            known.leave_out_ends();
-        }
         Some((known, wanted))
     }
 

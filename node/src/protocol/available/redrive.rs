@@ -20,7 +20,6 @@ use crate::config::mutant;
 use crate::limits::LETTERS_MAX;
 use crate::protocol::consistent::table::Cell;
 use crate::protocol::event::ClientId;
-use crate::protocol::feature::Feature;
 use crate::protocol::task::{Children, Completed, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
@@ -232,7 +231,7 @@ impl Node {
     pub(in crate::protocol) fn owed_letters(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
         let owed: BTreeSet<TaskId> = ids.iter().copied().filter(|id| self.owes_letter(partition, id)).collect();
         for id in &owed {
-            let may = self.asks.letters.open.len() < LETTERS_MAX && self.all_know(Feature::Children);
+            let may = self.asks.letters.open.len() < LETTERS_MAX;
             if may && self.asks.letters.open.insert(*id) {
                 self.redrive(*id, Asker::Leader(partition));
             }

@@ -27,13 +27,13 @@ use crate::limits::{
     AGES_MAX, AGES_STEPS, ASK_AGES_MS_MAX, RAN_ASIDE_MS, RAN_EARLY_MS, RAN_MS_MIN, RAN_OF_LEASE, RAN_OF_START,
     TOLD_AGE_MS_MIN,
 };
+use crate::protocol::Node;
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use crate::protocol::time::Now;
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node};
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
 
@@ -212,15 +212,10 @@ fn begins(record: &Record) -> bool {
 }
 
 impl Node {
-    /// Whether its log, and others, are told of ages: an older program that takes over could not read that.
-    pub(in crate::protocol) fn tells_ages(&self) -> bool {
-        self.speaks(self.me, Feature::Ages)
-    }
-
     /// At the end of a step: says in the log how long it has run, where claims begin, or something is written anyway.
     pub(in crate::protocol) fn note_ran(&mut self) {
         let records = self.outbox.unwritten();
-        if records.is_empty() || self.starting || !self.tells_ages() {
+        if records.is_empty() || self.starting {
             return;
         }
         let begins = records.iter().any(begins);
@@ -253,9 +248,6 @@ impl Node {
     /// When it is to be written down next; none if no lease has run since. What a restart takes is a part of what the nearest lease
     /// had left, and of what the node has run since its start: so many restarts take no more than one.
     fn ran_due_us(&self) -> Option<u64> {
-        if !self.tells_ages() {
-            return None;
-        }
         let noted_us = self.running.noted_us;
         let end = |replica: &Partition| replica.register.first_end_after(noted_us, &self.config);
         let ends = self.partitions.values().filter_map(end);
@@ -275,7 +267,7 @@ impl Node {
     /// What a snapshot says of the ages of a partition, behind its table.
     pub(in crate::protocol) fn save_ages(&self, partition: PartitionId) -> Option<Record> {
         let register = &self.partitions[&partition].register;
-        (self.tells_ages() && register.has_clocks()).then(|| self.record_of_ages(partition))
+        register.has_clocks().then(|| self.record_of_ages(partition))
     }
 
     fn record_of_ages(&self, partition: PartitionId) -> Record {
@@ -286,16 +278,14 @@ impl Node {
     /// With every heartbeat: leaders that were not told how old leases are, and have not said so, are asked, and asked again after
     /// a while.
     pub(in crate::protocol) fn exchange_ages(&mut self) {
-        if !self.tells_ages() || mutant!(self.config, AgesForgotten) {
+        if mutant!(self.config, AgesForgotten) {
             return;
         }
         let mut asked = Vec::new();
         for (partition, replica) in &self.partitions {
             let register = &replica.register;
             let leader = register.leader.filter(|leader| register.exchange.is_due(*leader, self.now.mono_us));
-            if let Some(leader) = leader.filter(|_| register.has_clocks())
-                && self.speaks(leader.node, Feature::Ages)
-            {
+            if let Some(leader) = leader.filter(|_| register.has_clocks()) {
                 asked.push((*partition, leader));
             }
         }
@@ -329,7 +319,7 @@ impl Node {
         }
         let leads = register.leading().is_some();
         let own = register.ages(now_us, &self.config);
-        if older && self.tells_ages() {
+        if older {
             self.outbox.persist(self.record_of_ages(partition));
         }
         if leads {
@@ -343,7 +333,7 @@ impl Node {
             self.arm_expiry(partition);
         }
         for node in self.partitions[&partition].cohort().followers() {
-            if node == self.me || !self.speaks(node, Feature::Ages) {
+            if node == self.me {
                 continue;
             }
             if node == from && asks && !knows_more {

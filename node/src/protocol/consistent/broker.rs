@@ -20,7 +20,7 @@ use crate::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node, Observation};
+use crate::protocol::{Node, Observation};
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Response, TaskId, Token};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -314,7 +314,7 @@ impl Node {
     /// higher priority, then the older one. Where all queues are claimed at random it is drawn, by how many tasks each node has.
     fn best_node(&mut self, number: u64) -> Option<NodeId> {
         let call = &self.broker.calls[&number];
-        let is_open = |node: &NodeId| !call.tried.contains(node) && self.knows_sessions(&call.claim, *node);
+        let is_open = |node: &NodeId| !call.tried.contains(node);
         let heads_of = |queue: &QueueName| {
             let own = self.head(queue).map(|head| (head, self.me));
             let others = self.broker.summaries.get(queue).into_iter().flatten().map(|(node, head)| (*head, *node));
@@ -348,14 +348,10 @@ impl Node {
     fn send_grant_ask(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
         let Phase::Asking { ask, node, recall } = call.phase else { return };
-        // Whoever gave it, as its partition may have moved. An older node finds what it gave by the call's id, and counts that too.
-        let knows = self.speaks(node, Feature::Confirms);
-        let got: Vec<TaskId> = call.got.iter().filter(|_| knows).map(|(granted, ..)| granted.id).collect();
-        let counted = call.got.iter().filter(|(_, _, giver)| knows || *giver != node).count();
-        let max = call.claim.max.saturating_sub(counted as u32);
+        // Whoever gave it, as its partition may have moved.
+        let got: Vec<TaskId> = call.got.iter().map(|(granted, ..)| granted.id).collect();
+        let max = call.claim.max.saturating_sub(got.len() as u32);
         let mut claim = Box::new(call.claim.clone());
-        claim.lease_open &= self.speaks(node, Feature::Policies);
-        claim.confirms &= self.speaks(node, Feature::Confirms);
         // That is for this node to see to.
         claim.depends.clear();
         self.outbox.send(node, PeerMessage::GrantAsk { ask, claim, max, recall, got });

@@ -45,7 +45,7 @@ pub enum CellState {
     Released {
         /// By the wall clock.
         not_before_ms: u64,
-        /// How the claim ended; older programs know none of it.
+        /// How the claim ended. Logs of before say nothing of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<Arc<ClaimEnd>>,
     },
@@ -57,7 +57,7 @@ pub enum CellState {
         reason: Arc<str>,
         /// When, by the leader's wall clock.
         at_ms: u64,
-        /// How the claim ended; older programs know none of it.
+        /// How the claim ended. Logs of before say nothing of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<Arc<ClaimEnd>>,
     },
@@ -136,19 +136,6 @@ impl Cell {
     pub fn size_bytes(&self) -> usize {
         let own = self.end().map_or(0, |end| end_bytes(end));
         self.past.iter().map(|(_, claim)| claim.size_bytes()).sum::<usize>() + own
-    }
-
-    /// Whether it says how claims ended, which not every version knows.
-    pub fn tells_ends(&self) -> bool {
-        self.end().is_some() || self.past.iter().any(|(_, claim)| claim.end.is_some())
-    }
-
-    /// Forgets how claims ended.
-    pub fn leave_out_ends(&mut self) {
-        if let CellState::Released { end, .. } | CellState::Dead { end, .. } = &mut self.state {
-            *end = None;
-        }
-        self.past.iter_mut().for_each(|(_, claim)| claim.end = None);
     }
 
     /// All claims so far, this one included unless it was taken back, oldest first, bounded.

@@ -5,12 +5,12 @@ use super::Waiting;
 use super::table::{Cell, CellState, Op};
 use crate::config::mutant;
 use crate::limits::CELLS_WITH_REASONS_MAX;
+use crate::protocol::Node;
 use crate::protocol::available::{Ask, ForwardAsk};
 use crate::protocol::event::ClientId;
 use crate::protocol::partition::Overtaken;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{PastClaim, is_reason};
-use crate::protocol::{Feature, Node};
+use crate::protocol::task::{PastClaim, claim_end, is_reason};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::{ClaimEnd, ClaimOutcome};
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
@@ -108,7 +108,7 @@ impl Node {
                     reason: reason.clone(),
                     retry_in_ms: *retry_in_ms,
                     invalid: *invalid,
-                    retry_open: *retry_open && self.speaks(node, Feature::Policies),
+                    retry_open: *retry_open,
                 },
                 Request::Complete { items, acks } => {
                     Request::Complete { items: places.iter().map(|place| items[*place].clone()).collect(), acks: *acks }
@@ -351,7 +351,7 @@ impl Node {
             Ok((partition, _)) => {
                 let at_ms = self.now.wall_ms;
                 let not_before_ms = if retry_in_ms == 0 { 0 } else { at_ms.saturating_add(retry_in_ms) };
-                let end = self.claim_end(outcome, at_ms, self.kept_reason(partition, failed.unwrap_or_default()));
+                let end = Some(claim_end(outcome, at_ms, self.kept_reason(partition, failed.unwrap_or_default())));
                 let op = Op::Release { id, token, not_before_ms, at_ms, failed: failed.is_some(), end };
                 self.append(partition, op, Some(Waiting::Call { call, slots: vec![(0, 0)] }));
             }
@@ -381,7 +381,7 @@ impl Node {
         let partition = self.partition_of(&id);
         let attempts_max = self.attempts_max(partition, &id);
         if invalid || (attempts_max > 0 && attempt >= attempts_max) {
-            let end = self.claim_end(outcome, self.now.wall_ms, self.kept_reason(partition, reason));
+            let end = Some(claim_end(outcome, self.now.wall_ms, self.kept_reason(partition, reason)));
             self.kill(partition, (id, token), &death(reason, invalid), end);
             self.decide_after_commit(call, &id);
         } else {
@@ -419,7 +419,7 @@ impl Node {
         };
         // That is the end of the attempt, which may be of an earlier claim.
         let own = if cell.state == CellState::Held { end } else { cell.end().cloned() };
-        Some((cell.token, reason, own.filter(|_| self.tells_ends())))
+        Some((cell.token, reason, own))
     }
 
     /// Gives a task up for good.
@@ -457,7 +457,7 @@ impl Node {
         let of_cell = replica.register.cell(id).is_some_and(|cell| match &cell.state {
             _ if cell.token != token => is_past(&cell.past),
             CellState::Released { end: Some(end), .. } => says(end),
-            // Older programs do not write down how it ended.
+            // Logs of before do not say how it ended.
             CellState::Released { end: None, .. } => outcome != ClaimOutcome::GivenUp,
             CellState::Dead { reason, end, .. } => end.as_deref().is_some_and(says) || died && **reason == *death,
             CellState::Held | CellState::Void | CellState::Sealed { .. } => false,

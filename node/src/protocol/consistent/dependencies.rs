@@ -23,7 +23,6 @@ use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX, GROUP_WINDOW};
 use crate::protocol::Node;
 use crate::protocol::available::Writer;
 use crate::protocol::consistent::Viewstamp;
-use crate::protocol::feature::Feature;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Cancel, Content, Facts, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
@@ -203,7 +202,7 @@ impl Node {
     pub(in crate::protocol) fn ask_for_end(&mut self, id: TaskId) -> bool {
         let partition = self.partition_of(&id);
         let nodes = self.who_tells(partition, false);
-        let tells = !nodes.is_empty() && nodes.iter().all(|node| self.speaks(*node, Feature::Dependencies));
+        let tells = !nodes.is_empty();
         if tells {
             self.ask_for_ends(partition, std::iter::once(id));
         }

@@ -11,7 +11,7 @@ use crate::limits::EPOCH_STEP_MAX;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node, Now, Observation};
+use crate::protocol::{Node, Now, Observation};
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -93,9 +93,7 @@ impl Node {
             return;
         }
         self.await_leader_again(partition);
-        // Others do not hear an old node in the root, but of a root with one voter it would be a majority by itself.
-        let unknown = partition == PartitionId::ROOT && !self.speaks(self.me, Feature::Root);
-        let barred = unknown || self.is_fenced() || !self.may_vote(partition);
+        let barred = self.is_fenced() || !self.may_vote(partition);
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
         replica.register.leader = None;
         // Others than members win nothing.
@@ -399,7 +397,7 @@ impl Node {
     pub(in crate::protocol) fn on_fetch(&mut self, from: NodeId, partition: PartitionId, viewstamp: Viewstamp) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let newer = replica.register.viewstamp > viewstamp;
-        if newer && self.may_vote(partition) && self.can_read_table(partition, from) {
+        if newer && self.may_vote(partition) {
             let table = Arc::new(replica.register.table.clone());
             let viewstamp = replica.register.viewstamp;
             self.outbox.send(from, PeerMessage::State { partition, viewstamp, table });

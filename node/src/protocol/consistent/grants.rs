@@ -20,7 +20,7 @@ use crate::protocol::partition::index::Class;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::Content;
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node, Observation};
+use crate::protocol::{Node, Observation};
 use norn_client::wire::{Claim, Granted, NodeId, PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -145,7 +145,7 @@ impl Node {
             let held = |(id, _): &(TaskId, u64)| {
                 self.partitions[&partition].register.cell(id).is_some_and(|cell| cell.state == CellState::Held)
             };
-            let lapsed = items.iter().any(held) && self.tells_ends();
+            let lapsed = items.iter().any(held);
             let op = Op::Grant { claim: claim.claim, worker, lease_ms, granted_ms, items, session: of, lapsed };
             if claim.confirms {
                 self.note_broker(session, &tokens, lease_ms);
@@ -378,9 +378,8 @@ impl Node {
                 whole.iter().filter_map(|(granted, fresh)| Some((granted.id, granted.token, (*fresh)?))).collect();
             self.grants.remember((to, ask), partitions, made, self.now.mono_us);
         }
-        let heads = queues.iter().map(|queue| self.readable_head(to, self.head(queue))).collect();
+        let heads = queues.iter().map(|queue| self.head(queue)).collect();
         let partitions = match recall {
-            _ if !self.speaks(to, Feature::Doubts) => Vec::new(),
             true => self.led.iter().filter(|id| !unsure.contains(id)).copied().collect(),
             false => unsure.into_iter().collect(),
         };
@@ -573,10 +572,9 @@ impl Node {
         ids.retain(|id| !owed.contains(id));
         // Letters that cannot be written for long do not keep back the others.
         let next = looked.1.filter(|_| looked.0 == DROP_TASKS_MAX && owed.len() > DROP_TASKS_MAX / 2);
-        let tells_ends = self.tells_ends();
         self.partitions.get_mut(&partition).expect("just seen").drop_after = next;
         let replica = self.partitions.get_mut(&partition).expect("just seen");
-        let ended = |id: TaskId| (id, replica.ending(&id, tells_ends).map(|facts| super::table::Ended { id, facts }));
+        let ended = |id: TaskId| (id, replica.ending(&id).map(|facts| super::table::Ended { id, facts }));
         let bytes = |(_, ended): &(TaskId, Option<super::table::Ended>)| {
             ended.as_ref().map_or(0, |ended| ended.facts.size_bytes())
         };

@@ -5,7 +5,7 @@ use crate::protocol::partition::index::QueueIndex;
 use crate::protocol::partition::order::Standing;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node, Observation};
+use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -269,14 +269,7 @@ impl Node {
 
     /// Tells a node of a head.
     fn tell_head(&mut self, node: NodeId, queue: &QueueName, head: Option<Head>) {
-        let head = self.readable_head(node, head);
         self.outbox.send(node, PeerMessage::Available { queue: queue.clone(), head });
-    }
-
-    /// A head as a node can read it.
-    pub(in crate::protocol) fn readable_head(&self, node: NodeId, head: Option<Head>) -> Option<Head> {
-        let knows = self.speaks(node, Feature::Fairness);
-        head.map(|head| Head { served_ms: head.served_ms.filter(|_| knows), ..head })
     }
 
     pub(in crate::protocol) fn on_interest(&mut self, from: NodeId, queues: &[(QueueName, u32)]) {

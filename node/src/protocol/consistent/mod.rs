@@ -13,7 +13,6 @@ pub mod cohort;
 pub mod demand;
 pub mod dependencies;
 pub mod election;
-mod encoding;
 pub mod forgetting;
 pub mod grants;
 pub mod heads;

@@ -28,7 +28,6 @@ use super::forgetting::is_old;
 use super::{Epoch, Viewstamp};
 use crate::config::mutant;
 use crate::protocol::Node;
-use crate::protocol::feature::Feature;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::Completed;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
@@ -52,11 +51,9 @@ impl Node {
         Some((leading.epoch, leading.retiring.number, *leading.retiring.ids.last()?))
     }
 
-    /// Nodes that are heard and whole, and may know of children. One that has not connected yet is one.
+    /// Nodes that are heard and whole.
     fn asked_for_children(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let old: BTreeSet<NodeId> = self.outbox.older_than(Feature::Children.since()).collect();
-        let asked = self.peers.keys().copied().filter(|node| self.is_alive(*node) && !self.is_holed(*node));
-        asked.filter(move |node| !old.contains(node))
+        self.peers.keys().copied().filter(|node| self.is_alive(*node) && !self.is_holed(*node))
     }
 
     /// Those of them that have not said yet that they bring nothing.
@@ -75,8 +72,7 @@ impl Node {
         };
         let told = leading.retiring.childless.iter().filter(|(node, said)| sits(node, **said)).map(|(node, _)| *node);
         let own = Some(self.me).filter(|me| !self.has_holes() && sits(me, self.own_seats()));
-        let old = self.outbox.older_than(Feature::Children.since()).filter(|node| self.is_alive(*node));
-        told.chain(own).chain(old).collect()
+        told.chain(own).collect()
     }
 
     /// At any node: a leader asks.

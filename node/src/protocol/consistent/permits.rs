@@ -23,12 +23,10 @@
 //!   again while claims wait for the next permit, when an eighth of a permit or five seconds have come in, and more seldom where
 //!   nobody asks (`keep.rs`). What is lost is what came in since, where the new leader has started since, and permits that were out, or
 //!   returned, when the leader fell.
-//! - **Where a member is known to run a program that cannot read that**, the operation changes nothing and no level is kept: then a new
-//!   leader begins with an empty bucket.
 //!
 //! What a leader makes of it: without a permit a queue has no head here, as if it were empty. Leaders ask as long as there is work
 //! and somebody waits for it or looks for it (`demand.rs`), again when the home says that the next permit drips, once a second at the
-//! least. A home without a leader, or with one of a program that knows nothing of this, grants nothing.
+//! least. A home without a leader grants nothing.
 
 mod bucket;
 mod keep;
@@ -40,10 +38,10 @@ use super::Waiting;
 use super::table::Op;
 use crate::config::mutant;
 use crate::limits::PERMITS_MAX;
+use crate::protocol::Node;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::ring;
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node};
 use norn_client::wire::ids::TAG_BITS;
 use norn_client::wire::membership::Rate;
 use norn_client::wire::{NodeId, PartitionId, QueueName};
@@ -147,8 +145,8 @@ impl Node {
     }
 
     /// Who leads that, if it can be asked.
-    pub(super) fn home_leader(&self, queue: &QueueName, feature: Feature) -> Option<NodeId> {
-        self.leader_of(self.home_of(queue)).filter(|node| self.speaks(*node, feature))
+    pub(super) fn home_leader(&self, queue: &QueueName) -> Option<NodeId> {
+        self.leader_of(self.home_of(queue))
     }
 
     /// So many tasks of a queue may be granted by its rate; `None`: any number.
@@ -188,7 +186,7 @@ impl Node {
     }
 
     fn give_permits_back(&mut self, queue: &QueueName, ask: u64, more: u64) {
-        if let Some(home) = self.home_leader(queue, Feature::Permits) {
+        if let Some(home) = self.home_leader(queue) {
             let count = self.permits.backs.add(queue, ask, more);
             self.outbox.send(home, PeerMessage::PermitsBack { ask, queue: queue.clone(), count });
         }
@@ -208,7 +206,7 @@ impl Node {
         if wanted <= has || self.policy_of(queue).paused {
             return;
         }
-        let home = self.home_leader(queue, Feature::Permits);
+        let home = self.home_leader(queue);
         let (ask, again_us) = (self.asks.number(), self.after_ms(HOMELESS_MS));
         let granter = self.permits.granters.entry(queue.clone()).or_default();
         let is_open = granter.asked.is_some_and(|(_, asked_us)| now_us < asked_us + PERMIT_MS * 1_000);
@@ -229,7 +227,7 @@ impl Node {
     /// At a home: permits are asked for.
     pub(in crate::protocol) fn on_permit_ask(&mut self, from: NodeId, ask: u64, queue: QueueName, wanted: u64) {
         let home = self.home_of(&queue);
-        if !self.may_append(home) || !self.speaks(from, Feature::Permits) {
+        if !self.may_append(home) {
             return;
         }
         let now_us = self.now.mono_us;
@@ -274,37 +272,19 @@ impl Node {
 
     /// Writes down what a bucket holds, and with it that permits are given, if any are.
     fn write_level(&mut self, home: PartitionId, queue: QueueName, rate: Rate, giving: Option<Giving>) {
-        let is_read = self.is_level_read(home);
         let now_us = self.now.mono_us;
-        let is_kept = self.partitions[&home].register.table.levels.contains_key(&queue);
         let buckets = self.permits.homes.get_mut(&home).map(|state| &mut state.buckets);
         let bucket = buckets.and_then(|buckets| buckets.get_mut(&queue)).expect("it was just filled");
-        bucket.note_written(rate, is_read, now_us);
-        let (level, keep_us) = (is_read.then(|| bucket.level()), bucket.keep_us(rate));
+        bucket.note_written(rate, now_us);
+        let (level, keep_us) = (Some(bucket.level()), bucket.keep_us(rate));
         keep_us.into_iter().for_each(|keep_us| self.keep_levels_at(keep_us));
-        let op = match (level, &giving) {
-            (None, None) if !is_kept => return,
-            (None, Some(_)) if !is_kept => Op::Clear { upto: super::Viewstamp::default() },
-            _ => Op::Level { queue, level },
-        };
-        self.append(home, op, giving.map(|giving| Waiting::Permits(Box::new(giving))));
-    }
-
-    /// Whether a majority can read levels, and no member is known that cannot: it would go without the table.
-    fn is_level_read(&self, home: PartitionId) -> bool {
-        let cohort = self.partitions[&home].cohort();
-        let reads = |node: NodeId| self.speaks(node, Feature::Levels);
-        let is_old = |node: NodeId| cohort.knows(node);
-        let old = self.outbox.older_than(Feature::Levels.since()).any(is_old);
-        !old && cohort.members_quorum(reads) && cohort.next_quorum(reads)
+        self.append(home, Op::Level { queue, level }, giving.map(|giving| Waiting::Permits(Box::new(giving))));
     }
 
     /// The home led after it was asked: the permits count.
     pub(super) fn permits_given(&mut self, giving: Giving) {
         let Giving { to, ask, queue, count } = giving;
-        if self.speaks(to, Feature::Permits) {
-            self.outbox.send(to, PeerMessage::Permits { ask, queue, count, wait_ms: 0 });
-        }
+        self.outbox.send(to, PeerMessage::Permits { ask, queue, count, wait_ms: 0 });
     }
 
     pub(in crate::protocol) fn on_permits(&mut self, ask: u64, queue: &QueueName, count: u64, wait_ms: u64) {

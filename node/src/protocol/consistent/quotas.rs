@@ -37,10 +37,10 @@
 use super::table::Op;
 use super::{Epoch, Waiting};
 use crate::config::mutant;
+use crate::protocol::Node;
 use crate::protocol::partition::order::Standing;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node};
 use norn_client::wire::{NodeId, PartitionId, QueueName, State, TaskId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -242,7 +242,7 @@ impl Node {
     }
 
     fn send_quota_ask(&mut self, partition: PartitionId, queue: &QueueName, keeps: u32, wants: u32) {
-        let home = self.home_leader(queue, Feature::Quotas);
+        let home = self.home_leader(queue);
         let asked_of = self.leadership_of(self.home_of(queue));
         let (ask, now_us) = (self.asks.number(), self.now.mono_us);
         let Some(epoch) = self.partitions[&partition].register.leading().map(|leading| leading.epoch) else { return };
@@ -372,7 +372,7 @@ impl Node {
     ) {
         let home = self.home_of(&queue);
         let leads = self.partitions.get(&home).is_some_and(|replica| replica.register.leading().is_some());
-        if !leads || !self.speaks(node, Feature::Quotas) {
+        if !leads {
             return;
         }
         let since_us = self.now.mono_us;
@@ -389,13 +389,10 @@ impl Node {
     /// Gives what there is to those who wait, in turn, and asks others for more.
     fn serve_quotas(&mut self, home: PartitionId, queue: &QueueName) {
         let old_us = self.now.mono_us.saturating_sub(WAITS_MS * 1_000);
-        let reads = |node: NodeId| node == self.me || self.speaks(node, Feature::Quotas);
-        let cohort = self.partitions[&home].cohort();
-        let is_read = cohort.members_quorum(reads) && cohort.next_quorum(reads);
         let most = u64::from(self.concurrency_of(queue).unwrap_or(0));
         let mut waiting = Vec::new();
         for wish in self.quotas.wishes.remove(queue).unwrap_or_default() {
-            if wish.since_us < old_us || !is_read {
+            if wish.since_us < old_us {
                 continue;
             }
             if !self.may_append(home) {
@@ -447,9 +444,7 @@ impl Node {
 
     fn tell_quota(&mut self, changing: Changing) {
         let Changing { node, partition, queue, quota: Quota { count, epoch, ask } } = changing;
-        if self.speaks(node, Feature::Quotas) {
-            self.outbox.send(node, PeerMessage::Quota { partition, epoch, ask, queue, count });
-        }
+        self.outbox.send(node, PeerMessage::Quota { partition, epoch, ask, queue, count });
     }
 
     /// Asks those that have more than their share, where others wait or all together have too many.
@@ -480,7 +475,7 @@ impl Node {
             }
         }
         for (partition, share) in called {
-            if let Some(node) = self.leader_of(partition).filter(|node| self.speaks(*node, Feature::Quotas)) {
+            if let Some(node) = self.leader_of(partition) {
                 self.outbox.send(node, PeerMessage::QuotaCall { partition, queue: queue.clone(), share });
             }
         }

@@ -8,10 +8,9 @@ use crate::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
 use crate::protocol::partition::{Partition, Wound};
 use crate::protocol::peer::{DoneFlag, LogWord, PeerMessage};
 use crate::protocol::record::Record;
-use crate::protocol::task::Task;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::{NodeId, PartitionId, TaskId, Token, Versions};
+use norn_client::wire::{NodeId, PartitionId, TaskId, Token};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -74,7 +73,6 @@ impl Node {
     /// Sends operations that a follower was not sent yet; the table where they are no longer kept.
     fn send_ops(&mut self, partition: PartitionId, node: NodeId) {
         let (now_us, resend_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
-        let version = self.version_of(node);
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (length, digest) = (register.viewstamp.length, register.table.digest());
         let Some(leading) = register.leading() else { return };
@@ -86,20 +84,13 @@ impl Node {
         if first > length || first > window_end {
             return;
         }
-        // What these make of a table every version knows, or will, though not all know the operations.
-        let reads = |op: &Op| op.feature().is_none_or(|feature| feature.since() <= version);
-        let known = |ops: &Vec<Arc<Op>>| version >= Versions::SPOKEN.newest || ops.iter().all(|op| reads(op));
-        let kept = register.kept_from(first, OPS_PER_MESSAGE_MAX);
-        if kept.is_none() {
+        let Some(ops) = register.kept_from(first, OPS_PER_MESSAGE_MAX) else {
             // A table that was just sent is perhaps on its way, and large.
-            if progress.table_us.is_some_and(|table_us| now_us < table_us + resend_us) {
-                return;
+            if progress.table_us.is_none_or(|table_us| now_us >= table_us + resend_us) {
+                let leading = register.leading_mut().expect("it leads");
+                leading.progress.get_mut(&node).expect("just seen").table_us = Some(now_us);
+                self.send_table(partition, node);
             }
-            let leading = register.leading_mut().expect("it leads");
-            leading.progress.get_mut(&node).expect("just seen").table_us = Some(now_us);
-        }
-        let Some(ops) = kept.filter(known) else {
-            self.send_table(partition, node);
             return;
         };
         let leading = register.leading_mut().expect("it leads");
@@ -116,17 +107,7 @@ impl Node {
         }
     }
 
-    /// Whether a node can read the table now: an older program waits until nothing in it is newer, or it is upgraded.
-    pub(super) fn can_read_table(&self, partition: PartitionId, node: NodeId) -> bool {
-        let version = self.version_of(node);
-        let feature = || self.partitions[&partition].register.table.feature();
-        version >= Versions::SPOKEN.newest || feature().is_none_or(|feature| feature.since() <= version)
-    }
-
     fn send_table(&mut self, partition: PartitionId, node: NodeId) {
-        if !self.can_read_table(partition, node) {
-            return;
-        }
         let now_us = self.now.mono_us;
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (viewstamp, table) = (register.viewstamp, Arc::new(register.table.clone()));
@@ -158,9 +139,6 @@ impl Node {
         progress.sent = 0;
         progress.sent_us = now_us;
         let table = (!by_name).then(|| Arc::new(register.table.clone()));
-        if table.is_some() && !self.can_read_table(partition, node) {
-            return;
-        }
         self.outbox.send(node, PeerMessage::Install { partition, epoch, base, table, digest });
     }
 
@@ -364,11 +342,7 @@ impl Node {
         // What it has now a leader has installed here.
         replica.borrowed &= replica.register.viewstamp.epoch < replica.register.promised;
         let replica = &self.partitions[&partition];
-        let (register, mut done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
-        // To an old leader that a task has ended is said without how: it grants it to nobody, and goes on.
-        let version = self.version_of(leader);
-        let unread = |flag: &&mut DoneFlag| flag.ending.feature().is_some_and(|feature| feature.since() > version);
-        done.iter_mut().filter(unread).for_each(|flag| flag.ending = Task::default());
+        let (register, done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
         let (epoch, length, replica) = (register.viewstamp.epoch, register.viewstamp.length, register.me);
         let log = LogWord::default();
         let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };

@@ -17,7 +17,6 @@ use super::register::Role;
 use super::{Epoch, ReplicaId, Viewstamp};
 use crate::limits::{EPOCH_STEP_MAX, RESCUE_EPOCHS};
 use crate::protocol::event::ClientId;
-use crate::protocol::feature::Feature;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
@@ -95,9 +94,6 @@ impl Node {
         }
         if let Some(node) = left.iter().find(|node| **node != self.me && !self.is_alive(**node)) {
             return Some(format!("{} does not answer; start it, or say that it is lost as well", name(node)));
-        }
-        if let Some(node) = left.iter().find(|node| !self.speaks(**node, Feature::Rescue)) {
-            return Some(format!("{} runs an older program, which cannot do this", name(node)));
         }
         if self.partitions[&partition].healing.wound.table {
             return Some(format!(

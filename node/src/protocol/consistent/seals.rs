@@ -17,12 +17,12 @@ use super::Waiting;
 use super::table::{CellState, Ended, Op};
 use crate::config::mutant;
 use crate::limits::SEALING_BYTES_MAX;
+use crate::protocol::Node;
 use crate::protocol::task::{Completed, Task};
-use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::membership::Mode;
 use norn_client::wire::request::Completion;
-use norn_client::wire::{NodeId, PartitionId, TaskId, Token};
+use norn_client::wire::{PartitionId, TaskId, Token};
 
 /// A seal on its way.
 #[derive(Debug)]
@@ -106,13 +106,6 @@ impl Node {
         if bytes > 0 && bytes + completed.size_bytes() > SEALING_BYTES_MAX {
             return Err(Error::unavailable("the leader is sealing as much as it may; ask again"));
         }
-        // It could not commit, and neither could anything behind it.
-        let reads = |node: NodeId| node == self.me || self.speaks(node, Feature::Seals);
-        let cohort = &self.partitions[&partition].register.cohort;
-        if !cohort.members_quorum(reads) || !cohort.next_quorum(reads) {
-            let message = "too few replicas are connected that know of seals: bring them back, or upgrade them";
-            return Err(Error::unavailable(message));
-        }
         Ok(Sealable::Open)
     }
 
@@ -190,9 +183,8 @@ impl Node {
         }
         let verdict = replica.verdict(id).expect("it is sealed");
         self.learn(partition, vec![(*id, verdict)]);
-        let tells_ends = self.tells_ends();
         let replica = self.partitions.get_mut(&partition).expect("just seen");
-        let Some(facts) = replica.ending(id, tells_ends) else {
+        let Some(facts) = replica.ending(id) else {
             // Something else that was said of it is not in memory, and comes back first.
             replica.to_drop.insert(*id);
             self.arm_drop(partition);

@@ -22,7 +22,7 @@ use crate::protocol::partition::Standing;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node, Observation};
+use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId};
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Node {
     pub(in crate::protocol) fn refuse_unheld(&mut self, leader: NodeId, partition: PartitionId, message: &PeerMessage) {
         let builds_on_one = matches!(message, PeerMessage::Install { table: None, .. } | PeerMessage::Ops { .. });
         let held = self.partitions.contains_key(&partition) || !self.has_partition(partition);
-        if builds_on_one && !held && self.speaks(leader, Feature::Unheld) {
+        if builds_on_one && !held {
             self.outbox.send(leader, PeerMessage::Unheld { partition, replica: self.own_id() });
         }
     }
@@ -248,10 +248,10 @@ impl Node {
         self.is_out(partition) && !self.may_drop(partition)
     }
 
-    /// A stray asks the leader to be taken for an exile again. One that knows no way back is upgraded some day.
+    /// A stray asks the leader to be taken for an exile again.
     fn ask_back(&mut self, partition: PartitionId) {
         let leader = self.leader_of(partition).filter(|leader| self.is_stray(partition) && *leader != self.me);
-        if let Some(leader) = leader.filter(|leader| self.speaks(*leader, Feature::Recall)) {
+        if let Some(leader) = leader {
             let replica = &self.partitions[&partition];
             let (own, cohort) = (replica.register.me, replica.cohort());
             let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
@@ -268,10 +268,7 @@ impl Node {
         let (cohort, at) = (&register.cohort, register.viewstamp);
         let change = Change::Recall { seat, at_ms: self.now.wall_ms };
         let fits = seat.since < at && cohort.changed(&change, Viewstamp { length: at.length + 1, ..at }).is_ok();
-        // Who is away is sent a table when it comes.
-        let there = |node: &NodeId| *node == self.me || self.is_alive(*node);
-        let understood = cohort.followers().into_iter().filter(there).all(|node| self.speaks(node, Feature::Recall));
-        if fits && understood {
+        if fits {
             self.append(partition, Op::Cohort(change), None);
         }
     }

@@ -21,12 +21,12 @@ use super::table::{Cell, CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
 use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
-use crate::protocol::task::{Settled, Task};
+use crate::protocol::Node;
+use crate::protocol::task::{Settled, Task, claim_end};
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::ClaimOutcome;
-use norn_client::wire::{Claim, NodeId, PartitionId, SESSIONS_QUEUE, TaskId, Token};
+use norn_client::wire::{Claim, PartitionId, SESSIONS_QUEUE, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Between two pieces of work.
@@ -183,11 +183,6 @@ impl Node {
         spec.is_some_and(|spec| spec.queue.as_str() == SESSIONS_QUEUE)
     }
 
-    /// Whether a node can grant what a claim asks for: an older one would leave the session out.
-    pub(super) fn knows_sessions(&self, claim: &Claim, node: NodeId) -> bool {
-        claim.session.is_none() || self.speaks(node, Feature::Sessions)
-    }
-
     /// Tasks are granted under a session: its leader is asked, unless that was done for others.
     pub(super) fn heed_session(&mut self, partition: PartitionId, session: TaskId) {
         if !self.partitions[&partition].register.has_session(&session) {
@@ -317,7 +312,7 @@ impl Node {
         }
         let attempts_max = self.attempts_max(partition, &id);
         if failed && attempts_max > 0 && attempt >= attempts_max {
-            let end = self.claim_end(ClaimOutcome::Expired, self.now.wall_ms, SESSION_ENDED);
+            let end = Some(claim_end(ClaimOutcome::Expired, self.now.wall_ms, SESSION_ENDED));
             self.kill(partition, (id, token), super::claims::SESSION_RAN_OUT, end);
             return 0;
         }
@@ -325,7 +320,7 @@ impl Node {
         let at_ms = self.now.wall_ms;
         let not_before_ms = pause_ms.map_or(0, |pause_ms| at_ms.saturating_add(pause_ms));
         let outcome = if failed { ClaimOutcome::Expired } else { ClaimOutcome::Released };
-        let end = self.claim_end(outcome, at_ms, SESSION_ENDED);
+        let end = Some(claim_end(outcome, at_ms, SESSION_ENDED));
         self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed, end }, None);
         0
     }

@@ -32,7 +32,7 @@ pub struct Misfit {
 }
 
 /// Content of a partition's consistent state at one viewstamp.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Table {
     /// Members at genesis, sorted.
     pub founders: Vec<ReplicaId>,
@@ -124,21 +124,6 @@ impl Table {
         assert!(self.root.is_none() && self.cohort.is_none(), "a cluster is founded once");
         self.digest = self.digest.wrapping_add(digest_of_root(Some(&root)));
         self.root = Some(Box::new(root));
-    }
-
-    /// Whether something is sealed in it, which not every version knows.
-    pub fn has_seals(&self) -> bool {
-        self.cells.values().any(|cell| matches!(cell.state, CellState::Sealed { .. }))
-    }
-
-    /// Whether a claim in it ends with a session, which not every version knows.
-    pub fn has_sessions(&self) -> bool {
-        self.cells.values().any(|cell| cell.session.is_some())
-    }
-
-    /// Whether it says how claims ended, which not every version knows.
-    pub fn tells_ends(&self) -> bool {
-        self.cells.values().any(Cell::tells_ends) || self.ledger.decided().values().any(|decided| decided.end.is_some())
     }
 
     /// The digest as kept.

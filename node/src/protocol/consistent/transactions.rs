@@ -25,13 +25,13 @@ use super::table::Op;
 use super::{Epoch, Waiting, unwritten};
 use crate::config::mutant;
 use crate::limits::{LOAD_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
+use crate::protocol::Node;
 use crate::protocol::available::{Reader, Writer, refused};
 use crate::protocol::bodies::Part;
 use crate::protocol::loads::Then;
 use crate::protocol::peer::{Outcome, PeerMessage};
-use crate::protocol::task::{Content, Filling, Task, Wanted};
+use crate::protocol::task::{Content, Filling, Task, Wanted, claim_end};
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::{Acked, ClaimOutcome};
 use norn_client::wire::transaction::{Expected, Refusal};
@@ -248,9 +248,8 @@ impl Node {
         else {
             return;
         };
-        if !self.may_append(partition) || !self.reads_transactions(partition) {
-            let error =
-                Error::unavailable("the partition has no leader, or too few replicas that know of transactions");
+        if !self.may_append(partition) {
+            let error = Error::unavailable("the partition has no leader");
             return self.drop_transaction(id, Response::Error(error.about(id)));
         }
         let store = &self.partitions[&partition].store;
@@ -275,7 +274,7 @@ impl Node {
         let at = Token { epoch: register.viewstamp.epoch, number: register.viewstamp.length + 1 };
         let judged = self.admit_additions(partition, transaction).and_then(|bugs| {
             let at_ms = transaction.at_ms;
-            let end = self.claim_end(ClaimOutcome::Released, at_ms, "");
+            let end = Some(claim_end(ClaimOutcome::Released, at_ms, ""));
             Judge { config: &self.config, replica: &self.partitions[&partition], read, loaded: &loaded, at, at_ms, end }
                 .judge(transaction, bugs)
         });
@@ -295,13 +294,6 @@ impl Node {
             }
             Ok(Ok(decided)) => self.decide_transaction(id, decided),
         }
-    }
-
-    /// Whether a majority can read it: else nothing behind it could commit, either.
-    fn reads_transactions(&self, partition: PartitionId) -> bool {
-        let reads = |node: NodeId| node == self.me || self.speaks(node, Feature::Transactions);
-        let cohort = &self.partitions[&partition].register.cohort;
-        cohort.members_quorum(reads) && cohort.next_quorum(reads) && self.speaks(self.me, Feature::Transactions)
     }
 
     /// Whether there may be tasks with these ids, and is room for them; names those that there are. Only of one that is known to be

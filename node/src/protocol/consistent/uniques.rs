@@ -17,11 +17,11 @@ use super::table::Op;
 use super::{Epoch, ReplicaId, Waiting, unwritten};
 use crate::config::mutant;
 use crate::limits::{KEY_TASKS_MAX, REFUSED_MAX, SEALING_BYTES_MAX, UNIQUES_MAX};
+use crate::protocol::Node;
 use crate::protocol::available::{Writer, refused};
 use crate::protocol::peer::{Outcome, PeerMessage};
 use crate::protocol::task::{Outline, Task};
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::{Acked, Guarantee};
 use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, QueueName, Request, Response, Spec, TaskId};
@@ -264,7 +264,7 @@ impl Node {
         let replica = &self.partitions[&partition];
         let (nodes, epoch) = (replica.cohort().followers(), replica.register.viewstamp.epoch);
         let open = nodes.into_iter().chain([self.me]).filter(|node| !survey.answered.contains(node));
-        let open: BTreeSet<NodeId> = open.filter(|node| self.speaks(*node, Feature::Unique)).collect();
+        let open: BTreeSet<NodeId> = open.collect();
         for node in open {
             let message = PeerMessage::KeyAsk { ask, partition, epoch, queue: queue.clone(), key, ids: ids.clone() };
             self.outbox.send(node, message);
@@ -279,7 +279,7 @@ impl Node {
         (partition, queue, key): (PartitionId, QueueName, NonZeroU64),
         ids: &[TaskId],
     ) {
-        let speaks = self.speaks_for(partition) && self.speaks(from, Feature::Unique);
+        let speaks = self.speaks_for(partition);
         let Some(replica) = self.partitions.get(&partition).filter(|_| speaks) else { return };
         if replica.register.viewstamp.epoch != epoch {
             return;
@@ -414,11 +414,9 @@ impl Node {
         let partition = name.0;
         let Some(coming) = self.uniques.coming.get(name) else { return };
         let (id, spec) = (coming.id, coming.spec.clone());
-        let reads = |node: NodeId| node == self.me || self.speaks(node, Feature::Unique);
         let replica = &self.partitions[&partition];
-        let cohort = replica.cohort();
-        if !self.may_append(partition) || !cohort.members_quorum(reads) || !cohort.next_quorum(reads) {
-            return self.drop_unique(name, "too few replicas are connected that know of unique tasks");
+        if !self.may_append(partition) {
+            return self.drop_unique(name, "the partition has no leader");
         }
         if replica.register.table.reserved.contains_key(&id) {
             return self.drop_unique(name, "the task is being written");

@@ -251,8 +251,8 @@ impl Node {
                 "node {from} has heard another process that is this node, in the same start: one runs on a copy of its log"
             ));
         }
-        // A word without its start's number, as older programs are given it, may be of another process that counts alike. No more
-        // than this was told in this start.
+        // A word of another process that counts alike may have come before the heartbeats of this one. No more than this was told in
+        // this start.
         if heartbeat.remembers_last > self.log.durable && !mutant!(self.config, RivalUnnoticed) {
             return self.is_shorter(from, heartbeat.remembers_last);
         }

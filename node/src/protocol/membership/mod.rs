@@ -20,7 +20,6 @@ use crate::protocol::available::Asks;
 use crate::protocol::clocks::RoundTrip;
 use crate::protocol::consistent::register::Leader;
 use crate::protocol::consistent::{Epoch, Viewstamp};
-use crate::protocol::feature::Feature;
 pub use copy::{Memory, OwnLog};
 pub use disk::{DiskReport, DiskWord, OwnDisk, Room, SLOW_US_MIN};
 pub use memory::{MemoryReport, OwnMemory};
@@ -73,7 +72,7 @@ pub struct Peer {
     /// It has lost facts and is not whole yet, by its own word.
     holes: bool,
     /// The newest protocol version that it offers, by its own word.
-    offers: Option<u8>,
+    offers: u8,
     /// Versions of cohorts of which it told as their leader and which are not known here, and when they were asked for.
     strange: BTreeMap<PartitionId, (Epoch, Viewstamp)>,
     strange_asked_us: Option<u64>,
@@ -171,11 +170,17 @@ impl Node {
         others.chain(own).max()
     }
 
+    /// The version that this node and another one speak with each other; of this node, the newest that it offers.
+    fn version_of(&self, node: NodeId) -> u8 {
+        if node == self.me { self.config.protocol_version_max } else { self.outbox.version_of(node) }
+    }
+
     /// The newest protocol version that a node offers, by its own word; else the one that both speak. Nothing, where it has neither
     /// been heard nor connected.
     pub(super) fn offered_by(&self, node: NodeId) -> Option<u8> {
         let spoken = (node == self.me || self.outbox.knows_version(node)).then(|| self.version_of(node));
-        self.peers.get(&node).and_then(|peer| peer.offers).max(spoken)
+        let offers = self.peers.get(&node).map(|peer| peer.offers).filter(|offers| *offers > 0);
+        offers.max(spoken)
     }
 
     /// Members that do not reach a node, which is heard here and does not hear them. Both have been heard for a while: a node that has
@@ -228,9 +233,7 @@ impl Node {
             self.led().map(|(id, epoch)| (id, epoch, version(&id))).collect();
         let (now, boot, leads_version, standing) = (self.now, self.boot, self.leads_version, self.clocks.standing());
         let (holes, disk) = (self.has_holes(), self.disk.word());
-        let told = self.speaks(node, Feature::Offers) || mutant!(self.config, FieldTooNew);
-        let offers = told.then_some(self.config.protocol_version_max);
-        let roster_version = if told { self.roster.version } else { 0 };
+        let (offers, roster_version) = (self.config.protocol_version_max, self.roster.version);
         let OwnLog { start, durable, .. } = self.log;
         let peer = self.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;

@@ -127,14 +127,8 @@ impl Node {
         }
     }
 
-    /// What an asker should know that believes in another version, if it can read that.
-    pub(in crate::protocol) fn news_for(
-        &self,
-        asker: NodeId,
-        partition: PartitionId,
-        at: Viewstamp,
-    ) -> Option<Box<Told>> {
-        let reads = |told: &Told| told.feature().is_none_or(|feature| self.speaks(asker, feature));
-        self.own_word(partition).filter(|told| told.cohort.version != at && reads(told)).map(Box::new)
+    /// What an asker should know that believes in another version.
+    pub(in crate::protocol) fn news_for(&self, partition: PartitionId, at: Viewstamp) -> Option<Box<Told>> {
+        self.own_word(partition).filter(|told| told.cohort.version != at).map(Box::new)
     }
 }

@@ -14,7 +14,7 @@ use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node, Observation};
+use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Cause, Error, ErrorCode};
 use norn_client::wire::membership::{Changed, ClusterChange, ClusterView, Membership, Roster};
 use norn_client::wire::schedule::ScheduleChange;
@@ -84,14 +84,8 @@ impl Node {
         let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
         let request = state.request.clone();
         let leader = match &request {
-            Request::EnqueueUnique { task } => {
-                let leader = self.leader_of(self.partition_of(&task.id));
-                leader.filter(|leader| self.speaks(*leader, Feature::Unique))
-            }
-            Request::Transact(transaction) => {
-                let leader = self.leader_of(self.partition_of(&transaction.id));
-                leader.filter(|leader| self.speaks(*leader, Feature::Transactions))
-            }
+            Request::EnqueueUnique { task } => self.leader_of(self.partition_of(&task.id)),
+            Request::Transact(transaction) => self.leader_of(self.partition_of(&transaction.id)),
             _ => self.leader_of(PartitionId::ROOT),
         };
         if let Some(leader) = leader {
@@ -407,10 +401,8 @@ impl Node {
     /// The root itself goes to able members.
     fn move_root(&mut self, root: &Root, seen: &Seen) {
         let cohort = self.partitions[&PartitionId::ROOT].cohort();
-        // Who does not know of the root would never be ready to vote in it.
-        let knows = |number: &u16| root.members().get(number).is_some_and(|of| self.speaks(of.node, Feature::Root));
-        let heard = seen.heard.iter().copied().filter(knows).collect();
-        let wanted = root.voters_wanted(&Seen { heard, voters: seen.voters.clone(), ..Seen::default() });
+        let (heard, voters) = (seen.heard.clone(), seen.voters.clone());
+        let wanted = root.voters_wanted(&Seen { heard, voters, ..Seen::default() });
         let same = wanted.iter().copied().eq(seen.voters.iter().copied());
         if !cohort.is_stable() || same || wanted.is_empty() {
             return;

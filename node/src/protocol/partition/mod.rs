@@ -372,14 +372,12 @@ impl Partition {
     }
 
     /// What a leader tells its followers about a task whose claim it drops, if that is in memory: how it ended, and which claims it
-    /// had. How those ended is left out where some node would not know what that is.
-    pub fn ending(&self, id: &TaskId, tells_ends: bool) -> Option<Task> {
+    /// had.
+    pub fn ending(&self, id: &TaskId) -> Option<Task> {
         let mut ending = self.store.told_ending(id)?;
         let cell = self.register.cell(id)?;
         if ending.tomb.is_none() {
-            let mut claims = cell.history_with(cell.end_with(&ending));
-            claims.iter_mut().filter(|_| !tells_ends).for_each(|(_, claim)| claim.end = None);
-            ending.facts.get_or_insert_default().claims = claims;
+            ending.facts.get_or_insert_default().claims = cell.history_with(cell.end_with(&ending));
         }
         Some(ending)
     }

@@ -26,7 +26,7 @@ pub struct Known {
     /// The replica may have forgotten something: what it says is true, what it does not say means nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub holes: bool,
-    /// Its log cannot give back a part of the task. See [`crate::protocol::Feature::Losses`]. Fields go by their places, so `holes`, which
+    /// Its log cannot give back a part of the task. Fields go by their places, so `holes`, which
     /// must not be left out before this one, is set on the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Box<Lost>>,
@@ -89,7 +89,6 @@ mod tests {
             known.lose(None);
             let replica = ReplicaId { node: NodeId(1), incarnation: 1 };
             let message = PeerMessage::Known { ask: 1, partition: PartitionId(0), replica, known: Box::new(known) };
-            assert!(message.feature().is_some());
             let mut bytes = Vec::new();
             message.write_compact(&mut bytes);
             let PeerMessage::Known { mut known, .. } = PeerMessage::read(&bytes).expect("it can be read") else {

@@ -26,18 +26,18 @@ pub struct Children {
 }
 
 impl Serialize for Children {
-    /// Fields are left out from the end, where there is nothing in them.
+    /// Fields are left out from the end, where there is nothing in them: digests that logs have are over these bytes.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const OLDEST: usize = 2;
+        const FIRST: usize = 2;
         let later = [self.specs.is_some(), self.join.is_some()];
-        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let count = FIRST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut children = serializer.serialize_struct("Children", count)?;
         children.serialize_field("ids", &self.ids)?;
         children.serialize_field("hash", &self.hash)?;
-        if count > OLDEST {
+        if count > FIRST {
             children.serialize_field("specs", &self.specs)?;
         }
-        if count > OLDEST + 1 {
+        if count > FIRST + 1 {
             children.serialize_field("join", &self.join)?;
         }
         children.end()

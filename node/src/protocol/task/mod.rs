@@ -91,31 +91,32 @@ pub struct Facts {
 }
 
 impl Serialize for Facts {
-    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
+    /// Fields that came later are left out from the end, where there is nothing in them: digests that logs have are over these bytes, and
+    /// most tasks have none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const OLDEST: usize = 5;
+        const FIRST: usize = 5;
         let later =
             [!self.settled.is_empty(), self.seal.is_some(), !self.handed.is_empty(), self.group.is_some(), self.purged];
-        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let count = FIRST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut facts = serializer.serialize_struct("Facts", count)?;
         facts.serialize_field("updates", &self.updates)?;
         facts.serialize_field("completions", &self.completions)?;
         facts.serialize_field("cancel", &self.cancel)?;
         facts.serialize_field("claims", &self.claims)?;
         facts.serialize_field("conflict", &self.conflict)?;
-        if count > OLDEST {
+        if count > FIRST {
             facts.serialize_field("settled", &self.settled)?;
         }
-        if count > OLDEST + 1 {
+        if count > FIRST + 1 {
             facts.serialize_field("seal", &self.seal)?;
         }
-        if count > OLDEST + 2 {
+        if count > FIRST + 2 {
             facts.serialize_field("handed", &self.handed)?;
         }
-        if count > OLDEST + 3 {
+        if count > FIRST + 3 {
             facts.serialize_field("group", &self.group)?;
         }
-        if count > OLDEST + 4 {
+        if count > FIRST + 4 {
             facts.serialize_field("purged", &self.purged)?;
         }
         facts.end()
@@ -387,12 +388,6 @@ impl<S: Content> Task<S> {
     /// The tasks that these bring.
     pub fn brings(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.outbox().filter_map(|(_, done)| done.children.as_ref()).flat_map(|children| &children.ids).copied()
-    }
-
-    /// Whether any of its completions brought tasks.
-    pub fn tells_of_children(&self) -> bool {
-        let Some(facts) = &self.facts else { return false };
-        !facts.handed.is_empty() || facts.completions.iter().any(|(_, done)| done.children.is_some())
     }
 
     /// Copies that it brings in its stead, being dead.

@@ -261,8 +261,6 @@ pub trait Content {
     fn not_before_ms(&self) -> u64;
     /// Not claimable before these have ended.
     fn after(&self) -> &[TaskId];
-    /// Whether it takes turns with others.
-    fn has_key(&self) -> bool;
     /// What it has to do with groups.
     fn grouping(&self) -> Option<&Grouping>;
     /// That it is not as it was enqueued.
@@ -296,10 +294,6 @@ impl Content for Arc<Spec> {
         &self.after
     }
 
-    fn has_key(&self) -> bool {
-        self.key.is_some()
-    }
-
     fn grouping(&self) -> Option<&Grouping> {
         self.grouping.as_deref()
     }
@@ -328,10 +322,6 @@ impl Content for Outline {
 
     fn after(&self) -> &[TaskId] {
         self.rare.as_ref().map_or(&[], |rare| &rare.after)
-    }
-
-    fn has_key(&self) -> bool {
-        self.key.is_some()
     }
 
     fn grouping(&self) -> Option<&Grouping> {

@@ -335,17 +335,3 @@ fn little_is_written_for_it_and_nothing_without_leases() {
     held.cluster.advance(60_000);
     assert_eq!(held.own_records(0), before, "the lease is over");
 }
-
-/// Goal: a log that an older program may have to read says nothing of it, and leases count anew as they did.
-#[test]
-fn a_node_that_is_held_at_an_older_version_writes_none() {
-    let oldest = norn_client::wire::Versions::SPOKEN.oldest;
-    let mut held = Held::with_config(3, &Config { protocol_version_max: oldest, ..Config::default() });
-    held.pass_until(5_000);
-    held.kill(&[0], 0);
-    assert_eq!((0..3).map(|index| held.own_records(index)).collect::<Vec<_>>(), [0, 0, 0]);
-    let (mut cursor, node) = (Cursor::default(), &held.cluster.nodes[0]);
-    let saved = node.save(&mut cursor, usize::MAX).records;
-    assert!(saved.iter().all(|record| record.version() <= oldest));
-    assert_eq!(held.age_ms(0), 0);
-}

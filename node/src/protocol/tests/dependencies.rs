@@ -241,17 +241,6 @@ fn a_task_that_waits_for_itself_or_twice_for_another_is_refused() {
     }
 }
 
-#[test]
-fn what_an_older_program_would_not_heed_is_not_stored_where_one_takes_part() {
-    let mut cluster = Cluster::modern(3);
-    cluster.connect(0, 1, 2);
-    let [id, other] = [1, 2].map(|tag| cluster.id(tag));
-    let tasks = vec![NewTask { id, spec: Spec { after: vec![other], ..spec(b"x", 0) } }];
-    let response = cluster.ask(0, Request::Enqueue { tasks, acks: Acks::One });
-    assert!(matches!(&response, Response::Error(error) if error.message.contains("older program")), "{response:?}");
-    assert!(matches!(&response, Response::Error(error) if error.code == ErrorCode::Unsupported), "{response:?}");
-}
-
 /// Goal: a single replica that takes a task for forgotten is not believed, as it may have missed the task. Method: the same replica says so
 /// twice, then a second one does.
 #[test]

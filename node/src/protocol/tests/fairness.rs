@@ -198,21 +198,6 @@ fn a_grant_that_is_taken_back_gives_its_turn_back() {
     }
 }
 
-/// When keys were served is told to those only who can read it.
-#[test]
-fn an_old_node_is_told_of_heads_as_ever() {
-    let mut cluster = queue_with(QueueSetting::Order(Order::Fair));
-    let id = cluster.fill("a", 1)[0];
-    let (leader, queue) = (cluster.leader(&id), spec(b"", 0).queue);
-    let node = &cluster.nodes[leader];
-    let head = node.head(&queue).expect("it is claimable");
-    let message = |head| PeerMessage::Available { queue: queue.clone(), head: Some(head) };
-    assert_eq!((head.served_ms.is_some(), message(head).version()), (true, 3));
-    // Of whom nothing was heard the oldest version is expected.
-    let readable = node.readable_head(NodeId(99), Some(head)).expect("it is the same");
-    assert_eq!((readable.served_ms, message(readable).version()), (None, 2));
-}
-
 /// A new leader knows from its table who was served last.
 #[test]
 fn turns_outlive_leaders() {

@@ -4,7 +4,6 @@ use super::*;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::cohort::{Cohort, Told};
 use crate::protocol::peer::Outcome;
-use norn_client::wire::Versions;
 use norn_client::wire::response::Guarantee;
 
 /// A tag whose partition is looked at.
@@ -561,56 +560,6 @@ fn what_may_have_been_stored_is_not_refused_for_certain() {
     assert!(error.message.contains("hints_bytes_max"), "{}", error.message);
     absence.cluster.advance(1_000);
     assert_eq!(absence.enqueue(id, Acks::One).unwrap_err().code, ErrorCode::Overloaded, "nobody was sent it");
-}
-
-/// A task that no old program can read, and the call that enqueues it.
-fn later(cluster: &mut Cluster) -> (TaskId, Request) {
-    let (id, other) = (cluster.id(TAG), cluster.id(TAG));
-    let tasks = vec![NewTask { id, spec: Spec { after: vec![other], ..spec(b"later", 0) } }];
-    (id, Request::Enqueue { tasks, acks: Acks::One })
-}
-
-/// Goal: a hint that an old member cannot read is offered again once the member is upgraded.
-#[test]
-fn a_hint_that_an_old_member_cannot_read_is_handed_over_once_it_is_upgraded() {
-    let mut absence = Absence::new(&Config::default());
-    absence.cluster.connect_all();
-    absence.all_go();
-    let (id, request) = later(&mut absence.cluster);
-    let (keeper, members) = (absence.keeper, absence.members.clone());
-    let response = absence.cluster.ask(keeper, request);
-    assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "{response:?}");
-    let there = [members[0], members[1]];
-    there.iter().for_each(|member| absence.cluster.restart(*member));
-    absence.cluster.connect_all();
-    there.iter().for_each(|member| absence.cluster.connect(keeper, *member, Versions::SPOKEN.oldest));
-    absence.cluster.advance(5_000);
-    assert_eq!((absence.knowing(&id), absence.kept()), (0, 1));
-    there.iter().for_each(|member| absence.cluster.connect(keeper, *member, Versions::SPOKEN.newest));
-    absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
-    assert_eq!(absence.knowing(&id), 2);
-}
-
-/// Goal: the same for a task that one member owes another.
-#[test]
-fn a_task_that_an_old_member_cannot_read_is_owed_until_it_is_upgraded() {
-    let (mut cluster, _, first, absent) = one_away(&Config::default());
-    cluster.connect_all();
-    let (id, request) = later(&mut cluster);
-    let response = cluster.ask(first, request);
-    assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "{response:?}");
-    cluster.advance(2_000);
-    assert_eq!(cluster.nodes[first].hints.owed.count(), 1);
-    cluster.restart(absent);
-    cluster.connect_all();
-    let others = (0..3).filter(|member| *member != absent);
-    others.for_each(|member| cluster.connect(member, absent, Versions::SPOKEN.oldest));
-    cluster.advance(5_000);
-    let owed = cluster.nodes[first].hints.owed.count();
-    assert_eq!((cluster.replica_of(absent, &id).store.knows(&id), owed), (false, 1));
-    cluster.connect_all();
-    cluster.run_until(|cluster| cluster.nodes[first].hints.is_empty());
-    assert!(cluster.replica_of(absent, &id).store.knows(&id));
 }
 
 /// Goal: a node keeps nothing for others under an id that its clock takes for a wrong one.

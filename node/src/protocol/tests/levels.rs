@@ -7,7 +7,6 @@ use crate::limits::POLICIES_MAX;
 use crate::protocol::consistent::levels::Level;
 use crate::protocol::consistent::permits::WRITES_MAX;
 use crate::protocol::consistent::table::Op;
-use norn_client::wire::Versions;
 use norn_client::wire::membership::QueueSetting;
 
 impl Cluster {
@@ -264,37 +263,6 @@ fn counts_tell_when_the_rate_of_a_queue_allows_a_claim() {
     assert_eq!(told(&mut cluster, 1), Some(0));
     assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Rate(None))));
     assert_eq!(told(&mut cluster, 2), None);
-}
-
-#[test]
-fn a_member_that_cannot_read_levels_goes_without_them_and_not_without_the_table() {
-    let mut cluster = worked(rate(2, 1_000));
-    let index = (cluster.home("mail") + 1) % 3;
-    let old = cluster.nodes[index].me;
-    for _ in 0..2 {
-        (0..3).for_each(|peer| cluster.nodes[peer].outbox.set_version(old, Versions::SPOKEN.oldest));
-        assert!(cluster.claimed_in(3_000) > 0, "grants go on");
-        assert_eq!(cluster.level(), None);
-        cluster.connect_all();
-        assert!(cluster.claimed_in(3_000) > 0);
-        assert!(cluster.level().is_some(), "all can read it");
-    }
-    let home = cluster.nodes[0].home_of(&QueueName::new("mail").expect("a name"));
-    let stamps: BTreeSet<_> = cluster.nodes.iter().map(|node| node.partitions[&home].register.viewstamp).collect();
-    assert_eq!(stamps.len(), 1, "all have the table");
-}
-
-/// Goal: a level goes for a member that cannot read it, though its bucket is full and nobody asks for permits.
-#[test]
-fn a_level_of_a_full_bucket_goes_for_a_member_that_cannot_read_it() {
-    let mut cluster = queue_with(rate(1, 20_000));
-    cluster.check_every = 256;
-    cluster.advance(60_000);
-    assert!(cluster.level().expect("it was written").millionths >= 700_000);
-    let old = cluster.nodes[(cluster.home("mail") + 1) % 3].me;
-    (0..3).for_each(|peer| cluster.nodes[peer].outbox.set_version(old, Versions::SPOKEN.oldest));
-    cluster.advance(62_000);
-    assert_eq!(cluster.level(), None);
 }
 
 #[test]

@@ -194,20 +194,6 @@ fn a_letter_that_cannot_be_written_does_not_hold_a_purged_task() {
     cluster.assert_let_go(id);
 }
 
-/// Goal: nodes of before, which do not know what is lost, are told nothing of such a task, and take nothing for so that is not.
-#[test]
-fn an_old_node_is_told_nothing_of_what_is_lost() {
-    let mut cluster = keeping(3, false);
-    let id = cluster.enqueue(0, b"gone", 7);
-    cluster.advance(2_000);
-    (0..3).for_each(|index| cluster.spoil(index));
-    (0..3).for_each(|index| cluster.begin_old(index));
-    let get = Request::Get { id, minimum: None, minimum_sequence: None };
-    assert_eq!(cluster.refused(0, get), ErrorCode::Unavailable);
-    let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 100 };
-    assert_eq!(cluster.refused(0, list), ErrorCode::Unavailable);
-}
-
 impl Cluster {
     fn archived(&self) -> Vec<(TaskId, State, Option<Losses>, Option<&str>)> {
         self.archived.iter().map(|view| (view.id, view.state, view.lost, view.reason.as_deref())).collect()

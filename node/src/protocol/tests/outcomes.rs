@@ -29,18 +29,13 @@ impl Cluster {
         self.claim(1, lease_ms).remove(0).token
     }
 
-    /// All nodes are started anew, one after the other, and speak the newest version again.
+    /// All nodes are started anew, one after the other.
     fn restart_all(&mut self) {
         for index in 0..self.nodes.len() {
             self.restart(index);
             self.connect_all();
             self.advance(5_000);
         }
-    }
-
-    fn records_of_ends(&self) -> usize {
-        let outcomes = |record: &&Record| record.feature() == Some(Feature::Outcomes);
-        self.logs.iter().flatten().filter(outcomes).count()
     }
 
     fn refusal(&mut self, index: usize, request: Request) -> norn_client::wire::Error {
@@ -391,66 +386,6 @@ fn a_long_reason_is_cut_in_the_history_alone() {
     assert_eq!(view.reason, Some(format!("invalid: {long}")));
     let kept = view.claims[0].end.as_ref().and_then(|end| end.reason.clone()).expect("it is told");
     assert!(kept.ends_with("é… (cut)") && kept.len() <= CLAIM_REASON_BYTES_MAX, "{kept}");
-}
-
-/// Goal: a node of an older version that comes later is told of tasks all the same. Method: what was kept while all nodes were new is
-/// read and listed at it.
-#[test]
-fn an_old_node_is_told_of_claims_without_their_ends() {
-    let mut cluster = Cluster::modern(3);
-    let id = cluster.enqueue(0, b"x", 1);
-    let token = cluster.take(LONG_MS);
-    assert_eq!(cluster.ask(2, fail(id, token, "broken", 3_600_000)), Response::Done);
-    cluster.told_everywhere(id, &[Some((Failed, Some("broken")))]);
-    for (index, peer) in [(0, 2), (1, 2), (2, 0), (2, 1)] {
-        cluster.connect(index, peer, norn_client::wire::Versions::SPOKEN.oldest);
-    }
-    // Its own replica knows the ends; of the others it hears none.
-    let view = cluster.get(2, id);
-    assert_eq!((view.state, view.claims.len(), view.claims[0].token), (State::Waiting, 1, token));
-    let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 9 };
-    let Response::Page(page) = cluster.ask(2, list) else { panic!("no page") };
-    assert_eq!(page.tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [id]);
-}
-
-/// Goal: nodes that would not know what it is are sent nothing of it. Method: the same as with new ones, where one node is of before.
-#[test]
-fn as_long_as_a_node_is_old_nothing_is_kept() {
-    let mut cluster = Cluster::modern(3);
-    for (index, peer) in [(0, 2), (1, 2), (2, 0), (2, 1)] {
-        cluster.connect(index, peer, norn_client::wire::Versions::SPOKEN.oldest);
-    }
-    let id = cluster.enqueue(0, b"x", 1);
-    for lease_ms in [LONG_MS, 1_000, LONG_MS] {
-        let token = cluster.take(lease_ms);
-        if lease_ms == LONG_MS {
-            assert_eq!(cluster.ask(0, fail(id, token, "broken", 0)), Response::Done);
-        }
-        cluster.advance(3_000);
-    }
-    assert_eq!(told(&cluster.get(0, id)), [None; 3]);
-    let token = cluster.take(LONG_MS);
-    assert_eq!(cluster.ask(0, invalid(id, token, "broken")), Response::Done);
-    cluster.advance(2_000);
-    assert_eq!(told(&cluster.get(0, id)), [None; 4]);
-    assert_eq!(cluster.records_of_ends(), 0);
-}
-
-/// Goal: a node of an older version that is away for a while can read its table when it comes back. Method: it does not answer while
-/// an attempt fails.
-#[test]
-fn nothing_is_kept_either_while_an_old_node_is_away() {
-    let mut cluster = Cluster::modern(3);
-    for (index, peer) in [(0, 2), (1, 2), (2, 0), (2, 1)] {
-        cluster.connect(index, peer, norn_client::wire::Versions::SPOKEN.oldest);
-    }
-    let id = cluster.enqueue(0, b"x", 1);
-    cluster.down.insert(2);
-    cluster.advance(5_000);
-    let token = cluster.take(LONG_MS);
-    assert_eq!(cluster.ask(0, fail(id, token, "broken", 0)), Response::Done);
-    cluster.advance(1_000);
-    assert_eq!((told(&cluster.get(0, id)), cluster.records_of_ends()), (vec![None], 0));
 }
 
 /// Goal: however many tasks fail, their table fits a message. Method: one more claim than reasons are kept of.

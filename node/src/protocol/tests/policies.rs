@@ -8,7 +8,7 @@ use norn_client::wire::membership::{Backoff, ClusterChange, Order, QueueSetting}
 use std::collections::BTreeSet;
 
 impl Cluster {
-    /// All nodes speak the newest version, and the root has a leader.
+    /// All nodes are connected, and the root has a leader.
     pub(super) fn modern(size: usize) -> Cluster {
         let mut cluster = Cluster::new(size);
         cluster.connect_all();

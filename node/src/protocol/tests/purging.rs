@@ -5,7 +5,6 @@ use super::groups::{join, member};
 use super::*;
 use crate::config::Retention;
 use crate::protocol::task::Task;
-use norn_client::wire::Versions;
 
 impl Cluster {
     pub(super) fn purge(&mut self, index: usize, id: TaskId) -> Result<TaskId, Error> {
@@ -173,16 +172,4 @@ fn what_is_to_be_archived_is_in_the_archive_before_its_purge_buries_it() {
     assert_eq!(cluster.purge(0, id), Ok(id));
     cluster.run_until(|cluster| cluster.burying(&id) == 3);
     assert_eq!(cluster.archived.iter().map(|task| task.id).collect::<Vec<_>>(), [id]);
-}
-
-#[test]
-fn nothing_is_purged_where_a_member_would_not_know_what_that_is() {
-    let mut cluster = keeping();
-    let id = cluster.done(b"kept");
-    cluster.advance(1_500);
-    cluster.connect(0, 1, Versions::SPOKEN.oldest);
-    let refused = cluster.purge(0, id).expect_err("one is old");
-    assert!(refused.code == ErrorCode::Unsupported && refused.message.contains("older program"), "{refused:?}");
-    cluster.connect(0, 1, Versions::SPOKEN.newest);
-    assert_eq!(cluster.purge(0, id), Ok(id));
 }

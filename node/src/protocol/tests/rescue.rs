@@ -223,23 +223,6 @@ fn the_lost_for_whom_nobody_waits_any_more_hand_over_what_they_have_all_the_same
     hands_over(&mut cluster, only);
 }
 
-/// Goal: a lost node drops nothing where it hears that it is out before its link to the leader is up, or where the leader's program is too
-/// old to take it back. Method: it speaks the oldest version with all others for a while.
-#[test]
-fn a_lost_node_keeps_what_it_has_until_its_leader_can_take_it_back() {
-    let (mut cluster, only) = cleared_unheard();
-    cluster.restart(1);
-    cluster.advance(5_000);
-    let partition = cluster.nodes[0].partition_of(&only);
-    assert!(cluster.nodes[1].partitions[&partition].store.knows(&only), "no other disk has it");
-    assert!(
-        cluster.nodes[1].is_out(partition) && is_alone(&cluster, partition),
-        "it knows that it is out, and is not taken back"
-    );
-    cluster.connect_all();
-    hands_over(&mut cluster, only);
-}
-
 /// Goal: a lost node asks again until its leader has heard it, though the leader says only once that it is out. Method: its questions are
 /// lost for a while.
 #[test]

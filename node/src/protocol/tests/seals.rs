@@ -2,7 +2,6 @@
 
 use super::hints::go_on;
 use super::*;
-use norn_client::wire::Versions;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::membership::{Mode, QueueSetting};
 use norn_client::wire::request::Completion;
@@ -262,29 +261,4 @@ fn a_second_call_about_a_sealed_completion_waits_for_the_end_to_be_committed() {
     for number in numbers {
         assert_eq!(answer(&mut cluster, number).guarantee, Guarantee::Strict);
     }
-}
-
-/// Goal: a replica that is heard and cannot be told anything does not keep completions from being sealed. Method: it looks like one with an
-/// old program.
-#[test]
-fn a_leader_seals_a_completion_where_a_majority_can_be_told_of_it() {
-    let mut cluster = Cluster::sealing(3);
-    let id = cluster.enqueue(0, b"x", 1);
-    let token = cluster.claim(1, 60_000).remove(0).token;
-    let leader = cluster.leader(&id);
-    cluster.connect(leader, (leader + 1) % 3, Versions::SPOKEN.oldest);
-    assert_eq!(cluster.complete_with(leader, id, token, b"done"), Ok(Guarantee::Strict));
-}
-
-/// Goal: a leader begins no seal that the others could not read.
-#[test]
-fn nothing_is_sealed_while_too_few_replicas_know_of_seals() {
-    let mut cluster = Cluster::sealing(3);
-    let id = cluster.enqueue(0, b"x", 1);
-    let token = cluster.claim(1, 60_000).remove(0).token;
-    let leader = cluster.leader(&id);
-    cluster.begin_old(leader);
-    assert_eq!(cluster.unsealed(leader, id, token, b"done"), ErrorCode::Unknown, "it asked until its time was over");
-    cluster.connect_all();
-    assert_eq!(cluster.complete_with(leader, id, token, b"done"), Ok(Guarantee::Strict));
 }

@@ -5,7 +5,6 @@ use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::cohort::Seat;
 use crate::protocol::membership::Room;
 use crate::protocol::peer::PeerMessage;
-use norn_client::wire::Versions;
 
 const PARTITION: PartitionId = PartitionId(0);
 
@@ -165,7 +164,6 @@ fn a_leader_takes_a_cleared_replica_back_beside_a_dead_exile() {
     arrange(&mut cluster, [leader, members[2], others[0]]);
     cluster.run_until(|cluster| exiles(cluster, leader) == [dead]);
     cluster.advance(1_000);
-    cluster.connect(leader, dead, Versions::SPOKEN.oldest);
     let seat = Seat { replica: cluster.nodes[stray].own_id(), since: Viewstamp::default() };
     cluster.deliver(stray, leader, PeerMessage::Stray { partition: PARTITION, seat });
     assert_eq!(exiles(&cluster, leader), [dead, stray]);

@@ -343,11 +343,11 @@ impl Node {
     /// Sends tasks in messages of bounded size.
     fn send_tasks(&mut self, to: NodeId, partition: PartitionId, ids: &[TaskId], by_buckets: bool) {
         let replica = &self.partitions[&partition];
-        let (store, forgets, reader) = (&replica.store, replica.forgets_surely(), self.reader(to));
+        let (store, forgets) = (&replica.store, replica.forgets_surely());
         let mut batches: Vec<Batch> = Vec::new();
         let mut bytes = EXCHANGE_BYTES_MAX;
         let known = ids.iter().filter_map(|id| Some((*id, store.content(id)?)));
-        for (id, (task, wanted)) in known.filter(|(id, _)| reader.reads_of(store, id)) {
+        for (id, (task, wanted)) in known {
             if bytes >= EXCHANGE_BYTES_MAX || batches.last().is_none_or(|(batch, _)| batch.len() >= EXCHANGE_TASKS_MAX)
             {
                 batches.push(Default::default());

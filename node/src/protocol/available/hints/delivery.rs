@@ -204,10 +204,8 @@ impl Node {
             let cohort = self.cohort_of(partition);
             cohort.has_voter(node).then_some(cohort.version)
         };
-        let reader = self.reader(node);
-        let piece = self.hints.kept.piece((node, now_us), after, bounds, is_member, |task| reader.reads(task));
-        let unread_us = piece.unread.then(|| self.after_ms(self.config.exchange_interval_ms));
-        if let Some(again_us) = piece.again_us.into_iter().chain(unread_us).min() {
+        let piece = self.hints.kept.piece((node, now_us), after, bounds, is_member);
+        if let Some(again_us) = piece.again_us {
             self.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
         }
         let next = piece.at.map_or(Place::Owed(None), |at| Place::Kept(Some(at)));
@@ -240,9 +238,9 @@ impl Node {
             return (None, true);
         };
         let replica = &self.partitions[&partition];
-        let (forgets, reader) = (replica.forgets_surely(), self.reader(node));
+        let forgets = replica.forgets_surely();
         let (mut bytes, mut items, mut lacks) = (0, Vec::<(TaskId, Task)>::new(), Vec::new());
-        let (mut last, mut sent, mut gone, mut unread) = (after, Vec::new(), Vec::new(), false);
+        let (mut last, mut sent, mut gone) = (after, Vec::new(), Vec::new());
         for id in ids {
             if bytes >= bytes_max {
                 break;
@@ -252,18 +250,10 @@ impl Node {
                 gone.push(id);
                 continue;
             };
-            if !reader.reads_of(&replica.store, &id) {
-                unread = true;
-                continue;
-            }
             sent.push((id, 0));
             bytes += task.size_bytes() + wanted.iter().map(Wanted::adds_bytes).sum::<usize>();
             lacks.extend(wanted.into_iter().map(|wanted| (items.len(), wanted)));
             items.push((id, task));
-        }
-        if unread {
-            let again_us = self.after_ms(self.config.exchange_interval_ms);
-            self.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
         }
         // What is forgotten meanwhile is handed over by saying nothing.
         self.drop_owed_to(node, partition, gone);
@@ -334,7 +324,7 @@ impl Node {
         }
         let (boot, log) = (self.boot, LogWord::default());
         let own_at = self.partitions[&partition].cohort().version;
-        if let Some(told) = self.news_for(from, partition, at) {
+        if let Some(told) = self.news_for(partition, at) {
             self.outbox.send(from, PeerMessage::Route { partition, told });
         }
         let answer = PeerMessage::Hinted { number, partition, outcomes, boot, at: own_at, holes, log };

@@ -136,8 +136,6 @@ pub struct Piece {
     pub at: Option<Key>,
     /// When to ask again for what was passed over, since the node refused it lately.
     pub again_us: Option<u64>,
-    /// Something was passed over that the node cannot read before it is upgraded.
-    pub unread: bool,
 }
 
 impl Kept {
@@ -240,7 +238,6 @@ impl Kept {
         after: Option<Key>,
         (tasks_max, bytes_max, looks_max): (usize, usize, usize),
         is_member: impl Fn(PartitionId) -> Option<Viewstamp>,
-        reads: impl Fn(&Task) -> bool,
     ) -> Piece {
         let (mut piece, mut bytes, mut member) = (Piece::default(), 0, None);
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -257,10 +254,6 @@ impl Kept {
             let Some(at) = member.and_then(|(_, at)| at) else { continue };
             if has(at) {
                 piece.had.push(*key);
-                continue;
-            }
-            if !reads(&entry.task) {
-                piece.unread = true;
                 continue;
             }
             let rests = entry.refused.get(&node).filter(|refusal| now_us < refusal.again_us);
@@ -387,7 +380,7 @@ mod tests {
     }
 
     fn version(kept: &Kept) -> u64 {
-        let piece = kept.piece((MEMBERS[0], u64::MAX), None, (1, 1, 9), |_| Some(Viewstamp::default()), |_| true);
+        let piece = kept.piece((MEMBERS[0], u64::MAX), None, (1, 1, 9), |_| Some(Viewstamp::default()));
         piece.ids.first().map_or(0, |(_, version)| *version)
     }
 
@@ -457,7 +450,7 @@ mod tests {
         let mut kept = kept("one");
         let version = version(&kept);
         let asked_at = |kept: &Kept, now_us| {
-            let piece = kept.piece((MEMBERS[0], now_us), None, (9, 9, 9), |_| Some(Viewstamp::default()), |_| true);
+            let piece = kept.piece((MEMBERS[0], now_us), None, (9, 9, 9), |_| Some(Viewstamp::default()));
             (piece.ids.len(), piece.again_us)
         };
         for wait_us in [1_000, 2_000, 4_000] {

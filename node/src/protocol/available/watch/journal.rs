@@ -12,7 +12,6 @@
 
 use crate::limits::{COMPARED_MAX, JOURNAL_EVENTS_MAX, JOURNALS_MAX, WATCH_EVENTS_MAX, WATCH_KEPT_MS};
 use crate::protocol::Node;
-use crate::protocol::feature::Feature;
 use crate::protocol::partition::store::Moved;
 use crate::protocol::peer::{PeerMessage, WatchAt, WatchTold};
 use norn_client::wire::limits::WATCH_RESULT_BYTES_MAX;
@@ -107,9 +106,7 @@ impl Node {
             }
         }
         for (node, subject) in news {
-            if self.speaks(node, Feature::Watches) {
-                self.outbox.send(node, PeerMessage::WatchNews { subject });
-            }
+            self.outbox.send(node, PeerMessage::WatchNews { subject });
         }
     }
 

@@ -29,7 +29,6 @@ use crate::config::mutant;
 use crate::limits::{COMPARED_MAX, WATCH_EVENTS_MAX, WATCHES_MAX};
 use crate::protocol::Node;
 use crate::protocol::event::ClientId;
-use crate::protocol::feature::Feature;
 use crate::protocol::peer::{PeerMessage, WatchAt, WatchTold};
 use crate::protocol::timers::Key;
 use norn_client::wire::error::{Error, ErrorCode};
@@ -211,7 +210,7 @@ impl Node {
     fn send_watch(&mut self, ask: u64, node: NodeId) {
         let Some(Ask::Watch(watch)) = self.asks.get(ask) else { return };
         let Some(teller) = watch.tellers.get(&node) else { return };
-        if !self.is_reachable(node) || !self.speaks(node, Feature::Watches) {
+        if !self.is_reachable(node) {
             return;
         }
         let (subject, at, compare) = (watch.subject.clone(), teller.at, watch.compare.clone());

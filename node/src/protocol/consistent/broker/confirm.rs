@@ -17,11 +17,11 @@ use super::returns::{DOUBLINGS_MAX, GoingBack, REPEAT_MS};
 use super::{Call, Grant, Phase};
 use crate::config::mutant;
 use crate::limits::{CLAIM_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use crate::protocol::Node;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, Response, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -297,7 +297,7 @@ impl Node {
 
     /// Nobody will be told what a question was granted. Its answer may be lost, so whoever was asked is told that.
     pub(super) fn give_up_question(&mut self, ask: u64, node: NodeId, claim: &Claim) {
-        // It grants nothing: an older node needs no more than that.
+        // It grants nothing, and needs no more than that.
         let claim = Claim { depends: Vec::new(), session: None, lease_open: false, confirms: false, ..claim.clone() };
         self.give(Back::Question { ask, node, claim: Box::new(claim) });
     }
@@ -326,8 +326,7 @@ impl Node {
             Back::Claim { claim, keeps } => {
                 let (claim, keeps) = (*claim, keeps.clone());
                 let others: Vec<NodeId> = self.peers.keys().copied().collect();
-                let knowing = others.into_iter().filter(|node| self.speaks(*node, Feature::Confirms));
-                for node in knowing.chain([self.me]).collect::<Vec<_>>() {
+                for node in others.into_iter().chain([self.me]) {
                     self.outbox.send(node, PeerMessage::Leave { claim, keeps: keeps.clone() });
                 }
             }

@@ -91,7 +91,7 @@ impl Node {
             return;
         }
         let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
-        let heads = state.queues.iter().map(|queue| self.readable_head(state.to, self.head(queue))).collect();
+        let heads = state.queues.iter().map(|queue| self.head(queue)).collect();
         self.outbox.send(state.to, PeerMessage::Probed { ask: state.ask, heads, covered });
     }
 

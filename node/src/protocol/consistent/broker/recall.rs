@@ -7,8 +7,8 @@
 //! left ([`Response::Claimed`](norn_client::wire::Response)), and takes leave of what it was not told of.
 
 use super::Phase;
+use crate::protocol::Node;
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node};
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -142,9 +142,7 @@ impl Node {
             return false;
         }
         let call = &self.broker.calls[&number];
-        // A node that knows no sessions has granted nothing under one.
-        let asks = |node: &NodeId| self.is_reachable(*node) && self.knows_sessions(&call.claim, *node);
-        let is_next = |node: &NodeId| asks(node) && !call.recall.asked.contains(node);
+        let is_next = |node: &NodeId| self.is_reachable(*node) && !call.recall.asked.contains(node);
         let next = call.recall.open.iter().find_map(|partition| self.leader_of(*partition).filter(is_next));
         let call = self.broker.calls.get_mut(&number).expect("just seen");
         if let Some(node) = next {
@@ -160,16 +158,12 @@ impl Node {
 
     /// A leader has told what the call holds in these partitions.
     pub(super) fn recalled(&mut self, number: u64, from: NodeId, told: &[PartitionId]) {
-        let says = self.speaks(from, Feature::Doubts);
         let Some(call) = self.broker.calls.get_mut(&number) else { return };
         let mut open = std::mem::take(&mut call.recall.open);
-        // One that does not say of which has spoken for all that it leads.
-        open.retain(
-            |partition| if says { !told.contains(partition) } else { self.leader_of(*partition) != Some(from) },
-        );
+        open.retain(|partition| !told.contains(partition));
         // Of those it could not tell all.
         let untold: Vec<PartitionId> =
-            open.iter().filter(|partition| says && self.leader_of(**partition) == Some(from)).copied().collect();
+            open.iter().filter(|partition| self.leader_of(**partition) == Some(from)).copied().collect();
         if let Some(call) = self.broker.calls.get_mut(&number) {
             call.recall.doubted.retain(|partition| open.contains(partition));
             call.recall.doubted.extend(untold);

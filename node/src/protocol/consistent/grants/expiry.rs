@@ -14,7 +14,7 @@ use crate::limits::DUE_MAX;
 use crate::protocol::consistent::Epoch;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node, Observation};
+use crate::protocol::{Node, Observation};
 use norn_client::wire::{ClaimId, NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -177,7 +177,7 @@ impl Node {
             let pause_ms = self.draw_backoff(partition, &id, cell.attempt);
             let not_before_ms = pause_ms.map_or(0, |pause_ms| now.wall_ms.saturating_add(pause_ms));
             let at_ms = now.wall_ms;
-            let end = self.tells_ends().then(|| cell.expired());
+            let end = Some(cell.expired());
             self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed: true, end }, None);
         } else {
             let replica = self.partitions.get_mut(&partition).expect("just seen");
@@ -204,7 +204,7 @@ impl Node {
                 let broker = self.grants.unconfirmed.broker_of(&id, cell.token);
                 let inherited = cell.renewed.epoch != epoch;
                 let all = self.peers.keys().copied().chain([self.me]).filter(|_| inherited && broker.is_none());
-                let open = all.chain(broker).filter(|node| self.speaks(*node, Feature::Lapses)).collect();
+                let open = all.chain(broker).collect();
                 (self.now.mono_after_ms(self.confirmed_ms()), open)
             }
         };

@@ -171,9 +171,9 @@ impl Bucket {
         more > 0 && (old(WORTH_ANYWAY_MS) || old(WORTH_MS) && more * WORTH_PART >= self.cost)
     }
 
-    /// Its level is written down, or cannot be.
-    pub fn note_written(&mut self, rate: Rate, is_kept: bool, now_us: u64) {
-        (self.written, self.written_us) = (if is_kept { self.parts } else { 0 }, now_us);
+    /// Its level is written down.
+    pub fn note_written(&mut self, rate: Rate, now_us: u64) {
+        (self.written, self.written_us) = (self.parts, now_us);
         self.keep_us = now_us.saturating_add(keep_every_us(rate));
     }
 

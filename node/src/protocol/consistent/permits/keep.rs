@@ -53,7 +53,6 @@ impl Node {
         let mut dues = self.levels_due();
         dues.sort_unstable();
         if !dues.is_empty() || self.keeps_levels() {
-            // Members of older programs may be heard of.
             self.keep_levels_at(self.after_ms(KEEP_MS));
         }
         let now = dues.partition_point(|(due_us, ..)| *due_us <= now_us).min(WRITES_MAX);
@@ -72,7 +71,7 @@ impl Node {
         self.permits.homes.keys().any(|home| !self.partitions[home].register.table.levels.is_empty())
     }
 
-    /// When which levels are to be written. Where a member cannot read them, those that are kept are to go at once.
+    /// When which levels are to be written.
     fn levels_due(&mut self) -> Vec<(u64, PartitionId, QueueName)> {
         let (now_us, all) = (self.now.mono_us, self.permits.homes.len());
         let homes: Vec<PartitionId> =
@@ -82,11 +81,8 @@ impl Node {
         }
         let mut dues = Vec::new();
         for home in homes {
-            let (is_read, kept) = (self.is_level_read(home), &self.partitions[&home].register.table.levels);
             let due = |(queue, bucket): (&QueueName, &Bucket)| {
-                let keep_us = bucket.keep_us(self.rate_of(queue)?);
-                let due_us = if !is_read && kept.contains_key(queue) { Some(now_us) } else { keep_us };
-                Some((due_us?, home, queue.clone()))
+                Some((bucket.keep_us(self.rate_of(queue)?)?, home, queue.clone()))
             };
             dues.extend(self.permits.homes[&home].buckets.iter().filter_map(due));
         }
