@@ -8,7 +8,7 @@ use crate::report::{Report, Row};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use norn_client::session::Draft;
-use norn_client::wire::{QueueName, TaskId};
+use norn_wire::{QueueName, TaskId};
 use std::time::{Duration, Instant};
 
 /// Ready tasks beside those that cannot be claimed: no claim finds nothing.

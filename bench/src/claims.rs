@@ -11,7 +11,7 @@ use crate::load::{self, Latencies, Outcome, Plan};
 use crate::report::{Report, Row};
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use norn_client::wire::QueueName;
+use norn_wire::QueueName;
 use std::time::Duration;
 
 /// Ready tasks in either cluster: no claim finds nothing.

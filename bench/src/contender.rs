@@ -4,12 +4,12 @@
 mod databases;
 
 use anyhow::{Result, anyhow};
-use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId, request::Spec};
 use norn_node::protocol::Record;
 use norn_node::protocol::task::Task;
 use norn_node::runtime::disk::FileDisk;
 use norn_node::storage::disk::{Disk, DiskError};
 use norn_node::storage::{Identity, Log, LogConfig};
+use norn_wire::{NodeId, PartitionId, QueueName, TaskId, request::Spec};
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;

@@ -1,13 +1,13 @@
 //! A node alone in its cluster, in this process, in time of its own: no network, no waiting.
 
 use anyhow::{Result, ensure};
-use norn_client::wire::request::Spec;
-use norn_client::wire::response::{Genesis, Member};
-use norn_client::wire::{Acks, ClusterId, NewTask, NodeId, QueueName, Request, Response, TaskId};
 use norn_node::config::Config;
 use norn_node::protocol::task::Place;
 use norn_node::protocol::{ClientId, Effect, Event, Founding, Moved, Node, Now, Principal, Record, ring};
 use norn_node::storage::Identity;
+use norn_wire::request::Spec;
+use norn_wire::response::{Genesis, Member};
+use norn_wire::{Acks, ClusterId, NewTask, NodeId, QueueName, Request, Response, TaskId};
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 

@@ -6,7 +6,7 @@ use crate::load::{self, Latencies, Outcome, Plan};
 use crate::report::{Report, Row};
 use anyhow::Result;
 use clap::Args;
-use norn_client::wire::QueueName;
+use norn_wire::QueueName;
 use std::time::Duration;
 
 /// Fewest tasks that stand in the queue.

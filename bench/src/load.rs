@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{Acks, Error, QueueName};
+use norn_wire::{Acks, Error, QueueName};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 

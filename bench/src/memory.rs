@@ -4,8 +4,8 @@ use crate::host::{Host, Nowhere, WALL_MS, batch};
 use crate::report::{Report, Row};
 use anyhow::Result;
 use clap::Args;
-use norn_client::wire::QueueName;
 use norn_node::config::Config;
+use norn_wire::QueueName;
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]

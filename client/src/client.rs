@@ -22,37 +22,46 @@
 //! ```
 
 mod answers;
-pub(crate) mod calling;
-pub(crate) mod cancelling;
-pub(crate) mod choosing;
-pub(crate) mod cluster;
+#[doc(hidden)]
+pub mod calling;
+#[doc(hidden)]
+pub mod cancelling;
+#[doc(hidden)]
+pub mod choosing;
+#[doc(hidden)]
+pub mod cluster;
 mod config;
 mod groups;
-pub(crate) mod letters;
+#[doc(hidden)]
+pub mod letters;
 mod listing;
 mod options;
 mod reading;
-pub(crate) mod redriving;
+#[doc(hidden)]
+pub mod redriving;
 mod schedules;
-pub(crate) mod sessions;
+#[doc(hidden)]
+pub mod sessions;
 #[cfg(test)]
 mod tests;
 mod transactions;
-pub(crate) mod walk;
+#[doc(hidden)]
+pub mod walk;
 mod watching;
-pub(crate) mod why;
+#[doc(hidden)]
+pub mod why;
 
 use crate::connection::{Answer, Handle};
 use crate::session::{Call, Config, CopyId, Draft, Finish};
 use crate::tls::{self, CertificateFiles, Outgoing, Renewal};
-use crate::wire::Versions;
-use crate::wire::address::parse_address;
-use crate::wire::error::Error;
-use crate::wire::ids::{QueueName, TaskId, Token};
-use crate::wire::limits;
-use crate::wire::request::{Acks, Request};
-use crate::wire::response::{Acked, Granted, Response};
 use answers::{acked, batches, expiry, finish, finish_bytes, millis, one, spread, unexpected};
+use norn_wire::Versions;
+use norn_wire::address::parse_address;
+use norn_wire::error::Error;
+use norn_wire::ids::{QueueName, TaskId, Token};
+use norn_wire::limits;
+use norn_wire::request::{Acks, Request};
+use norn_wire::response::{Acked, Granted, Response};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -183,6 +192,17 @@ impl Client {
         self.answer(body, timeout).await.result
     }
 
+    /// The same, with the moment from which leases count that are in the answer. For the command line.
+    #[doc(hidden)]
+    pub async fn call_for_lease(
+        &self,
+        call: Call,
+        timeout: Option<Duration>,
+    ) -> (Result<Response, Error>, Option<Instant>) {
+        let answer = self.answer(call, timeout).await;
+        (answer.result, answer.lease_from)
+    }
+
     async fn answer(&self, body: Call, timeout: Option<Duration>) -> Answer {
         let wait_ms = match &body {
             Call::Request(Request::Claim(claim)) => claim.wait_ms,
@@ -268,7 +288,7 @@ impl Client {
     /// Stores a task as [`Client::enqueue_with`] does, if all that it waits for ([`Draft::after`]) is known now. Otherwise the error is
     /// [`ErrorCode::NotFound`] with the id of the first task that is not, and nothing is stored.
     ///
-    /// [`ErrorCode::NotFound`]: crate::wire::ErrorCode::NotFound
+    /// [`ErrorCode::NotFound`]: norn_wire::ErrorCode::NotFound
     pub async fn enqueue_after_known(&self, draft: Draft, acks: Acks) -> Result<Acked, Error> {
         for id in &draft.spec.after {
             self.get(*id).await.map_err(|error| error.about(*id))?;
@@ -455,31 +475,11 @@ impl Client {
     /// Has a task that has ended forgotten, with its payload, its result and its log, as if its retention were over. It may be shown until
     /// its leader has put a tombstone in its place. A task that has not ended is refused as [`ErrorCode::Invalid`]: cancel it first.
     ///
-    /// [`ErrorCode::Invalid`]: crate::wire::ErrorCode::Invalid
+    /// [`ErrorCode::Invalid`]: norn_wire::ErrorCode::Invalid
     pub async fn purge(&self, id: TaskId, acks: Acks) -> Result<Acked, Error> {
         match self.request(Request::Purge { id, acks, state: None }).await? {
             Response::AckedOne(acked) => Ok(acked),
             _ => unexpected("purge"),
         }
-    }
-}
-
-#[cfg(feature = "repl")]
-impl crate::command::Transport for Client {
-    async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
-        Client::call(self, call, timeout).await
-    }
-
-    async fn call_for_lease(
-        &self,
-        call: Call,
-        timeout: Option<Duration>,
-    ) -> (Result<Response, Error>, Option<Instant>) {
-        let answer = self.answer(call, timeout).await;
-        (answer.result, answer.lease_from)
-    }
-
-    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
-        self.shared.handle.give_back(claims);
     }
 }

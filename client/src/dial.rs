@@ -53,6 +53,13 @@ impl Reach {
     }
 }
 
+/// The protocol version of a connection that is established.
+#[must_use]
+pub fn version_of(connection: &quinn::Connection) -> Option<u8> {
+    let handshake = connection.handshake_data()?.downcast::<quinn::crypto::rustls::HandshakeData>().ok()?;
+    norn_wire::Versions::of_protocol(handshake.protocol.as_deref()?)
+}
+
 /// No address led to the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreached {

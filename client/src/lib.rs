@@ -1,25 +1,23 @@
 //! Client of Norn, a distributed task queue.
 //!
-//! - [`wire`]: the public types, frames and limits that clients and nodes share.
+//! - [`wire`]: the public types, frames and limits that clients and nodes share (crate `norn-wire`).
 //! - [`session`]: the client without IO: retries, failover, deadlines, minting. The simulator runs it too.
 //! - `tls`, `dial`, `connection` (feature `net`): certificates, addresses and sockets; drives a session over QUIC.
 //! - `client` (feature `net`): the typed async API that an application uses.
 //! - `worker` (feature `net`): handlers by task type.
-//! - `command` and `repl` (feature `repl`): the verbs, for a command line and for a prompt.
+//!
+//! The verbs of the command line are a crate of their own, `norn-cli`.
 
 #[cfg(feature = "net")]
 pub mod client;
-#[cfg(feature = "repl")]
-pub mod command;
 #[cfg(feature = "net")]
 mod connection;
 #[cfg(feature = "net")]
 pub mod dial;
-#[cfg(feature = "repl")]
-pub mod repl;
 pub mod session;
 #[cfg(feature = "net")]
 pub mod tls;
-pub mod wire;
 #[cfg(feature = "net")]
 pub mod worker;
+
+pub use norn_wire as wire;

@@ -46,14 +46,14 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use crate::wire::error::{Cause, Error, ErrorCode, Retry};
-use crate::wire::request::Request;
-use crate::wire::response::{Response, Welcome};
 use call::{Pending, Stage, Verdict};
 use confirm::Asks;
 use leaving::Leaving;
 use links::{Failure, Link, Links, Refusal};
 use mint::{Mint, Needs, Random};
+use norn_wire::error::{Cause, Error, ErrorCode, Retry};
+use norn_wire::request::Request;
+use norn_wire::response::{Response, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
 pub use transaction::{ChangeDraft, Seen, TransactionDraft};
 pub use types::{

@@ -6,7 +6,7 @@ mod renewal;
 mod tests;
 mod validity;
 
-use crate::wire::Versions;
+use norn_wire::Versions;
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::crypto::CryptoProvider;
 use socket2::{Domain, Protocol, Socket, Type};

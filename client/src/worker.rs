@@ -40,10 +40,10 @@ mod session;
 mod tests;
 
 use crate::client::Client;
-use crate::wire::error::Error;
-use crate::wire::ids::QueueName;
-use crate::wire::limits;
-use crate::wire::response::Granted;
+use norn_wire::error::Error;
+use norn_wire::ids::QueueName;
+use norn_wire::limits;
+use norn_wire::response::Granted;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! What can be set, with defaults and bounds.
 
 use crate::limits::LEASE_MS_MAX;
-use norn_client::wire::{QueueName, Versions};
+use norn_wire::{QueueName, Versions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

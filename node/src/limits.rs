@@ -1,7 +1,7 @@
 //! Every bound of a node in one table, with the relations among them. The wire's bounds stand in
-//! [`norn_client::wire::limits`].
+//! [`norn_wire::limits`].
 
-pub use norn_client::wire::limits::*;
+pub use norn_wire::limits::*;
 
 /// Most points by which the ages of a partition's leases are told.
 pub const AGES_MAX: usize = 1_024;
@@ -23,7 +23,7 @@ pub const RAN_EARLY_MS: u64 = 50;
 pub const RAN_ASIDE_MS: u64 = 100;
 
 /// Most past claims that a task shows.
-pub const PAST_CLAIMS_MAX: usize = norn_client::wire::limits::CLAIMS_SHOWN_MAX;
+pub const PAST_CLAIMS_MAX: usize = norn_wire::limits::CLAIMS_SHOWN_MAX;
 /// Bytes of results that do not count which a reader is shown: the answer is to fit a frame.
 pub const LOSING_RESULTS_BYTES_MAX: usize = 4 << 20;
 /// Bytes that are kept of the reason for which a claim ended.

@@ -6,7 +6,7 @@ use crate::protocol::{Founding, Node};
 use crate::storage::disk::Disk;
 use crate::storage::repair::{self, Lost, Overlay, Plan, RepairError, Step, Tried};
 use crate::storage::{Identity, Log, LogConfig, Loss, Owner, Replay, Replayed, segment_name};
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -9,9 +9,9 @@ pub use norn_node::storage as log;
 
 use crate::disk::SimDisk;
 use crdts::CvRDT;
-use norn_client::wire::{PartitionId, TaskId};
 use norn_node::protocol::task::{Filling, Task, Wanted};
 use norn_node::protocol::{Cursor, Part, Record};
+use norn_wire::{PartitionId, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -7,12 +7,12 @@ use crate::history::{Happening, Moment};
 use crate::process::OPERATOR;
 use crate::workload::numbered_queue;
 use crate::world::{Event, World};
-use norn_client::wire::error::ErrorCode;
-use norn_client::wire::membership::{
+use norn_wire::error::ErrorCode;
+use norn_wire::membership::{
     Backoff, Candidate, ClusterChange, FailedDependency, KeyConcurrency, Membership, Mode, Order, QueueSetting, Rate,
 };
-use norn_client::wire::response::{Identity, Response};
-use norn_client::wire::{NodeId, PartitionId, Request};
+use norn_wire::response::{Identity, Response};
+use norn_wire::{NodeId, PartitionId, Request};
 
 /// Between two times that something is asked for.
 const INTERVAL_US: u64 = 700_000;

@@ -8,12 +8,12 @@ use crate::adapter::log;
 use crate::disk::SimDisk;
 use crate::history::Happening;
 use crate::world::World;
-use norn_client::wire::{NodeId, PartitionId};
 use norn_node::protocol::Record;
 use norn_node::protocol::record::Kind;
 use norn_node::storage::Owner;
 use norn_node::storage::disk::Disk;
 use norn_node::storage::verify::{Entry, inspect};
+use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
 
 /// A record that a disk could lose.

@@ -5,10 +5,10 @@ use crate::adapter::{Call, Draft};
 use crate::history::acks_of;
 use crate::workload::{Act, Purpose, numbered_queue};
 use crate::world::World;
-use norn_client::wire::group::MemberOf;
-use norn_client::wire::request::{Acks, Request, Spec};
-use norn_client::wire::response::Response;
-use norn_client::wire::{Error, TaskId};
+use norn_wire::group::MemberOf;
+use norn_wire::request::{Acks, Request, Spec};
+use norn_wire::response::Response;
+use norn_wire::{Error, TaskId};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -4,9 +4,9 @@
 use crate::faults::Fault;
 use crate::history::{Happening, Held, Look};
 use crate::world::{Event, World};
-use norn_client::wire::{ClaimId, PartitionId};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::cell::CellState;
+use norn_wire::{ClaimId, PartitionId};
 use std::collections::BTreeMap;
 
 /// Between looks.

@@ -2,12 +2,6 @@
 
 use crate::adapter::{Call, ReplicaView};
 use crate::transactions::queue_of_banks;
-use norn_client::wire::membership::ClusterChange;
-use norn_client::wire::request::{Acks, NewTask, Request, Spec};
-use norn_client::wire::response::{Genesis, Guarantee, Response};
-use norn_client::wire::schedule::Schedule;
-use norn_client::wire::transaction::{Expected, Transaction};
-use norn_client::wire::{ClaimId, Error, NodeId, PartitionId, TaskId, TaskView, Token, headers};
 use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::consistent::cohort::Cohort;
 use norn_node::protocol::consistent::table::Op;
@@ -15,6 +9,12 @@ use norn_node::protocol::record::Record;
 use norn_node::protocol::schedules::{Operation, Turn};
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Ticket};
+use norn_wire::membership::ClusterChange;
+use norn_wire::request::{Acks, NewTask, Request, Spec};
+use norn_wire::response::{Genesis, Guarantee, Response};
+use norn_wire::schedule::Schedule;
+use norn_wire::transaction::{Expected, Transaction};
+use norn_wire::{ClaimId, Error, NodeId, PartitionId, TaskId, TaskView, Token, headers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
@@ -241,7 +241,7 @@ fn writes_of_transaction(transaction: &Transaction) -> Vec<(TaskId, Fact)> {
 }
 
 /// The items of an answer that say yes: place in the request, acknowledgement.
-pub fn acks_of(response: &Response) -> Vec<(usize, norn_client::wire::Acked)> {
+pub fn acks_of(response: &Response) -> Vec<(usize, norn_wire::Acked)> {
     match response {
         Response::Acked(items) => items
             .iter()

@@ -4,11 +4,11 @@ use crate::adapter::{Call, Finish};
 use crate::history::Happening;
 use crate::workload::{Act, Purpose};
 use crate::world::World;
-use norn_client::wire::request::{Completion, Request};
-use norn_client::wire::response::{Granted, Response};
-use norn_client::wire::{Error, TaskId, Token};
 use norn_node::config::{Config, Mutant};
 use norn_node::protocol::task::SMALL_BYTES;
+use norn_wire::request::{Completion, Request};
+use norn_wire::response::{Granted, Response};
+use norn_wire::{Error, TaskId, Token};
 use std::collections::VecDeque;
 
 /// One step of a job.

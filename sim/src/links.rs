@@ -3,7 +3,7 @@
 use crate::adapter::{Input, Output};
 use crate::wire::{decode_request, decode_response, encode_request};
 use crate::world::{Connection, Event, World};
-use norn_client::wire::{Request, Response};
+use norn_wire::{Request, Response};
 use std::rc::Rc;
 
 /// A client's attempt to connect to an endpoint, or the connection that came of it; both under one number.

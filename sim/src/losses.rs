@@ -10,10 +10,10 @@ use crate::damage::replay;
 use crate::disk::SimDisk;
 use crate::history::Happening;
 use crate::world::{Event, World};
-use norn_client::wire::membership::ClusterChange;
-use norn_client::wire::response::Identity;
-use norn_client::wire::{NodeId, PartitionId};
 use norn_node::config::Mutant;
+use norn_wire::membership::ClusterChange;
+use norn_wire::response::Identity;
+use norn_wire::{NodeId, PartitionId};
 
 /// Members of each cohort, the root's as well, without one of which the others can do.
 const REPLICAS_MIN: usize = 3;

@@ -8,10 +8,10 @@ use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
 use crate::stage::{Cue, Stage};
 use crate::trace::Keep;
-use norn_client::wire::request::{Acks, Claim, Request};
-use norn_client::wire::response::Response;
-use norn_client::wire::{ClaimId, QueueName, TaskId};
 use norn_node::config::Mutant;
+use norn_wire::request::{Acks, Claim, Request};
+use norn_wire::response::Response;
+use norn_wire::{ClaimId, QueueName, TaskId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

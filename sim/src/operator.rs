@@ -6,10 +6,10 @@ use crate::history::{Happening, Moment, Terms};
 use crate::process::OPERATOR;
 use crate::schedules::Ending;
 use crate::world::{Event, World};
-use norn_client::wire::membership::{ClusterChange, Membership};
-use norn_client::wire::response::{Genesis, Identity, Member, Response};
-use norn_client::wire::{ClusterId, Request};
 use norn_node::config::Config;
+use norn_wire::membership::{ClusterChange, Membership};
+use norn_wire::response::{Genesis, Identity, Member, Response};
+use norn_wire::{ClusterId, Request};
 use std::collections::BTreeMap;
 
 /// Between looks at a node.

@@ -8,11 +8,11 @@ use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
 use crate::stage::{Cue, Stage};
 use crate::trace::Keep;
-use norn_client::wire::membership::{ClusterChange, QueueSetting, Rate};
-use norn_client::wire::request::{Acks, Claim, Request};
-use norn_client::wire::response::Response;
-use norn_client::wire::{ClaimId, Error, QueueName};
 use norn_node::config::Mutant;
+use norn_wire::membership::{ClusterChange, QueueSetting, Rate};
+use norn_wire::request::{Acks, Claim, Request};
+use norn_wire::response::Response;
+use norn_wire::{ClaimId, Error, QueueName};
 use std::time::Duration;
 
 const RATE: Rate = Rate { claims: 1, per_ms: 20_000 };

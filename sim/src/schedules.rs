@@ -4,11 +4,11 @@
 use crate::clock::WALL_START_MS;
 use crate::workload::numbered_queue;
 use crate::world::{Event, Phase, World};
-use norn_client::wire::ErrorCode;
-use norn_client::wire::request::Request;
-use norn_client::wire::response::Response;
-use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
 use norn_node::protocol::schedules::Calendar;
+use norn_wire::ErrorCode;
+use norn_wire::request::Request;
+use norn_wire::response::Response;
+use norn_wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -4,13 +4,13 @@
 //! and write what it knows once more. If the process ends before, its next start finds the loss.
 
 use crate::world::World;
-use norn_client::wire::TaskId;
 use norn_node::config::Config;
 use norn_node::protocol::Event as Input;
 use norn_node::storage::SnapshotError;
 use norn_node::storage::disk::Disk;
 use norn_node::storage::scrub::{ScrubPace, Scrubbed};
 use norn_node::storage::verify::{Problem, verify};
+use norn_wire::TaskId;
 
 impl World {
     /// When a process that starts now scrubs, in true time.

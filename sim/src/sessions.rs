@@ -4,9 +4,9 @@ use crate::adapter::{Call, Draft};
 use crate::jobs::relied_us;
 use crate::workload::{Act, Purpose};
 use crate::world::World;
-use norn_client::wire::request::{Acks, Claim, Request};
-use norn_client::wire::response::Response;
-use norn_client::wire::{ClaimId, Error, QueueName, SESSIONS_QUEUE, TaskId, Token};
+use norn_wire::request::{Acks, Claim, Request};
+use norn_wire::response::Response;
+use norn_wire::{ClaimId, Error, QueueName, SESSIONS_QUEUE, TaskId, Token};
 
 /// The lease of a claim under a session: longer than any run waits for.
 const CAP_MS: u64 = 3_600_000;
@@ -125,7 +125,7 @@ impl World {
             self.leave_jobs(client, id);
             let sequence = None;
             let completion =
-                norn_client::wire::Completion { id, token, sequence, result: None, at_ms: 0, children: Vec::new() };
+                norn_wire::Completion { id, token, sequence, result: None, at_ms: 0, children: Vec::new() };
             let request = Request::Complete { items: vec![completion], acks: Acks::Quorum };
             return self.submit(client, Call::Request(request), Purpose::Plain);
         }

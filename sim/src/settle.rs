@@ -6,10 +6,10 @@ use crate::process::Process;
 use crate::properties::unsettled;
 use crate::workload::{Act, Purpose};
 use crate::world::{Event, Phase, World};
-use norn_client::wire::request::Request;
-use norn_client::wire::response::{Response, State};
-use norn_client::wire::{Error, NodeId, TaskId};
 use norn_node::protocol::task::{Task, Tomb};
+use norn_wire::request::Request;
+use norn_wire::response::{Response, State};
+use norn_wire::{Error, NodeId, TaskId};
 use std::collections::BTreeSet;
 
 /// Between looks.

@@ -2,9 +2,9 @@
 
 use crate::adapter::{self, Core, ReplicaView, Restorer, log};
 use crate::world::{Event, World};
-use norn_client::wire::PartitionId;
 use norn_node::protocol::membership::Room;
 use norn_node::protocol::{Cursor, Event as Input, Record};
+use norn_wire::PartitionId;
 use std::collections::BTreeSet;
 
 impl World {

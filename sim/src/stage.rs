@@ -8,10 +8,10 @@ use crate::options::{Conditions, Options};
 use crate::trace::Keep;
 use crate::workload::Purpose;
 use crate::world::{Counters, Event, Phase, World};
-use norn_client::wire::Error;
-use norn_client::wire::response::Response;
 use norn_node::config::Mutant;
 use norn_node::protocol::random::Random;
+use norn_wire::Error;
+use norn_wire::response::Response;
 use std::time::Duration;
 
 /// Nothing that is played takes longer, in virtual time.
@@ -182,8 +182,8 @@ impl Stage {
 mod tests {
     use super::*;
     use crate::adapter::Draft;
-    use norn_client::wire::request::{Acks, Request};
-    use norn_client::wire::{QueueName, TaskId};
+    use norn_wire::request::{Acks, Request};
+    use norn_wire::{QueueName, TaskId};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -8,10 +8,10 @@ use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
 use crate::stage::Stage;
 use crate::trace::Keep;
-use norn_client::wire::request::{Acks, Claim, Completion, Request};
-use norn_client::wire::response::{Granted, Response};
-use norn_client::wire::{ClaimId, Error, ErrorCode, QueueName, TaskId};
 use norn_node::config::Mutant;
+use norn_wire::request::{Acks, Claim, Completion, Request};
+use norn_wire::response::{Granted, Response};
+use norn_wire::{ClaimId, Error, ErrorCode, QueueName, TaskId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -4,8 +4,8 @@
 use crate::adapter::{Call, ChangeDraft, Draft, Seen, TransactionDraft};
 use crate::workload::{Act, Purpose};
 use crate::world::World;
-use norn_client::wire::response::{Granted, Response};
-use norn_client::wire::{Error, QueueName, TaskId, TaskVersion};
+use norn_wire::response::{Granted, Response};
+use norn_wire::{Error, QueueName, TaskId, TaskVersion};
 use std::collections::BTreeMap;
 
 /// Most tasks of a bank that are remembered.

@@ -3,9 +3,9 @@
 use crate::adapter::Call;
 use crate::workload::{Act, Purpose, numbered_queue};
 use crate::world::{Phase, World};
-use norn_client::wire::request::Request;
-use norn_client::wire::response::Response;
-use norn_client::wire::{Error, Subject, WatchCursor};
+use norn_wire::request::Request;
+use norn_wire::response::Response;
+use norn_wire::{Error, Subject, WatchCursor};
 
 /// Calls that may fail once all is settled, before the rest is looked at without an answer: some nodes may be too old for ever.
 const FAILURES_MAX: u32 = 20;

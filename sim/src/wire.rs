@@ -1,9 +1,9 @@
 //! Messages as bytes, through the real codecs.
 
-use norn_client::wire::codec::{self, HEADER_BYTES, Kind};
-use norn_client::wire::{Request, Response, Versions};
 use norn_node::limits::PEER_FRAME_BYTES_MAX;
 use norn_node::protocol::PeerMessage;
+use norn_wire::codec::{self, HEADER_BYTES, Kind};
+use norn_wire::{Request, Response, Versions};
 use std::rc::Rc;
 
 /// The version that all nodes and clients speak.

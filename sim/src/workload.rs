@@ -11,9 +11,9 @@ use crate::process::draw_rate;
 use crate::sessions::{Held, queue_of_sessions};
 use crate::transactions::queue_of_banks;
 use crate::world::{Event, World};
-use norn_client::wire::request::{Acks, Claim, Request};
-use norn_client::wire::response::{Guarantee, Response};
-use norn_client::wire::{ClaimId, Error, QueueName, TaskId};
+use norn_wire::request::{Acks, Claim, Request};
+use norn_wire::response::{Guarantee, Response};
+use norn_wire::{ClaimId, Error, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What an application does next.

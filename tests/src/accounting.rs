@@ -2,8 +2,8 @@
 //! which workers held tasks, all on the one monotonic clock of this machine.
 
 use norn_client::client::Claimed;
-use norn_client::wire::response::TaskView;
-use norn_client::wire::{State, TaskId, Token};
+use norn_wire::response::TaskView;
+use norn_wire::{State, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -278,9 +278,9 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::QueueName;
-    use norn_client::wire::request::Spec;
-    use norn_client::wire::response::{ClaimView, Granted};
+    use norn_wire::QueueName;
+    use norn_wire::request::Spec;
+    use norn_wire::response::{ClaimView, Granted};
     use std::time::Duration;
 
     /// No test stands still for so long, so nothing that is held runs out by itself.

@@ -16,7 +16,15 @@ pub fn norn() -> &'static Path {
         if let Some(program) = std::env::var_os(VARIABLE) {
             return program.into();
         }
-        let sources = ["node/src", "node/Cargo.toml", "client/src", "client/Cargo.toml", "Cargo.lock"];
+        let sources = [
+            "node/src",
+            "node/Cargo.toml",
+            "client/src",
+            "client/cli",
+            "client/wire",
+            "client/Cargo.toml",
+            "Cargo.lock",
+        ];
         // The formats' test needs the program, and is built with the same features as all others are.
         fresh(profile().join("norn"), &sources, &["test", "--no-run", "--workspace", "--test", "formats"])
     })
@@ -24,7 +32,7 @@ pub fn norn() -> &'static Path {
 
 /// An example of the client library, by its name, of the same profile as the running test.
 pub fn example(name: &str) -> PathBuf {
-    let sources = ["client/src", "client/examples", "client/Cargo.toml", "Cargo.lock"];
+    let sources = ["client/src", "client/wire", "client/examples", "client/Cargo.toml", "Cargo.lock"];
     fresh(profile().join("examples").join(name), &sources, &["build", "--workspace", "--example", name])
 }
 

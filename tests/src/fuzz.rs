@@ -10,13 +10,13 @@ pub mod mutation;
 pub mod samples;
 
 use bounded::Bounded;
-use norn_client::wire::codec::{self, Body, HEADER_BYTES, Kind};
-use norn_client::wire::{NodeId, Request, Response, Versions};
 use norn_node::limits::{FRAME_BYTES_MAX, PEER_FRAME_BYTES_MAX};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::disk::{Disk, DiskError};
 use norn_node::storage::verify::{Entry, inspect, verify};
 use norn_node::storage::{Identity, Log, LogConfig, Replay};
+use norn_wire::codec::{self, Body, HEADER_BYTES, Kind};
+use norn_wire::{NodeId, Request, Response, Versions};
 use std::fmt::Debug;
 
 /// Bytes of a segment's header, and where its checksum is.

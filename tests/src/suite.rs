@@ -27,7 +27,7 @@ pub use scene::Scene;
 pub use simulated::Simulated;
 
 use norn_client::session::Call;
-use norn_client::wire::{Error, Response};
+use norn_wire::{Error, Response};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;

@@ -11,9 +11,9 @@ use crate::workers::{ClaimCall, drained};
 use crate::{Cli, Cluster, ClusterOptions, Habits, Ledger, Rule, Workers};
 use norn_client::client::Client;
 use norn_client::session::Draft;
-use norn_client::wire::response::PartitionView;
-use norn_client::wire::{Acks, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token};
 use norn_node::protocol::ring::partition_of_task;
+use norn_wire::response::PartitionView;
+use norn_wire::{Acks, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -458,7 +458,7 @@ async fn enqueue(ledger: &Ledger, client: &Client, payload: Vec<u8>, acks: Acks)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::ids::TAG_BITS;
+    use norn_wire::ids::TAG_BITS;
 
     /// A grant of a task of this partition, told a second after it was asked for.
     fn call(worker: usize, asked: Instant, partition: u32, epoch: u64) -> ClaimCall {

@@ -3,7 +3,7 @@
 use crate::Ledger;
 use crate::wait::{eventually, moment, until_instant};
 use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
-use norn_client::wire::{Acks, QueueName, State, TaskId, Token};
+use norn_wire::{Acks, QueueName, State, TaskId, Token};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

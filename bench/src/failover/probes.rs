@@ -4,8 +4,8 @@
 use anyhow::{Context, Result};
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::ids::TAG_BITS;
-use norn_client::wire::{PartitionId, QueueName, TaskId};
+use norn_wire::ids::TAG_BITS;
+use norn_wire::{PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinSet;

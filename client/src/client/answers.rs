@@ -3,10 +3,10 @@
 use super::CompleteOptions;
 use crate::connection::Answer;
 use crate::session::Finish;
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::limits;
-use crate::wire::request::{Completion, Spec};
-use crate::wire::response::{Acked, Response};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::limits;
+use norn_wire::request::{Completion, Spec};
+use norn_wire::response::{Acked, Response};
 use serde_bytes::ByteBuf;
 use std::time::{Duration, Instant};
 

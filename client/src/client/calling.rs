@@ -2,13 +2,14 @@
 
 use super::Client;
 use crate::session::Call;
-use crate::wire::error::Error;
-use crate::wire::ids::{TaskId, Token};
-use crate::wire::request::Request;
-use crate::wire::response::{Response, State, TaskView};
+use norn_wire::error::Error;
+use norn_wire::ids::{TaskId, Token};
+use norn_wire::request::Request;
+use norn_wire::response::{Response, State, TaskView};
 
 /// Makes calls: a client, or what runs a verb, which notes what each of them changes.
-pub(crate) trait Caller {
+#[expect(async_fn_in_trait, reason = "its two implementations are awaited where they are called")]
+pub trait Caller {
     /// Makes one call, within the caller's usual time.
     async fn make(&self, call: Call) -> Result<Response, Error>;
 
@@ -40,12 +41,12 @@ pub(super) async fn read(caller: &impl Caller, id: TaskId) -> Result<TaskView, E
 }
 
 /// A question is answered by something else.
-pub(crate) fn strange(verb: &str) -> Error {
+pub fn strange(verb: &str) -> Error {
     Error::invalid(format!("the node's answer to `{verb}` is not one to that; do both sides have the same version?"))
 }
 
 /// Whether a task stays as it is.
-pub(crate) fn has_ended(state: State) -> bool {
+pub fn has_ended(state: State) -> bool {
     match state {
         State::Done | State::Dead | State::Cancelled => true,
         State::Waiting | State::Ready | State::Claimed => false,

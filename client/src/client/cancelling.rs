@@ -5,10 +5,10 @@
 use super::Client;
 use super::answers::unexpected;
 use super::calling::{Caller, has_ended, read, request};
-use crate::wire::error::{Cause, Error, ErrorCode};
-use crate::wire::ids::TaskId;
-use crate::wire::request::{Acks, Request};
-use crate::wire::response::{Acked, Response, State};
+use norn_wire::error::{Cause, Error, ErrorCode};
+use norn_wire::ids::TaskId;
+use norn_wire::request::{Acks, Request};
+use norn_wire::response::{Acked, Response, State};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Client {
 
 /// What came of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cancellation {
+pub struct Cancellation {
     /// Absent: nothing was sent, as the task had ended.
     pub sent: Option<Acked>,
     /// How the task has ended, as far as that could be read.
@@ -69,12 +69,7 @@ impl Cancellation {
 }
 
 /// Cancels a task, unless it has ended.
-pub(crate) async fn cancel(
-    caller: &impl Caller,
-    id: TaskId,
-    reason: String,
-    acks: Acks,
-) -> Result<Cancellation, Error> {
+pub async fn cancel(caller: &impl Caller, id: TaskId, reason: String, acks: Acks) -> Result<Cancellation, Error> {
     // It goes on where it takes long, so that a caller that reaches no node ends as soon as its first call does.
     let mut before = pin!(ended(caller, id));
     match tokio::time::timeout(LOOK_TIMEOUT, &mut before).await {
@@ -98,7 +93,7 @@ async fn ended(caller: &impl Caller, id: TaskId) -> Result<Option<State>, Error>
 }
 
 /// The same, and none where no majority answers soon.
-pub(crate) async fn seen_ended(caller: &impl Caller, id: TaskId) -> Option<State> {
+pub async fn seen_ended(caller: &impl Caller, id: TaskId) -> Option<State> {
     tokio::time::timeout(LOOK_TIMEOUT, ended(caller, id)).await.ok()?.ok()?
 }
 

@@ -8,13 +8,13 @@ use super::cancelling::seen_ended;
 use super::listing::now_ms;
 use super::walk::Walk;
 use super::{Client, ListOptions};
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::ids::{TaskId, Token};
-use crate::wire::limits::LIST_PAGE_MAX;
-use crate::wire::request::{Acks, Request};
-use crate::wire::response::{Response, State, TaskView};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::ids::{TaskId, Token};
+use norn_wire::limits::LIST_PAGE_MAX;
+use norn_wire::request::{Acks, Request};
+use norn_wire::response::{Response, State, TaskView};
 
 /// How a change is refused where others have changed the task since it was chosen.
 const OVERTAKEN: [ErrorCode; 4] = [ErrorCode::NotFound, ErrorCode::Conflict, ErrorCode::Superseded, ErrorCode::Ended];
@@ -141,14 +141,14 @@ impl Chosen {
 }
 
 /// The token of the claim that a claimed task has.
-pub(crate) fn held_by(task: &TaskView) -> Option<Token> {
+pub fn held_by(task: &TaskView) -> Option<Token> {
     let token = task.claims.iter().map(|claim| claim.token).max();
     token.filter(|_| task.state == State::Claimed)
 }
 
 /// Hands all tasks that are wanted to `take`, unless too many would have to be looked at: then it is refused, and `fewer` says how to
 /// choose fewer.
-pub(crate) async fn each(
+pub async fn each(
     caller: &impl Caller,
     mut walk: Walk,
     fewer: &str,
@@ -169,7 +169,7 @@ pub(crate) async fn each(
 /// How many of the requests had an effect. After a failure that is not due to one task alone no more are begun. Those that are under way
 /// are waited for, as they may have theirs: then the failure says how many were `done`, and is `unknown` where that is so of any.
 /// Where a node acknowledges a change whatever the task is, `brings` is the state that only this change brings about.
-pub(crate) async fn carry_out(
+pub async fn carry_out(
     caller: &impl Caller,
     requests: Vec<Request>,
     done: &str,

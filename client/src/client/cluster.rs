@@ -2,12 +2,12 @@
 
 use super::Client;
 use super::answers::{millis, unexpected};
-use crate::wire::error::Error;
-use crate::wire::ids::{NodeId, PartitionId};
-use crate::wire::invitation::Invitation;
-use crate::wire::membership::{Changed, ClusterChange, ClusterView, Member, Remnant};
-use crate::wire::request::Request;
-use crate::wire::response::Response;
+use norn_wire::error::Error;
+use norn_wire::ids::{NodeId, PartitionId};
+use norn_wire::invitation::Invitation;
+use norn_wire::membership::{Changed, ClusterChange, ClusterView, Member, Remnant};
+use norn_wire::request::Request;
+use norn_wire::response::Response;
 use std::time::Duration;
 
 /// Members that an invitation names: enough for one of them to be there.
@@ -132,7 +132,7 @@ impl Client {
 }
 
 /// How a new machine finds a cluster.
-pub(crate) fn invitation(view: &ClusterView) -> Invitation {
+pub fn invitation(view: &ClusterView) -> Invitation {
     let mut members: Vec<&Member> = view.roster.members.values().filter(|member| member.state.may_hold()).collect();
     // A sort that keeps the order otherwise: those who are there come first.
     members.sort_by_key(|member| !view.heard.contains(&member.node));

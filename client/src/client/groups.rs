@@ -3,11 +3,11 @@
 use super::Client;
 use super::answers::unexpected;
 use crate::session::Draft;
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::group::MemberOf;
-use crate::wire::ids::TaskId;
-use crate::wire::request::{Acks, Request};
-use crate::wire::response::{Acked, Response, TaskView};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::group::MemberOf;
+use norn_wire::ids::TaskId;
+use norn_wire::request::{Acks, Request};
+use norn_wire::response::{Acked, Response, TaskView};
 use tokio::task::JoinSet;
 
 /// Members that are read at once.

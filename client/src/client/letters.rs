@@ -7,14 +7,14 @@ use super::Client;
 use super::answers::{millis, unexpected};
 use super::calling::{Caller, read, request};
 use crate::session::{Call, Draft, Finish};
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::headers;
-use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
-use crate::wire::limits::LEASE_MS_DEFAULT;
-use crate::wire::request::{Acks, Claim, Completion, Request, Spec};
-use crate::wire::response::{Acked, Granted, Response, TaskView};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::headers;
+use norn_wire::ids::{ClaimId, QueueName, TaskId, Token};
+use norn_wire::limits::LEASE_MS_DEFAULT;
+use norn_wire::request::{Acks, Claim, Completion, Request, Spec};
+use norn_wire::response::{Acked, Granted, Response, TaskView};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -119,7 +119,7 @@ impl Letters {
     /// Sends the next one back; nothing after the last, and after as many as the options say. Nothing also where the queue of the
     /// letters is paused, or its rate or its limit of claims is used up.
     ///
-    /// A task in the queue that is no letter is given back, and an error of code [`ErrorCode::Invalid`](crate::wire::ErrorCode::Invalid)
+    /// A task in the queue that is no letter is given back, and an error of code [`ErrorCode::Invalid`](norn_wire::ErrorCode::Invalid)
     /// names it once the letters that were claimed with it are sent. Where some partitions could not be asked for letters, the error
     /// is `unavailable`. After another error all letters that were claimed are given back, and asking again claims them anew; after one
     /// of code `unknown` the letter may have been sent back. If the future is dropped, the next one is of the same letter.
@@ -144,7 +144,7 @@ impl Drop for Letters {
 
 /// How far letters are sent back.
 #[derive(Debug)]
-pub(crate) struct Sending {
+pub struct Sending {
     options: LetterOptions,
     /// How many were sent back.
     pub sent: u64,
@@ -198,7 +198,6 @@ impl Sending {
     }
 
     /// The same where nobody asks again if this future is dropped: then what is held is given back in the background.
-    #[cfg(feature = "repl")]
     pub async fn next_or_leave(&mut self, caller: &impl Caller) -> Result<Option<SentBack>, Error> {
         let mut leaving = Leaving { sending: self, caller, over: false };
         let next = leaving.sending.next(caller).await;
@@ -334,14 +333,12 @@ impl Begun {
 }
 
 /// Letters are being sent, and what is held is left if that is given up.
-#[cfg(feature = "repl")]
 struct Leaving<'a, C: Caller> {
     sending: &'a mut Sending,
     caller: &'a C,
     over: bool,
 }
 
-#[cfg(feature = "repl")]
 impl<C: Caller> Drop for Leaving<'_, C> {
     fn drop(&mut self) {
         if !self.over {

@@ -2,10 +2,10 @@
 
 use super::Client;
 use super::walk::Walk;
-use crate::wire::error::Error;
-use crate::wire::ids::{QueueName, TaskId};
-use crate::wire::limits;
-use crate::wire::response::{State, TaskView};
+use norn_wire::error::Error;
+use norn_wire::ids::{QueueName, TaskId};
+use norn_wire::limits;
+use norn_wire::response::{State, TaskView};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What to list.
@@ -186,7 +186,7 @@ impl Listing {
     /// The next task, or `None` after the last. After an error, asking again repeats the page. Where few tasks are wanted of many that
     /// must be looked at, this may turn many pages: [`Listing::next_page`] comes back after each.
     ///
-    /// A list of the newest ends with [`ErrorCode::Invalid`](crate::wire::ErrorCode::Invalid) where more than 100,000 tasks were
+    /// A list of the newest ends with [`ErrorCode::Invalid`](norn_wire::ErrorCode::Invalid) where more than 100,000 tasks were
     /// enqueued within one millisecond.
     pub async fn next(&mut self) -> Result<Option<TaskView>, Error> {
         loop {

@@ -3,9 +3,9 @@
 use super::answers::millis;
 use super::{LEASE_DEFAULT, LEASE_MAX};
 use crate::session::{Draft, Seen};
-use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
-use crate::wire::request::{Acks, Claim};
-use crate::wire::transaction::Depend;
+use norn_wire::ids::{ClaimId, QueueName, TaskId, Token};
+use norn_wire::request::{Acks, Claim};
+use norn_wire::transaction::Depend;
 use std::time::Duration;
 
 /// What to claim.

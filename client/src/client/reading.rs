@@ -2,10 +2,10 @@
 
 use super::answers::{millis, unexpected};
 use super::{Client, ListOptions, Listing};
-use crate::wire::error::Error;
-use crate::wire::ids::{QueueName, TaskId};
-use crate::wire::request::Request;
-use crate::wire::response::{NodeView, PartitionView, QueueCounts, Response, State, Status, TaskView};
+use norn_wire::error::Error;
+use norn_wire::ids::{QueueName, TaskId};
+use norn_wire::request::Request;
+use norn_wire::response::{NodeView, PartitionView, QueueCounts, Response, State, Status, TaskView};
 use std::time::Duration;
 
 impl Client {

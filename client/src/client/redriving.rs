@@ -5,11 +5,11 @@ use super::calling::{Caller, read};
 use super::walk::Walk;
 use super::{Client, ListOptions};
 use crate::session::{Call, CopyId};
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::headers;
-use crate::wire::ids::{QueueName, TaskId};
-use crate::wire::request::Acks;
-use crate::wire::response::{Acked, Response, State, TaskView};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::headers;
+use norn_wire::ids::{QueueName, TaskId};
+use norn_wire::request::Acks;
+use norn_wire::response::{Acked, Response, State, TaskView};
 
 /// Which dead tasks to enqueue again, and where.
 ///
@@ -145,7 +145,7 @@ impl Redriving {
 
 /// How far the dead tasks of a queue are enqueued again.
 #[derive(Debug)]
-pub(crate) struct Dead {
+pub struct Dead {
     options: RedriveOptions,
     walk: Walk,
     page: std::vec::IntoIter<TaskView>,
@@ -161,7 +161,6 @@ impl Dead {
     }
 
     /// How many there are, up to a limit. None is enqueued.
-    #[cfg(feature = "repl")]
     pub async fn count(mut self, caller: &impl Caller, limit: u64) -> Result<u64, Error> {
         let mut count = 0;
         while count < limit
@@ -194,7 +193,6 @@ impl Dead {
     }
 
     /// The one that was not acknowledged.
-    #[cfg(feature = "repl")]
     pub fn open(&self) -> Option<TaskId> {
         self.open.as_ref().map(|(id, _)| *id)
     }
@@ -225,7 +223,7 @@ pub(crate) async fn redrive(
 }
 
 /// As [`Client::redrive_once`]. A copy that was asked for before is no other one.
-pub(crate) async fn redrive_once(
+pub async fn redrive_once(
     caller: &impl Caller,
     id: TaskId,
     copy: &CopyId,

@@ -2,10 +2,10 @@
 
 use super::Client;
 use super::answers::unexpected;
-use crate::wire::error::Error;
-use crate::wire::request::Request;
-use crate::wire::response::Response;
-use crate::wire::schedule::{Schedule, ScheduleChange, ScheduleView};
+use norn_wire::error::Error;
+use norn_wire::request::Request;
+use norn_wire::response::Response;
+use norn_wire::schedule::{Schedule, ScheduleChange, ScheduleView};
 use std::sync::Arc;
 
 impl Client {

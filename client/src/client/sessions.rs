@@ -4,11 +4,11 @@ use super::answers::{expiry, one, unexpected};
 use super::calling::{Caller, read};
 use super::{ClaimOptions, Claimed, Client, CompleteOptions, why};
 use crate::session::{Call, Draft, SESSIONS_QUEUE, TransactionDraft};
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::ids::{QueueName, TaskId, Token};
-use crate::wire::limits;
-use crate::wire::request::Request;
-use crate::wire::response::{Response, State, TaskView};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::ids::{QueueName, TaskId, Token};
+use norn_wire::limits;
+use norn_wire::request::Request;
+use norn_wire::response::{Response, State, TaskView};
 use std::time::{Duration, Instant};
 
 /// How long a session may take to be had, once it is enqueued.
@@ -98,7 +98,7 @@ impl Client {
 }
 
 /// Refuses what is no session, and a token that is not that of its holder: to take another task for a session would complete that.
-pub(crate) async fn known(caller: &impl Caller, id: TaskId, token: Token) -> Result<(), Error> {
+pub async fn known(caller: &impl Caller, id: TaskId, token: Token) -> Result<(), Error> {
     let view = read(caller, id).await?;
     if view.spec.queue.as_str() != SESSIONS_QUEUE {
         let message = "the task is no session: `session open` gives the id of one";
@@ -113,7 +113,7 @@ pub(crate) async fn known(caller: &impl Caller, id: TaskId, token: Token) -> Res
 }
 
 /// Why no session was had though one was enqueued, which is taken out again, as far as that succeeds in so long.
-pub(crate) async fn none_to_be_had(caller: &impl Caller, enqueued: TaskId, within: Duration) -> Error {
+pub async fn none_to_be_had(caller: &impl Caller, enqueued: TaskId, within: Duration) -> Error {
     let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
     let work = async { tokio::join!(why::hindrance(caller, &queue), withdraw(caller, enqueued)).0 };
     let why = tokio::time::timeout(within, work).await.ok().flatten();
@@ -123,7 +123,7 @@ pub(crate) async fn none_to_be_had(caller: &impl Caller, enqueued: TaskId, withi
 
 /// Takes a session out that was enqueued and that nobody has: a later opening would take it for its own. One that somebody has taken
 /// meanwhile stays.
-pub(crate) async fn withdraw(caller: &impl Caller, enqueued: TaskId) {
+pub async fn withdraw(caller: &impl Caller, enqueued: TaskId) {
     let Ok(TaskView { state: State::Ready, version: Some(version), .. }) = read(caller, enqueued).await else { return };
     let draft = Box::new(TransactionDraft::new().delete((enqueued, version)));
     // It is the best that can be done here: what stays is taken by the next opening.

@@ -6,10 +6,10 @@ mod verbs;
 
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};
-use crate::wire::error::ErrorCode;
-use crate::wire::ids::{ClusterId, NodeId, QueueName};
-use crate::wire::membership::{Changed, ClusterChange, ClusterView, Roster, Settings};
-use crate::wire::response::{Guarantee, Page, QueueCounts, State, TaskView};
+use norn_wire::error::ErrorCode;
+use norn_wire::ids::{ClusterId, NodeId, QueueName};
+use norn_wire::membership::{Changed, ClusterChange, ClusterView, Roster, Settings};
+use norn_wire::response::{Guarantee, Page, QueueCounts, State, TaskView};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;

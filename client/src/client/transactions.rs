@@ -3,10 +3,10 @@
 use super::Client;
 use super::answers::unexpected;
 use crate::session::{Call, TransactionDraft};
-use crate::wire::error::Error;
-use crate::wire::ids::{TaskId, TaskVersion};
-use crate::wire::response::Response;
-use crate::wire::transaction::Refusal;
+use norn_wire::error::Error;
+use norn_wire::ids::{TaskId, TaskVersion};
+use norn_wire::response::Response;
+use norn_wire::transaction::Refusal;
 
 /// Why a transaction was not made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

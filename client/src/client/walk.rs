@@ -4,11 +4,11 @@
 
 use super::ListOptions;
 use super::calling::{Caller, request, strange};
-use crate::wire::error::Error;
-use crate::wire::ids::TaskId;
-use crate::wire::limits::LIST_PAGE_MAX;
-use crate::wire::request::Request;
-use crate::wire::response::{ClaimOutcome, Page, Response, TaskView};
+use norn_wire::error::Error;
+use norn_wire::ids::TaskId;
+use norn_wire::limits::LIST_PAGE_MAX;
+use norn_wire::request::Request;
+use norn_wire::response::{ClaimOutcome, Page, Response, TaskView};
 
 /// Most tasks that a bounded walk looks at, and most of one moment that are held where the newest come first.
 pub const LOOKED_MAX: u64 = 100_000;
@@ -22,7 +22,7 @@ const STRETCH_TASKS_MIN: usize = LIST_PAGE_MAX as usize / STRETCH_FACTOR as usiz
 
 impl ListOptions {
     /// Whether a task of a page is wanted.
-    pub(crate) fn wants(&self, task: &TaskView) -> bool {
+    pub fn wants(&self, task: &TaskView) -> bool {
         let has = |header: &(String, String)| task.spec.headers.contains(header);
         let contains = |wanted: &Option<String>, text: Option<&str>| {
             wanted.as_ref().is_none_or(|wanted| text.is_some_and(|text| text.contains(wanted)))
@@ -44,7 +44,7 @@ fn last_failure(task: &TaskView) -> Option<&str> {
 
 /// How far a walk has come.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub struct Walk {
     pub options: ListOptions,
     /// From the oldest on, the last task of the latest page.
     after: Option<TaskId>,

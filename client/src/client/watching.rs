@@ -3,10 +3,10 @@
 use super::Client;
 use super::answers::unexpected;
 use crate::session::{WatchNews, WatchState};
-use crate::wire::error::Error;
-use crate::wire::limits::WATCH_KEPT_MS;
-use crate::wire::response::Response;
-use crate::wire::watch::Subject;
+use norn_wire::error::Error;
+use norn_wire::limits::WATCH_KEPT_MS;
+use norn_wire::response::Response;
+use norn_wire::watch::Subject;
 
 /// How long one call waits. A call that is lost with its node is repeated well before anything is given up.
 const CALL_MS: u64 = WATCH_KEPT_MS / 3;

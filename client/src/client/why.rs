@@ -5,11 +5,11 @@
 
 use super::Client;
 use super::calling::{Caller, read, request};
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::ids::{QueueName, TaskId};
-use crate::wire::membership::QueuePolicy;
-use crate::wire::request::Request;
-use crate::wire::response::{Response, State, TaskView};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::ids::{QueueName, TaskId};
+use norn_wire::membership::QueuePolicy;
+use norn_wire::request::Request;
+use norn_wire::response::{Response, State, TaskView};
 use serde::Serialize;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -81,7 +81,7 @@ impl Client {
 }
 
 /// Asks for a task, for those that it waits for, for those that these wait for, and so on.
-pub(crate) async fn survey(caller: &impl Caller, first: TaskId) -> Result<Why, Error> {
+pub async fn survey(caller: &impl Caller, first: TaskId) -> Result<Why, Error> {
     let mut why = Why::of(first);
     while let Some(id) = why.wanted() {
         match read(caller, id).await {
@@ -215,7 +215,7 @@ impl Why {
 
 /// What is set for a queue that may keep what is ready in it from being claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hindrance {
+pub struct Hindrance {
     /// For programs: `paused`, or else `limited`.
     pub cause: &'static str,
     /// For people.
@@ -239,7 +239,7 @@ impl Hindrance {
 }
 
 /// The same, as the leader of the root knows it; nothing where it does not answer.
-pub(crate) async fn hindrance(caller: &impl Caller, queue: &QueueName) -> Option<Hindrance> {
+pub async fn hindrance(caller: &impl Caller, queue: &QueueName) -> Option<Hindrance> {
     match request(caller, Request::Cluster).await {
         Ok(Response::Cluster(view)) => Hindrance::of(queue, view.roster.policies.get(queue)?),
         _ => None,
@@ -247,6 +247,6 @@ pub(crate) async fn hindrance(caller: &impl Caller, queue: &QueueName) -> Option
 }
 
 /// Whether the number of members of its group is not known yet.
-pub(crate) fn is_open(task: &TaskView) -> bool {
+pub fn is_open(task: &TaskView) -> bool {
     task.group.is_some_and(|group| group.total.is_none())
 }

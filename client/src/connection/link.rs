@@ -1,14 +1,13 @@
 //! One connection: name resolution, handshake, frames out and in.
 
-use crate::dial::{Reach, Reason, dial_with, lookup};
+use crate::dial::{Reach, Reason, dial_with, lookup, version_of};
 use crate::tls::Outgoing;
-use crate::wire::Versions;
-use crate::wire::address::Address;
-use crate::wire::codec::{self, FrameError, HEADER_BYTES, Kind};
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::limits::FRAME_BYTES_MAX;
-use crate::wire::request::Request;
-use crate::wire::response::Response;
+use norn_wire::address::Address;
+use norn_wire::codec::{self, FrameError, HEADER_BYTES, Kind};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::limits::FRAME_BYTES_MAX;
+use norn_wire::request::Request;
+use norn_wire::response::Response;
 use quinn::{Connection, RecvStream, SendStream};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -139,8 +138,8 @@ pub(super) struct Open {
 
 impl Open {
     async fn new(connection: Connection, outgoing: &Outgoing) -> Result<Open, Reason> {
-        let version = Versions::of_connection(&connection)
-            .ok_or_else(|| Reason::answered("the handshake settled no protocol version"))?;
+        let version =
+            version_of(&connection).ok_or_else(|| Reason::answered("the handshake settled no protocol version"))?;
         let (send, receive) = connection.open_bi().await.map_err(|error| outgoing.explain(&error))?;
         Ok(Open { connection, version, send, receive, ways: None })
     }

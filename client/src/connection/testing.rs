@@ -1,12 +1,13 @@
 //! A node for tests: real QUIC and certificates, scripted answers.
 
 use crate::client::{Client, ClientConfig};
-use crate::wire::Versions;
-use crate::wire::codec::{self, HEADER_BYTES, Kind};
-use crate::wire::ids::{ClusterId, NodeId};
-use crate::wire::limits::FRAME_BYTES_MAX;
-use crate::wire::request::Request;
-use crate::wire::response::{Response, Welcome};
+use crate::dial::version_of;
+use norn_wire::Versions;
+use norn_wire::codec::{self, HEADER_BYTES, Kind};
+use norn_wire::ids::{ClusterId, NodeId};
+use norn_wire::limits::FRAME_BYTES_MAX;
+use norn_wire::request::Request;
+use norn_wire::response::{Response, Welcome};
 use quinn::crypto::rustls::QuicServerConfig;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -193,7 +194,7 @@ async fn serve(connection: quinn::Connection, hello: fn() -> Response, script: S
     let Ok((send, mut receive)) = connection.accept_bi().await else {
         return;
     };
-    let version = Versions::of_connection(&connection).unwrap();
+    let version = version_of(&connection).unwrap();
     let send = Arc::new(tokio::sync::Mutex::new(send));
     let mut buffer = Vec::new();
     while let Ok(Some(chunk)) = receive.read_chunk(1 << 16, true).await {

@@ -2,13 +2,13 @@
 
 use super::mint::{Mint, Minted, Needs, Random};
 use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft, ensure};
-use crate::wire::error::{Cause, Error, ErrorCode, Retry};
-use crate::wire::group::MemberOf;
-use crate::wire::ids::{ClaimId, TaskId};
-use crate::wire::limits;
-use crate::wire::request::{Acks, NewTask, Request};
-use crate::wire::response::{Acked, Granted, Response};
-use crate::wire::transaction::Transaction;
+use norn_wire::error::{Cause, Error, ErrorCode, Retry};
+use norn_wire::group::MemberOf;
+use norn_wire::ids::{ClaimId, TaskId};
+use norn_wire::limits;
+use norn_wire::request::{Acks, NewTask, Request};
+use norn_wire::response::{Acked, Granted, Response};
+use norn_wire::transaction::Transaction;
 
 /// Where a call stands.
 #[derive(Debug, Clone, Copy)]

@@ -11,10 +11,10 @@
 
 use super::call::Stage;
 use super::{Attempt, CallId, Output, Session};
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::ids::TaskId;
-use crate::wire::request::Request;
-use crate::wire::response::{Granted, Response};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::ids::TaskId;
+use norn_wire::request::Request;
+use norn_wire::response::{Granted, Response};
 
 /// A wait of this part of the lease is long.
 const LONG_PART: u64 = 8;

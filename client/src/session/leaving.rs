@@ -9,10 +9,10 @@
 use super::call::is_retryable;
 use super::links::Failure;
 use super::{Output, Session, ensure};
-use crate::wire::error::Retry;
-use crate::wire::ids::{ClaimId, TaskId};
-use crate::wire::request::Request;
-use crate::wire::response::Response;
+use norn_wire::error::Retry;
+use norn_wire::ids::{ClaimId, TaskId};
+use norn_wire::request::Request;
+use norn_wire::response::Response;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 

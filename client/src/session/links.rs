@@ -2,7 +2,7 @@
 
 use super::ensure;
 use super::pulse::Pulse;
-use crate::wire::error::Error;
+use norn_wire::error::Error;
 
 /// State of the connection to one endpoint.
 #[derive(Debug, Clone, Copy)]

@@ -1,9 +1,9 @@
 //! What a session takes from outside itself once and then keeps: server time, ids, randomness.
 
 use super::{Call, Draft, Finish};
-use crate::wire::ids::{ClaimId, TAG_BITS, TaskId};
-use crate::wire::request::Request;
-use crate::wire::response::Welcome;
+use norn_wire::ids::{ClaimId, TAG_BITS, TaskId};
+use norn_wire::request::Request;
+use norn_wire::response::Welcome;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 

@@ -8,8 +8,8 @@
 
 use super::links::Failure;
 use super::{Output, Session};
-use crate::wire::limits::BATCH_BYTES_MAX;
-use crate::wire::request::Request;
+use norn_wire::limits::BATCH_BYTES_MAX;
+use norn_wire::request::Request;
 use std::collections::VecDeque;
 
 /// A node is asked when calls are under way and it was silent for so long.

@@ -2,7 +2,7 @@
 
 use super::links::{Failure, Link};
 use super::{CallId, Output, Session};
-use crate::wire::error::Error;
+use norn_wire::error::Error;
 use std::collections::BTreeMap;
 
 impl Session {

@@ -15,9 +15,9 @@ mod settled;
 mod way;
 
 use super::*;
-use crate::wire::ids::{ClaimId, ClusterId, NodeId, QueueName, TaskId, Token};
-use crate::wire::request::{Acks, Claim, Completion};
-use crate::wire::response::{Acked, Granted, Guarantee, Welcome};
+use norn_wire::ids::{ClaimId, ClusterId, NodeId, QueueName, TaskId, Token};
+use norn_wire::request::{Acks, Claim, Completion};
+use norn_wire::response::{Acked, Granted, Guarantee, Welcome};
 
 const SECOND_US: u64 = 1_000_000;
 const SERVER_MS: u64 = 1_800_000_000_000;

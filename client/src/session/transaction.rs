@@ -1,8 +1,8 @@
 //! A transaction before its ids are minted and its times are resolved.
 
 use super::Draft;
-use crate::wire::ids::{TaskId, TaskVersion, Token};
-use crate::wire::transaction::{Change, Delete, Depend, Expected};
+use norn_wire::ids::{TaskId, TaskVersion, Token};
+use norn_wire::transaction::{Change, Delete, Depend, Expected};
 use serde_bytes::ByteBuf;
 
 /// A task that a transaction is to find as it was seen last: by its id alone, with a version, or with the token of a claim.

@@ -1,12 +1,12 @@
 //! What goes into a session and what comes out of it.
 
 use super::transaction::TransactionDraft;
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::group::{Join, MemberOf, NAMED_GROUP};
-use crate::wire::ids::{QueueName, TaskId};
-use crate::wire::limits;
-use crate::wire::request::{Acks, Completion, Request, Spec};
-use crate::wire::response::Response;
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::group::{Join, MemberOf, NAMED_GROUP};
+use norn_wire::ids::{QueueName, TaskId};
+use norn_wire::limits;
+use norn_wire::request::{Acks, Completion, Request, Spec};
+use norn_wire::response::Response;
 use std::sync::{Arc, OnceLock};
 
 /// Names a call within a session. The host chooses it and does not use it again.
@@ -34,7 +34,7 @@ pub struct Draft {
     pub near: Option<TaskId>,
 }
 
-pub use crate::wire::SESSIONS_QUEUE;
+pub use norn_wire::SESSIONS_QUEUE;
 
 impl Draft {
     /// A session for whoever claims it. As any is as good as another one, it need not be who enqueued it.

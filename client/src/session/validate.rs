@@ -1,13 +1,13 @@
 //! Refuses, before anything is sent, what every node would refuse; and weighs what is held until it is answered.
 
 use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft};
-use crate::wire::error::Error;
-use crate::wire::group::Grouping;
-use crate::wire::ids::TaskId;
-use crate::wire::request::{Claim, Completion, Request, Spec};
-use crate::wire::schedule::ScheduleChange;
-use crate::wire::transaction::{self, Change, Transaction};
-use crate::wire::validate::{check_children, check_completions, check_delay, check_tasks, check_unique};
+use norn_wire::error::Error;
+use norn_wire::group::Grouping;
+use norn_wire::ids::TaskId;
+use norn_wire::request::{Claim, Completion, Request, Spec};
+use norn_wire::schedule::ScheduleChange;
+use norn_wire::transaction::{self, Change, Transaction};
+use norn_wire::validate::{check_children, check_completions, check_delay, check_tasks, check_unique};
 
 /// About what a call takes besides its payloads.
 const CALL_BYTES: usize = 512;

@@ -1,8 +1,8 @@
 //! A watch on the side of whoever watches: which call comes next, and what its answer brings.
 
-use crate::wire::request::Request;
-use crate::wire::watch::{Subject, WatchCursor, WatchEvent, Watched};
-use crate::wire::{State, TaskId};
+use norn_wire::request::Request;
+use norn_wire::watch::{Subject, WatchCursor, WatchEvent, Watched};
+use norn_wire::{State, TaskId};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Endings that are remembered, so that each is told once where several nodes tell of it.
@@ -95,7 +95,7 @@ fn is_ending(state: State) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{NodeId, QueueName, watch::WatchPlace};
+    use norn_wire::{NodeId, QueueName, watch::WatchPlace};
 
     fn event(number: u32, state: State) -> WatchEvent {
         let (id, queue) = (TaskId::new(1_700_000_000_000, number, 1, 7), QueueName::new("mail").unwrap());

@@ -3,7 +3,7 @@
 use super::validity::{Date, Validity};
 use super::{TlsError, file_error, provider};
 use crate::dial::Shown;
-use crate::wire::Versions;
+use norn_wire::Versions;
 use rustls::client::Resumption;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};

@@ -2,7 +2,7 @@
 //! authorities, looked at as of seconds that are given.
 
 use super::{CertificateFiles, Credentials, Date, Look, Renewal, TlsError, Validity};
-use crate::wire::Versions;
+use norn_wire::Versions;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, HandshakeKind, ServerConnection};

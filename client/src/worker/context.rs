@@ -3,12 +3,12 @@
 use super::deadline::{Deadline, Limit};
 use crate::client::{Claimed, Client, GroupMember, WorkerSession};
 use crate::session::Draft;
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::group::{GroupView, MemberOf};
-use crate::wire::ids::{QueueName, TaskId, Token};
-use crate::wire::limits;
-use crate::wire::request::Acks;
-use crate::wire::response::{Granted, LogEntry};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::group::{GroupView, MemberOf};
+use norn_wire::ids::{QueueName, TaskId, Token};
+use norn_wire::limits;
+use norn_wire::request::Acks;
+use norn_wire::response::{Granted, LogEntry};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -258,7 +258,7 @@ impl Context {
         self.granted.attempt
     }
 
-    /// What earlier claims logged: where to go on. See [`Granted::updates`](crate::wire::Granted::updates).
+    /// What earlier claims logged: where to go on. See [`Granted::updates`](norn_wire::Granted::updates).
     pub fn updates(&self) -> &[LogEntry] {
         &self.granted.updates
     }

@@ -2,9 +2,9 @@
 
 use super::Worker;
 use crate::client::{ClaimOptions, Claims};
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::ids::{QueueName, TaskId};
-use crate::wire::limits;
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::ids::{QueueName, TaskId};
+use norn_wire::limits;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::Poll;

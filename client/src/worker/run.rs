@@ -7,9 +7,9 @@ use super::session::Session;
 use super::{Context, Handler, InvalidHandler, Outcome, Summary, Worker};
 use crate::client::{Claimed, Claims, Client, CompleteOptions, FailOptions};
 use crate::session::Draft;
-use crate::wire::error::Error;
-use crate::wire::ids::{TaskId, Token};
-use crate::wire::limits;
+use norn_wire::error::Error;
+use norn_wire::ids::{TaskId, Token};
+use norn_wire::limits;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -429,7 +429,7 @@ async fn report(client: &Client, held: &Held, outcome: Outcome, children: Vec<Dr
         Outcome::Done(result) => match complete(client, held, result, children).await {
             Ok(()) => return Ending::Done,
             // The node will not take it; say so instead of letting the lease run out.
-            Err(error) if error.code == crate::wire::ErrorCode::Invalid => {
+            Err(error) if error.code == norn_wire::ErrorCode::Invalid => {
                 FailOptions::new(id, token).reason(cut(format!("completion refused: {error}"))).invalid()
             }
             Err(error) => return refused(held, &error),

@@ -7,8 +7,8 @@ use super::Worker;
 use super::context::Held;
 use super::run::{Boxed, sleep_until};
 use crate::client::{Client, CompleteOptions, WorkerSession};
-use crate::wire::error::{Error, ErrorCode};
-use crate::wire::ids::TaskId;
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::ids::TaskId;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -6,11 +6,11 @@ mod sessions;
 
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};
-use crate::wire::error::ErrorCode;
-use crate::wire::group::{GroupView, Grouping};
-use crate::wire::ids::{ClaimId, TaskId, Token};
-use crate::wire::request::{Claim, NewTask, Request};
-use crate::wire::response::{Acked, Granted, Guarantee, LogEntry, Response};
+use norn_wire::error::ErrorCode;
+use norn_wire::group::{GroupView, Grouping};
+use norn_wire::ids::{ClaimId, TaskId, Token};
+use norn_wire::request::{Claim, NewTask, Request};
+use norn_wire::response::{Acked, Granted, Guarantee, LogEntry, Response};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -60,7 +60,7 @@ struct Table {
 }
 
 fn scripted_unknown() -> Response {
-    Response::Error(Error { retry: crate::wire::Retry::Now, ..Error::new(ErrorCode::Unknown, "scripted") })
+    Response::Error(Error { retry: norn_wire::Retry::Now, ..Error::new(ErrorCode::Unknown, "scripted") })
 }
 
 const QUEUES: [&str; 2] = ["mail", "print"];

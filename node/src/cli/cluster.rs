@@ -5,9 +5,9 @@ use super::founding::{Wish, found};
 use super::progress;
 use super::{Global, block_on, examples, told, verbs, write_line};
 use clap::Subcommand;
-use norn_client::wire::response::Member;
 use norn_node::runtime::caller::Caller;
 use norn_node::runtime::certificates::CertificateFiles;
+use norn_wire::response::Member;
 use std::time::Duration;
 
 /// How long one node may take to answer.

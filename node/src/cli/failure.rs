@@ -1,14 +1,14 @@
 //! How a command fails: for people on stderr, for programs as JSON, and as an exit code.
 
+use norn_cli::{Exit, Output};
 use norn_client::client::ConnectError;
-use norn_client::command::{self, Exit, Output};
-use norn_client::wire::Error;
 use norn_node::runtime::caller::CallError;
 use norn_node::runtime::certificates::CertificateError;
 use norn_node::runtime::diagnostics;
 use norn_node::runtime::server::StartError;
 use norn_node::runtime::settings::SettingsError;
 use norn_node::runtime::tls::TlsError;
+use norn_wire::Error;
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -52,9 +52,9 @@ impl Failure {
         self
     }
 
-    fn tell(&self, output: &mut Output) -> Result<(), command::Failure> {
+    fn tell(&self, output: &mut Output) -> Result<(), norn_cli::Failure> {
         if output.json() {
-            output.failure(&command::Failure::Call(self.error.clone()))?;
+            output.failure(&norn_cli::Failure::Call(self.error.clone()))?;
         } else {
             output.complain(&self.error.message)?;
         }

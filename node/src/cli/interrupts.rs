@@ -1,6 +1,6 @@
 //! Signals that end a command: it closes its connections in order, so that nothing is granted to it any more.
 
-use norn_client::command::Exit;
+use norn_cli::Exit;
 use std::future::Future;
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -21,9 +21,9 @@ mod verbs;
 
 use clap::{Args, Parser, Subcommand};
 use failure::{Failure, Outcome};
-use norn_client::command::duration_ms;
-use norn_client::wire::Versions;
+use norn_cli::duration_ms;
 use norn_node::runtime::diagnostics;
+use norn_wire::Versions;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -298,7 +298,7 @@ mod tests {
         let mut commands = vec![Arguments::command()];
         while let Some(command) = commands.pop() {
             for argument in command.get_arguments() {
-                let complaint = norn_client::command::unexplained_default(argument);
+                let complaint = norn_cli::unexplained_default(argument);
                 assert_eq!(complaint, None, "{} --{}", command.get_name(), argument.get_id());
             }
             commands.extend(command.get_subcommands().cloned());

@@ -5,18 +5,18 @@ use super::interrupts::Interrupts;
 use super::progress::Waits;
 use super::{Arguments, Global, block_on, named_logs, progress};
 use clap::CommandFactory;
+use norn_cli::repl::{ReplOptions, run as run_repl};
+use norn_cli::{Exit, Output, ShownIds, Transport, execute, print_help, refuse_usage, usage_summary};
 use norn_client::client::{Client, ClientConfig};
-use norn_client::command::{self, Exit, Output, ShownIds, Transport, execute, print_help, refuse_usage, usage_summary};
-use norn_client::repl::{ReplOptions, run as run_repl};
 use norn_client::session::Call;
 use norn_client::tls::Renewal;
-use norn_client::wire::error::Cause;
-use norn_client::wire::{Error, Request, Response, TaskId, Token};
 use norn_node::runtime::caller::{CallError, Caller};
 use norn_node::runtime::certificates::{CertificateFiles, find_client};
 use norn_node::runtime::clock::unix_seconds;
 use norn_node::runtime::diagnostics;
 use norn_node::runtime::tls::TlsError;
+use norn_wire::error::Cause;
+use norn_wire::{Error, Request, Response, TaskId, Token};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
-pub use norn_client::command::{ClusterVerb, Verb};
+pub use norn_cli::{ClusterVerb, Verb};
 
 /// Name of this program in the cluster's logs.
 const CLIENT_NAME: &str = "norn";
@@ -256,9 +256,9 @@ fn help_about(verb: &[String], json: bool) -> ExitCode {
 }
 
 /// How a command has ended that runs without a cluster. What cannot be written to standard output is said on standard error.
-fn ended(outcome: Result<Exit, command::Failure>, output: &mut Output) -> ExitCode {
+fn ended(outcome: Result<Exit, norn_cli::Failure>, output: &mut Output) -> ExitCode {
     let exit = outcome.unwrap_or_else(|failure| {
-        let is_written = !matches!(failure, command::Failure::Output(_)) && output.failure(&failure).is_ok();
+        let is_written = !matches!(failure, norn_cli::Failure::Output(_)) && output.failure(&failure).is_ok();
         if !is_written && let Some(error) = failure.error() {
             output.unwritten(&error.message, None);
         }
@@ -284,7 +284,7 @@ pub fn operate(verb: ClusterVerb, global: Global) -> Outcome {
     let json = global.json;
     block_on(async move {
         let carrier = Carrier::connect(&place, &global, verb.waits()).await?;
-        let exit = command::operate(&carrier, verb, Output::standard(json)).await;
+        let exit = norn_cli::operate(&carrier, verb, Output::standard(json)).await;
         carrier.close().await;
         Ok(exit.into())
     })

@@ -26,7 +26,7 @@ use super::record::Record;
 use super::task::{Filling, Outline, Place, Slot, Task, Wanted};
 use super::{Node, Observation};
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
-use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
+use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;

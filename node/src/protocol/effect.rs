@@ -5,9 +5,9 @@ use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use crate::protocol::task::Wanted;
-use norn_client::wire::membership::Roster;
-use norn_client::wire::response::{Genesis, Standing};
-use norn_client::wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
+use norn_wire::membership::Roster;
+use norn_wire::response::{Genesis, Standing};
+use norn_wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
 use std::sync::Arc;
 
 /// Number of a [`Effect::Persist`]; they are handed out in order, and a [`super::event::Event::Persisted`] covers all before it.

@@ -4,7 +4,7 @@ use crate::protocol::effect::Ticket;
 use crate::protocol::membership::{DiskReport, MemoryReport};
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Filling, Place};
-use norn_client::wire::{NodeId, PartitionId, Request, TaskId};
+use norn_wire::{NodeId, PartitionId, Request, TaskId};
 use std::sync::Arc;
 
 /// A client connection, numbered by the host; never reused while the node runs.

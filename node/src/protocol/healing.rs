@@ -8,7 +8,7 @@ use super::record::Record;
 use super::timers::Key;
 use super::{Node, Observation};
 use crate::config::mutant;
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
 
 impl Node {

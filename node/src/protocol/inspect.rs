@@ -7,7 +7,7 @@ use super::consistent::{ReplicaId, Viewstamp};
 use super::partition::Wound;
 use super::task::{Outline, Task, Wanted};
 use super::timers::Key;
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::{NodeId, PartitionId, TaskId};
 
 /// One replica as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -5,9 +5,9 @@ use super::event::ClientId;
 use super::record::Record;
 use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, MARK_SESSIONS, MARK_TIME_MS};
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::response::Welcome;
-use norn_client::wire::{Response, TaskId};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::response::Welcome;
+use norn_wire::{Response, TaskId};
 
 /// Bits of the minter field that number sessions; the rest is the node's place in the cluster.
 const SESSION_BITS: u32 = 24;

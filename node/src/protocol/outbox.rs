@@ -4,7 +4,7 @@ use crate::protocol::effect::{Effect, Observation, Ticket};
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
-use norn_client::wire::{NodeId, Request, Response, Versions};
+use norn_wire::{NodeId, Request, Response, Versions};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Something that may leave only once the records before it are on disk.

@@ -13,10 +13,10 @@ use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::membership::DiskWord;
 use crate::protocol::partition::Wound;
 use crate::protocol::task::{Digest, Settled, Task, Tomb};
-use norn_client::wire::group::MemberOf;
-use norn_client::wire::membership::Roster;
-use norn_client::wire::response::Standing;
-use norn_client::wire::{
+use norn_wire::group::MemberOf;
+use norn_wire::membership::Roster;
+use norn_wire::response::Standing;
+use norn_wire::{
     Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, Subject, TaskId, Token, WatchEvent,
 };
 use serde::{Deserialize, Serialize};
@@ -273,7 +273,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-norn_client::wire_body!(PeerMessage);
+norn_wire::wire_body!(PeerMessage);
 
 /// A message. Field names: `partition`, `epoch` and `viewstamp` as everywhere; `ask` is the sender's number for something
 /// that it waits for, returned in the answer.

@@ -8,9 +8,9 @@ use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::partition::Wound;
 use crate::protocol::task::Task;
-use norn_client::wire::membership::Roster;
-use norn_client::wire::response::Genesis;
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::membership::Roster;
+use norn_wire::response::Genesis;
+use norn_wire::{NodeId, PartitionId, TaskId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -324,6 +324,6 @@ impl Record {
 
     /// Reads a body; every byte must belong to it.
     pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
-        norn_client::wire::codec::decode_value(bytes).map_err(|error| RecordError(error.to_string()))
+        norn_wire::codec::decode_value(bytes).map_err(|error| RecordError(error.to_string()))
     }
 }

@@ -15,8 +15,8 @@ use crate::protocol::consistent::register::UNDATED_US;
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::task::{Place, Slot, Task};
-use norn_client::wire::response::Genesis;
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::response::Genesis;
+use norn_wire::{NodeId, PartitionId, TaskId};
 use std::sync::Arc;
 
 impl Node {

@@ -9,10 +9,10 @@ use super::timers::Key;
 use super::{Effect, Node, ring};
 use crate::limits::REQUESTS_MAX;
 use crate::protocol::record::Record;
-use norn_client::wire::error::{Cause, Error, ErrorCode};
-use norn_client::wire::membership::Membership;
-use norn_client::wire::response::{Genesis, Standing};
-use norn_client::wire::{ClaimId, NodeId, PartitionId, Request, Response};
+use norn_wire::error::{Cause, Error, ErrorCode};
+use norn_wire::membership::Membership;
+use norn_wire::response::{Genesis, Standing};
+use norn_wire::{ClaimId, NodeId, PartitionId, Request, Response};
 use std::sync::Arc;
 
 /// How long a stopping node tries to hand its leaderships over.
@@ -276,14 +276,14 @@ impl Node {
 }
 
 /// The id just below another.
-fn before(id: norn_client::wire::TaskId) -> norn_client::wire::TaskId {
+fn before(id: norn_wire::TaskId) -> norn_wire::TaskId {
     let mut bytes = id.to_bytes();
     for byte in bytes.iter_mut().rev() {
         let (lower, borrow) = byte.overflowing_sub(1);
         *byte = lower;
         if !borrow {
-            return norn_client::wire::TaskId::from_bytes(bytes);
+            return norn_wire::TaskId::from_bytes(bytes);
         }
     }
-    norn_client::wire::TaskId::MIN
+    norn_wire::TaskId::MIN
 }

@@ -5,7 +5,7 @@ use super::record::Record;
 use crate::limits::{EXCHANGE_TASKS_MAX, within};
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::task::{Content, Task, Wanted};
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::{NodeId, PartitionId, TaskId};
 use std::ops::Bound;
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use super::Node;
 use super::consistent::cohort::Cohort;
 use super::peer::StateCounts;
-use norn_client::wire::response::{Health, Identity, NodeView, PartitionView, Standing, Status};
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::response::{Health, Identity, NodeView, PartitionView, Standing, Status};
+use norn_wire::{NodeId, PartitionId};
 use serde_bytes::ByteBuf;
 
 /// Counters of a status that say how things are now, in the order in which it has their values.

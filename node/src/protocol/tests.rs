@@ -5,11 +5,11 @@ use super::*;
 use crate::protocol::event::ClientId;
 use crate::protocol::membership::DiskWord;
 use crate::protocol::peer::{Heartbeat, LogWord};
-use norn_client::wire::error::Error;
-use norn_client::wire::membership::ClusterChange;
-use norn_client::wire::request::Spec;
-use norn_client::wire::response::{Member, Standing};
-use norn_client::wire::{
+use norn_wire::error::Error;
+use norn_wire::membership::ClusterChange;
+use norn_wire::request::Spec;
+use norn_wire::response::{Member, Standing};
+use norn_wire::{
     Acks, Claim, ClaimId, ClusterId, Completion, ErrorCode, NewTask, QueueName, Request, Response, State, TaskView,
     Token,
 };
@@ -276,7 +276,7 @@ impl Cluster {
         id
     }
 
-    fn claim(&mut self, index: usize, lease_ms: u64) -> Vec<norn_client::wire::Granted> {
+    fn claim(&mut self, index: usize, lease_ms: u64) -> Vec<norn_wire::Granted> {
         self.number += 1;
         let claim = ClaimId(u128::from(self.number));
         match self.ask(index, Request::Claim(claim_of(claim, lease_ms, 1))) {
@@ -293,7 +293,7 @@ impl Cluster {
         self.ask(index, Request::Complete { items, acks: Acks::Quorum })
     }
 
-    fn get(&mut self, index: usize, id: TaskId) -> norn_client::wire::TaskView {
+    fn get(&mut self, index: usize, id: TaskId) -> norn_wire::TaskView {
         match self.ask(index, Request::Get { id, minimum: None, minimum_sequence: None }) {
             Response::Task(view) => *view,
             other => panic!("{other:?}"),
@@ -469,8 +469,7 @@ fn a_claim_with_max_takes_from_all_partitions_at_once() {
     // A repeat of the same call gets the same tasks.
     let repeat = Claim { repeated: true, ..claim_of(ClaimId(77), 5_000, 20) };
     let Response::Claimed { tasks: again, .. } = cluster.ask(2, Request::Claim(repeat)) else { panic!() };
-    let tokens =
-        |tasks: &[norn_client::wire::Granted]| tasks.iter().map(|task| (task.id, task.token)).collect::<BTreeSet<_>>();
+    let tokens = |tasks: &[norn_wire::Granted]| tasks.iter().map(|task| (task.id, task.token)).collect::<BTreeSet<_>>();
     assert_eq!(tokens(&again), tokens(&tasks));
 }
 
@@ -682,7 +681,7 @@ fn first_heartbeat(boot: u64, now: Now) -> Heartbeat {
         seen_start: 0,
         remembers: 0,
         remembers_last: 0,
-        offers: norn_client::wire::Versions::SPOKEN.newest,
+        offers: norn_wire::Versions::SPOKEN.newest,
         roster_version: 0,
     }
 }

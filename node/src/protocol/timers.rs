@@ -1,6 +1,6 @@
 //! Deadlines of the node, one per key.
 
-use norn_client::wire::PartitionId;
+use norn_wire::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a deadline is for. At equal times, keys fire in their order.

@@ -3,10 +3,10 @@
 //! Their number is bounded by the requests that a client may have under way; their bytes are bounded here: a client that
 //! asks for much and reads nothing is let go before it fills the node's memory.
 
-use norn_client::wire::Response;
-use norn_client::wire::membership::ClusterView;
-use norn_client::wire::response::TaskView;
-use norn_client::wire::watch::WatchEvent;
+use norn_wire::Response;
+use norn_wire::membership::ClusterView;
+use norn_wire::response::TaskView;
+use norn_wire::watch::WatchEvent;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
@@ -151,8 +151,8 @@ fn cluster_bytes(view: &ClusterView) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::response::{Granted, Page};
-    use norn_client::wire::{QueueName, TaskId, Token};
+    use norn_wire::response::{Granted, Page};
+    use norn_wire::{QueueName, TaskId, Token};
 
     fn large() -> Response {
         let granted = Granted {

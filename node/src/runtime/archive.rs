@@ -6,8 +6,8 @@
 //! process died is no JSON, and stands alone.
 
 use crate::runtime::store::fatal;
-use norn_client::command::task_line;
-use norn_client::wire::{PartitionId, TaskView};
+use norn_cli::task_line;
+use norn_wire::{PartitionId, TaskView};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The one place that decides who may ask what.
 
 use crate::protocol::Principal;
-use norn_client::wire::{Error, ErrorCode, Request};
+use norn_wire::{Error, ErrorCode, Request};
 
 /// Whether `principal` may make this request. Called for every request of every client before the core sees it.
 ///

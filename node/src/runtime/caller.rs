@@ -4,12 +4,12 @@ use crate::runtime::certificates::{CertificateFiles, NODE_SUFFIX};
 use crate::runtime::frames::{Budget, FrameReader};
 use crate::runtime::tls::TlsError;
 use crate::runtime::transport::{CloseCode, PeerConfig, client_config, endpoint};
-use norn_client::dial::{Reach, Reason, Shown, Unreached, dial};
+use norn_client::dial::{Reach, Reason, Shown, Unreached, dial, version_of};
 use norn_client::tls::{Outgoing, Renewal};
-use norn_client::wire::codec::{Kind, decode_body, encode_named};
-use norn_client::wire::limits::FRAME_BYTES_MAX;
-use norn_client::wire::response::Identity;
-use norn_client::wire::{Error, Request, Response, Versions};
+use norn_wire::codec::{Kind, decode_body, encode_named};
+use norn_wire::limits::FRAME_BYTES_MAX;
+use norn_wire::response::Identity;
+use norn_wire::{Error, Request, Response};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -229,7 +229,7 @@ async fn ask_with(
         Some(reason) => CallError::Connection(explain(&reason)),
         None => text(error),
     };
-    let version = Versions::of_connection(connection)
+    let version = version_of(connection)
         .ok_or_else(|| CallError::Nonsense("the handshake settled no protocol version".to_owned()))?;
     let (mut send, receive) = connection.open_bi().await.map_err(|error| broken(&error))?;
     let mut bytes = Vec::new();

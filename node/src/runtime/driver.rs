@@ -10,9 +10,9 @@ use crate::runtime::loader::{Loaded, Loader};
 use crate::runtime::metrics::{Counter, Metrics, PeerRefusals};
 use crate::runtime::peers::{NO_MEMBER, Peers};
 use crate::runtime::store::{Report, Store, fatal};
-use norn_client::wire::ClusterId;
-use norn_client::wire::membership::{Member, Roster};
-use norn_client::wire::{NodeId, PartitionId, Request, Response};
+use norn_wire::ClusterId;
+use norn_wire::membership::{Member, Roster};
+use norn_wire::{NodeId, PartitionId, Request, Response};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
@@ -388,8 +388,8 @@ fn left_by(node: NodeId, name: &str, roster: &Roster) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::left_by;
-    use norn_client::wire::NodeId;
-    use norn_client::wire::membership::{Member, MemberState, Roster};
+    use norn_wire::NodeId;
+    use norn_wire::membership::{Member, MemberState, Roster};
     use std::collections::BTreeMap;
 
     fn roster(members: &[(u128, &str, &str, MemberState)]) -> Roster {

@@ -1,6 +1,6 @@
 //! Reads frames off a stream, within bounds of size, memory and time.
 
-use norn_client::wire::codec::{FrameError, HEADER_BYTES, Header, split};
+use norn_wire::codec::{FrameError, HEADER_BYTES, Header, split};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl<S: AsyncRead + Unpin> FrameReader<S> {
         if self.held.is_none()
             && let Some(head) = self.buffer.first_chunk::<HEADER_BYTES>()
         {
-            let length = norn_client::wire::codec::decode_header(head, self.version, self.limit)?.length;
+            let length = norn_wire::codec::decode_header(head, self.version, self.limit)?.length;
             if length > SMALL_FRAME_BYTES {
                 self.held = self.budget.take(length).await;
                 self.buffer.reserve((HEADER_BYTES + length).saturating_sub(self.buffer.len()));
@@ -142,8 +142,8 @@ impl<S: AsyncRead + Unpin> FrameReader<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::Request;
-    use norn_client::wire::codec::{Kind, decode_body, encode_named};
+    use norn_wire::Request;
+    use norn_wire::codec::{Kind, decode_body, encode_named};
     use tokio::io::AsyncWriteExt;
 
     const LIMIT: usize = 1 << 20;

@@ -5,9 +5,9 @@
 //! when the node started. Any other address in a later list is newer, and goes before the hint.
 
 use crate::protocol::Node;
-use norn_client::wire::address::parse_address;
-use norn_client::wire::membership::Member;
-use norn_client::wire::{NodeId, membership::Roster};
+use norn_wire::address::parse_address;
+use norn_wire::membership::Member;
+use norn_wire::{NodeId, membership::Roster};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -165,7 +165,7 @@ fn find<'a>(roster: &'a Roster, text: &str, own: NodeId) -> Result<&'a Member, H
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::membership::MemberState;
+    use norn_wire::membership::MemberState;
 
     const OWN: NodeId = NodeId(0xaaaa_0000_0000_0000_0000_0000_0000_0001);
 

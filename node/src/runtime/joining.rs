@@ -5,10 +5,10 @@
 
 use crate::runtime::caller::{CallError, Caller};
 use crate::runtime::server::Server;
-use norn_client::wire::invitation::Invitation;
-use norn_client::wire::membership::{Candidate, ClusterChange, Membership};
-use norn_client::wire::response::Identity;
-use norn_client::wire::{ClusterId, Error, Request, Response};
+use norn_wire::invitation::Invitation;
+use norn_wire::membership::{Candidate, ClusterChange, Membership};
+use norn_wire::response::Identity;
+use norn_wire::{ClusterId, Error, Request, Response};
 use std::time::Duration;
 use tokio::time::Instant;
 

@@ -15,9 +15,10 @@ use crate::runtime::peers::{PeerHello, Speaker};
 use crate::runtime::second::own_call;
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
-use norn_client::wire::codec::{Body, FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
-use norn_client::wire::membership::{Member, Roster};
-use norn_client::wire::{Error, ErrorCode, Request, Response, Versions};
+use norn_client::dial::version_of;
+use norn_wire::codec::{Body, FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
+use norn_wire::membership::{Member, Roster};
+use norn_wire::{Error, ErrorCode, Request, Response, Versions};
 use quinn::{Connection, ConnectionError, Endpoint, Incoming, RecvStream, SendStream, TransportErrorCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,7 +153,7 @@ impl Listener {
             self.metrics.add(Counter::ConnectionsRefused, 1);
             return self.refuse(&connection, CloseCode::Busy, "too many connections");
         }
-        let Some(version) = Versions::of_connection(&connection) else {
+        let Some(version) = version_of(&connection) else {
             return self.refuse(&connection, CloseCode::Version, "the handshake settled no protocol version");
         };
         tracing::debug!(name = %principal.name, node = principal.node, version, %address, "connection");

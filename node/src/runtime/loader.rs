@@ -110,7 +110,7 @@ impl<R: Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>> Worker<R> {
 mod tests {
     use super::*;
     use crate::protocol::task::{Place, Slot};
-    use norn_client::wire::TaskId;
+    use norn_wire::TaskId;
     use std::cell::Cell;
     use std::num::NonZeroU32;
 

@@ -1,8 +1,8 @@
 //! Counters of a node's host and core, for `status` and the log.
 
 use crate::protocol::Observation;
-use norn_client::wire::NodeId;
-use norn_client::wire::response::Standing;
+use norn_wire::NodeId;
+use norn_wire::response::Standing;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -485,7 +485,7 @@ fn tell_clock(standing: Standing, off_us: Option<u64>) {
 mod tests {
     use super::{Counter, Metrics, PeerRefusals};
     use crate::protocol::{COUNTED, Observation};
-    use norn_client::command::counters::meaning;
+    use norn_cli::counters::meaning;
     use std::time::{Duration, Instant};
 
     /// Goal: an operator who sees that messages are refused finds why in the log, and a node that sends many does not fill it.

@@ -22,8 +22,8 @@ use crate::runtime::peers::NO_MEMBER;
 use crate::runtime::second::resolve;
 use crate::runtime::transport::PeerConfig;
 use norn_client::dial::{Reach, dial};
-use norn_client::wire::membership::{ClusterChange, Member, Roster};
-use norn_client::wire::{ClusterId, NodeId, Request, Response};
+use norn_wire::membership::{ClusterChange, Member, Roster};
+use norn_wire::{ClusterId, NodeId, Request, Response};
 use quinn::{Connection, Endpoint};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -342,7 +342,7 @@ async fn answer(connection: &Connection, request: &Request) -> Result<Response, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::membership::MemberState;
+    use norn_wire::membership::MemberState;
 
     /// An operator may have set another address, or removed the node, since the node wrote its log.
     #[test]

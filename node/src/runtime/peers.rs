@@ -11,10 +11,10 @@ use crate::runtime::driver::Internal;
 use crate::runtime::hints::Hints;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::transport::{CloseCode, PeerConfig};
-use norn_client::dial::{Reach, Reason, dial};
-use norn_client::wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
-use norn_client::wire::membership::{Member, Roster};
-use norn_client::wire::{ClusterId, NodeId, Versions};
+use norn_client::dial::{Reach, Reason, dial, version_of};
+use norn_wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
+use norn_wire::membership::{Member, Roster};
+use norn_wire::{ClusterId, NodeId, Versions};
 use quinn::{Connection, ConnectionError, Endpoint, SendStream, VarInt};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ const UPGRADE: &str = "upgrade the program on the older of the two, or raise its
 const CERTIFY: &str =
     "all nodes of a cluster have certificates of one authority, each with its name; see `norn cert node --help`";
 
-norn_client::wire_body!(PeerHello);
+norn_wire::wire_body!(PeerHello);
 
 /// First frame of a peer's stream. Fields are named on the wire, so that later versions may add some.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -381,8 +381,7 @@ impl LinkTask {
         };
         let connected = dial(&self.addresses, Some(self.connect_timeout), reach, attempt).await;
         let (address, connection) = connected.map_err(|error| ended(error.into()))?;
-        let version =
-            Versions::of_connection(&connection).ok_or_else(|| failed(&"the handshake settled no protocol version"))?;
+        let version = version_of(&connection).ok_or_else(|| failed(&"the handshake settled no protocol version"))?;
         let open = async {
             let urgent = self.open(&connection, version, Class::Urgent).await?;
             Ok((urgent, self.open(&connection, version, Class::Bulk).await?))

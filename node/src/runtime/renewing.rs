@@ -12,7 +12,7 @@ use crate::runtime::transport::{PeerConfig, peer_config, server_config};
 use norn_client::tls::{
     Credentials, Look, REMIND_INTERVAL, Renewal, report_expired, report_refused, report_renewed, report_warnings,
 };
-use norn_client::wire::Versions;
+use norn_wire::Versions;
 use quinn::{Endpoint, ServerConfig};
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,9 +29,9 @@ use crate::runtime::caller::{CallError, ask, connecting_peer};
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::peers::{PeerHello, Speaker};
 use crate::runtime::transport::{CloseCode, PeerConfig};
-use norn_client::dial::{Reach, Reason, addresses};
-use norn_client::wire::codec::{Kind, encode_named};
-use norn_client::wire::{ClusterId, NodeId, Request, Response, Versions};
+use norn_client::dial::{Reach, Reason, addresses, version_of};
+use norn_wire::codec::{Kind, encode_named};
+use norn_wire::{ClusterId, NodeId, Request, Response};
 use quinn::{Connection, Endpoint};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -225,8 +225,7 @@ impl OwnCalls {
 
     async fn say_hello(&self, number: usize, connection: &Connection) -> Result<(), CallError> {
         let failed = |error: &dyn std::fmt::Display| CallError::Connection(Reason::passing(error));
-        let version =
-            Versions::of_connection(connection).ok_or_else(|| failed(&"the handshake settled no protocol version"))?;
+        let version = version_of(connection).ok_or_else(|| failed(&"the handshake settled no protocol version"))?;
         let mut bytes = Vec::new();
         let speaker = Speaker { process: self.speaker.process.wrapping_add(number as u64), ..self.speaker };
         let hello = speaker.hello(self.whereabouts.cluster, self.speaker.node, false);

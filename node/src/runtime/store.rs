@@ -8,7 +8,7 @@ use crate::protocol::{Moved, Part, Record, Ticket};
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::storage::scrub::{ScrubPace, Scrubbed};
 use crate::storage::{LogError, Saved, SnapshotError, Upkeep};
-use norn_client::wire::TaskId;
+use norn_wire::TaskId;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

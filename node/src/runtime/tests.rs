@@ -16,10 +16,10 @@ use crate::runtime::server::{Readiness, Server, StartError, ready_interval};
 use crate::runtime::settings::{Effective, Settings};
 use crate::runtime::tls::{Credentials, load, own_principal};
 use crate::runtime::transport::{CloseCode, client_config, endpoint, peer_config};
-use norn_client::dial::Reason;
-use norn_client::wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
-use norn_client::wire::response::{Genesis, Identity, Member};
-use norn_client::wire::{ClusterId, NodeId, Request, Response, Versions};
+use norn_client::dial::{Reason, version_of};
+use norn_wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
+use norn_wire::response::{Genesis, Identity, Member};
+use norn_wire::{ClusterId, NodeId, Request, Response, Versions};
 use quinn::{Connection, ConnectionError};
 use rustls::AlertDescription;
 use rustls::pki_types::CertificateDer;
@@ -404,7 +404,7 @@ async fn a_side_without_a_common_version_is_told_so() {
         let config = peer_config(&cluster.credentials(role, name), speaks).unwrap().config;
         let endpoint = endpoint("127.0.0.1:0".parse().unwrap(), None).unwrap();
         let connection = endpoint.connect_with(config, server.address(), "127.0.0.1").unwrap().await.unwrap();
-        let version = Versions::of_connection(&connection).unwrap();
+        let version = version_of(&connection).unwrap();
         assert!(!speaks.contains(version) && !Versions::SPOKEN.contains(version), "{version}");
         let mut bytes = Vec::new();
         let stream = if role == Role::Client {
@@ -669,7 +669,7 @@ async fn many_requests_on_one_stream_are_all_answered() {
         let mut frames = FrameReader::new(receive, NEWEST, FRAME_BYTES_MAX, PATIENCE, Budget::new(FRAME_BYTES_MAX));
         let mut seen = std::collections::BTreeSet::new();
         while let Some((header, body)) = frames.next().await.unwrap() {
-            let response: Response = norn_client::wire::codec::decode_body(&header, body).unwrap();
+            let response: Response = norn_wire::codec::decode_body(&header, body).unwrap();
             assert!(matches!(response, Response::Identity(_)));
             assert!(seen.insert(header.request));
         }

@@ -3,7 +3,7 @@
 use crate::protocol::Principal;
 use crate::runtime::certificates::{CLIENT_SUFFIX, CertificateFiles, NODE_SUFFIX, check_name};
 use crate::runtime::clock::unix_seconds;
-use norn_client::wire::Versions;
+use norn_wire::Versions;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;

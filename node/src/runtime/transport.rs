@@ -2,7 +2,7 @@
 
 use crate::runtime::tls::{Credentials, TlsError, client_crypto, server_crypto};
 use norn_client::dial::{CLOSE_IDENTITY, CLOSE_VERSION, Shown};
-use norn_client::wire::Versions;
+use norn_wire::Versions;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;

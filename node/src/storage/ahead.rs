@@ -83,7 +83,7 @@ pub(crate) fn find_space<D: Disk>(disk: &D, file: &str, from: u64, length: u64) 
 mod tests {
     use super::*;
     use crate::storage::double::Double;
-    use norn_client::wire::{ClusterId, NodeId};
+    use norn_wire::{ClusterId, NodeId};
 
     const HEADER: Header =
         Header { cluster: ClusterId(0), node: NodeId(7), segment: 1, first_ordinal: 1, slots: 1 << 10 };

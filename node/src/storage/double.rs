@@ -6,8 +6,8 @@
 
 use super::disk::{Disk, DiskError};
 use crate::protocol::record::Record;
-use norn_client::wire::response::Genesis;
-use norn_client::wire::{ClusterId, PartitionId};
+use norn_wire::response::Genesis;
+use norn_wire::{ClusterId, PartitionId};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

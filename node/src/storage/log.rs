@@ -17,7 +17,7 @@ use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::membership::Room;
 use crate::protocol::record::Record;
 use crate::protocol::task::Place;
-use norn_client::wire::NodeId;
+use norn_wire::NodeId;
 
 mod compaction;
 mod measuring;

@@ -11,7 +11,7 @@ use super::stuffing::{SENTINEL, find_sentinel};
 use crate::protocol::Gap;
 use crate::protocol::record::Record;
 use crate::protocol::task::{Filling, Place, Task, Wanted};
-use norn_client::wire::TaskId;
+use norn_wire::TaskId;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -121,7 +121,7 @@ impl Unsynced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::PartitionId;
+    use norn_wire::PartitionId;
     use std::sync::Arc;
 
     fn facts() -> Record {

@@ -33,7 +33,7 @@ use super::slot::{SLOT_BYTES, Slot};
 use super::snapshot;
 use crate::protocol::record::{RECORD_VERSION, Record};
 use crate::protocol::task::Place;
-use norn_client::wire::{ClusterId, NodeId};
+use norn_wire::{ClusterId, NodeId};
 
 mod error;
 mod mending;

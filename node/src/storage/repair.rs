@@ -16,7 +16,7 @@ use super::segment::{self, Header, HeaderFault};
 use super::slot::{SLOT_BYTES, Slot};
 use super::snapshot;
 use crate::protocol::record::Record;
-use norn_client::wire::{ClusterId, NodeId};
+use norn_wire::{ClusterId, NodeId};
 use std::collections::BTreeMap;
 
 mod header;

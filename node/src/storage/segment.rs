@@ -2,7 +2,7 @@
 
 use super::slot::SLOT_BYTES;
 use crate::protocol::record::RECORD_VERSION;
-use norn_client::wire::{ClusterId, NodeId};
+use norn_wire::{ClusterId, NodeId};
 
 /// First bytes of every segment.
 pub(crate) const MAGIC: [u8; 8] = *b"NORN-WAL";

@@ -5,7 +5,7 @@
 
 use super::frame::{Head, synced_before};
 use crate::protocol::record::{Kind, Record};
-use norn_client::wire::PartitionId;
+use norn_wire::PartitionId;
 use std::fmt;
 
 /// Bytes of a slot.

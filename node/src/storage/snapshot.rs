@@ -19,7 +19,7 @@ use super::slot::Owner;
 use crate::protocol::Moved;
 use crate::protocol::record::{Kind, Place, Record};
 use crate::protocol::task::Task;
-use norn_client::wire::TaskId;
+use norn_wire::TaskId;
 use std::ops::RangeInclusive;
 
 const SUFFIX: &str = ".snapshot";

@@ -12,7 +12,7 @@ use super::segment::{self, HEADER_BYTES, Header, HeaderFault};
 use super::slot::Owner;
 use super::snapshot;
 use crate::protocol::record::{Kind, Record};
-use norn_client::wire::ClusterId;
+use norn_wire::ClusterId;
 
 /// Records of one segment that this program does not understand and that are told one by one.
 const UNKNOWN_MAX: usize = 100;

@@ -1,8 +1,5 @@
 //! The write-ahead log on real files: the format of old data directories, and what `norn log` says of damaged ones.
 
-use norn_client::wire::request::Spec;
-use norn_client::wire::response::{Genesis, Member};
-use norn_client::wire::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId};
 use norn_node::protocol::Record;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
@@ -10,6 +7,9 @@ use norn_node::protocol::partition::Wound;
 use norn_node::protocol::task::Task;
 use norn_node::runtime::disk::FileDisk;
 use norn_node::storage::{Identity, Log, LogConfig, Replay, Saved, Upkeep};
+use norn_wire::request::Spec;
+use norn_wire::response::{Genesis, Member};
+use norn_wire::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};

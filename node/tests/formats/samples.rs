@@ -1,14 +1,14 @@
 //! Records with what logs of before have in them.
 
-use norn_client::wire::membership::{QueuePolicy, QueueSetting, Roster};
-use norn_client::wire::request::Spec;
-use norn_client::wire::response::{Genesis, Member, State};
-use norn_client::wire::{ClaimId, ClusterId, NewTask, NodeId, PartitionId, QueueName, TaskId, Token};
 use norn_node::protocol::Record;
 use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
 use norn_node::protocol::consistent::table::{Cell, CellState, Ended, Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::task::{Cancel, Children, Completed, Facts, PastClaim, Settled, Task, Tomb};
+use norn_wire::membership::{QueuePolicy, QueueSetting, Roster};
+use norn_wire::request::Spec;
+use norn_wire::response::{Genesis, Member, State};
+use norn_wire::{ClaimId, ClusterId, NewTask, NodeId, PartitionId, QueueName, TaskId, Token};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

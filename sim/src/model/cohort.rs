@@ -2,9 +2,9 @@
 
 use super::Flaw;
 use super::state::{Id, Op, real};
-use norn_client::wire::NodeId;
 use norn_node::protocol::consistent::cohort::{Change, Cohort as Real};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
+use norn_wire::NodeId;
 
 /// Who counts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::Flaw;
 use super::cohort::Cohort;
-use norn_client::wire::NodeId;
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
+use norn_wire::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A replica: its place, and its incarnation.

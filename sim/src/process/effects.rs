@@ -6,13 +6,13 @@ use crate::faults::Turn;
 use crate::history::Happening;
 use crate::wire::{encode_peer, encode_response};
 use crate::world::{Event, World};
-use norn_client::wire::response::Standing;
-use norn_client::wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
 use norn_node::protocol::consistent::cohort::Change;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::task::{Wanted, in_order};
 use norn_node::protocol::{ClientId, Effect, Event as Input, Observation, PeerMessage, Record, Ticket};
 use norn_node::storage::disk::Disk;
+use norn_wire::response::Standing;
+use norn_wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 

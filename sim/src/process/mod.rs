@@ -14,7 +14,6 @@ use crate::shortage::Rest;
 use crate::wire::{VERSION, decode_peer};
 use crate::witnesses::Word;
 use crate::world::{Event, World};
-use norn_client::wire::{NodeId, Request};
 use norn_node::config::Mutant;
 use norn_node::gauge::DiskGauge;
 use norn_node::protocol::event::Principal;
@@ -22,6 +21,7 @@ use norn_node::protocol::random::Random;
 use norn_node::protocol::task::Place;
 use norn_node::protocol::{ClientId, Cursor, Effect, Event as Input, Founding, Now, Observation, Record, Ticket};
 use norn_node::storage::scrub::ScrubPace;
+use norn_wire::{NodeId, Request};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Name of the operator's connections among the numbers of clients.

@@ -4,12 +4,12 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::{PartitionId, TaskId};
 use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::consistent::cell::CellState;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::{ReplicaView, Ticket};
+use norn_wire::{PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 
@@ -282,7 +282,7 @@ impl Property for Ages {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::{ClaimId, Token};
+    use norn_wire::{ClaimId, Token};
     use std::sync::Arc;
 
     const AT: Viewstamp = Viewstamp { epoch: 1, length: 1 };

@@ -4,10 +4,10 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::membership::{ClusterChange, ClusterView, Member, MemberState, Roster};
-use norn_client::wire::response::Response;
-use norn_client::wire::{NodeId, Request};
 use norn_node::protocol::{Observation, Record};
+use norn_wire::membership::{ClusterChange, ClusterView, Member, MemberState, Roster};
+use norn_wire::response::Response;
+use norn_wire::{NodeId, Request};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -149,8 +149,8 @@ impl Property for Changes {
 mod tests {
     use super::super::check::Bench;
     use super::*;
-    use norn_client::wire::ClusterId;
-    use norn_client::wire::membership::{Candidate, Changed, Settings};
+    use norn_wire::ClusterId;
+    use norn_wire::membership::{Candidate, Changed, Settings};
 
     fn member(node: u128, state: MemberState) -> Member {
         let text = format!("n{node}");

@@ -3,11 +3,11 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, Store, spec_hash};
-use norn_client::wire::request::{NewTask, Request};
-use norn_client::wire::{TaskId, Token};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Record};
+use norn_wire::request::{NewTask, Request};
+use norn_wire::{TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -126,10 +126,10 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
-    use norn_client::wire::PartitionId;
-    use norn_client::wire::request::{Acks, Completion};
-    use norn_client::wire::response::{Guarantee, Response};
     use norn_node::protocol::task::Completed;
+    use norn_wire::PartitionId;
+    use norn_wire::request::{Acks, Completion};
+    use norn_wire::response::{Guarantee, Response};
     use std::sync::Arc;
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
         assert!(bench.see(Happening::Settled { stores: &empty }).is_err());
         let full = [store(BTreeMap::from([(id(2), whole)]))];
         assert!(bench.see(Happening::Settled { stores: &full }).is_ok());
-        let other = Task::from_spec(Arc::new(norn_client::wire::Spec { priority: 9, ..spec() }));
+        let other = Task::from_spec(Arc::new(norn_wire::Spec { priority: 9, ..spec() }));
         assert!(append(&mut bench, 2, other).is_err());
     }
 

@@ -4,9 +4,9 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment};
-use norn_client::wire::TaskId;
-use norn_client::wire::request::Request;
-use norn_client::wire::response::Response;
+use norn_wire::TaskId;
+use norn_wire::request::Request;
+use norn_wire::response::Response;
 use std::collections::BTreeMap;
 
 /// See the module.

@@ -2,7 +2,7 @@
 
 use super::Property;
 use crate::history::{Finished, Happening, History, Moment};
-use norn_client::wire::response::Response;
+use norn_wire::response::Response;
 
 /// See the module.
 #[derive(Debug, Default)]

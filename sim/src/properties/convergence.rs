@@ -3,10 +3,10 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment, Store};
-use norn_client::wire::TaskId;
 use norn_node::limits::ID_AHEAD_MS_MAX;
 use norn_node::protocol::consistent::cohort::Role;
 use norn_node::protocol::task::Task;
+use norn_wire::TaskId;
 use std::collections::BTreeMap;
 
 /// See the module.

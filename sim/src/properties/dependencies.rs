@@ -6,11 +6,11 @@
 
 use super::Property;
 use crate::history::{Fact, Finished, Happening, History, Moment, facts_of};
-use norn_client::wire::TaskId;
-use norn_client::wire::response::Response;
 use norn_node::protocol::consistent::table::{CellState, Ended, Op, Table};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::{Settled, Task};
+use norn_wire::TaskId;
+use norn_wire::response::Response;
 use std::collections::BTreeSet;
 
 /// Tasks of which some node has written down that they ended.
@@ -111,10 +111,10 @@ impl Property for Dependencies {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::request::{Acks, NewTask, Request, Spec};
-    use norn_client::wire::{PartitionId, Token};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::task::{Completed, Task};
+    use norn_wire::request::{Acks, NewTask, Request, Spec};
+    use norn_wire::{PartitionId, Token};
     use std::sync::Arc;
 
     #[test]

@@ -6,13 +6,13 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, acks_of, acks_wanted, facts_of, writes_of};
-use norn_client::wire::request::{Acks, Request};
-use norn_client::wire::response::{Acked, Guarantee, Response};
-use norn_client::wire::{PartitionId, TaskId, Token};
 use norn_node::protocol::consistent::table::{Ended, Op, Table};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Ticket};
+use norn_wire::request::{Acks, Request};
+use norn_wire::response::{Acked, Guarantee, Response};
+use norn_wire::{PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -412,8 +412,8 @@ impl Property for Durability {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::ClaimId;
     use norn_node::protocol::consistent::Viewstamp;
+    use norn_wire::ClaimId;
     use std::sync::Arc;
 
     fn facts() -> Vec<Record> {

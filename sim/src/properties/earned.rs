@@ -6,12 +6,12 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::membership::{Rate, Roster};
-use norn_client::wire::{PartitionId, QueueName};
 use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::consistent::levels::{Level, WHOLE};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
+use norn_wire::membership::{Rate, Roster};
+use norn_wire::{PartitionId, QueueName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -135,8 +135,8 @@ impl Property for Earned {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::membership::QueuePolicy;
     use norn_node::protocol::Ticket;
+    use norn_wire::membership::QueuePolicy;
 
     fn append(bench: &mut Bench<Earned>, node: usize, record: Record) -> Result<(), String> {
         bench.see(Happening::Appended { node, ticket: Ticket(1), records: &[record] })

@@ -9,9 +9,9 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::response::Standing;
-use norn_client::wire::{TaskId, Token};
 use norn_node::protocol::Observation;
+use norn_wire::response::Standing;
+use norn_wire::{TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy)]

@@ -9,10 +9,10 @@
 use super::Property;
 use super::known::{Grants, Known};
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::membership::{KeyConcurrency, Order};
-use norn_client::wire::{PartitionId, QueueName, Spec, TaskId};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
+use norn_wire::membership::{KeyConcurrency, Order};
+use norn_wire::{PartitionId, QueueName, Spec, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Key = (QueueName, Option<String>);
@@ -127,12 +127,12 @@ impl Property for Fairness {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::membership::{QueuePolicy, Roster};
-    use norn_client::wire::request::NewTask;
-    use norn_client::wire::{Acks, ClaimId, Request};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
     use norn_node::protocol::task::Task;
+    use norn_wire::membership::{QueuePolicy, Roster};
+    use norn_wire::request::NewTask;
+    use norn_wire::{Acks, ClaimId, Request};
     use std::sync::Arc;
 
     fn append(bench: &mut Bench<Fairness>, record: Record) -> Result<(), String> {
@@ -194,7 +194,7 @@ mod tests {
         bench.see(Happening::Sent { request: &Request::Enqueue { tasks: vec![enqueue], acks: Acks::One } }).unwrap();
         grant(&mut bench, 4).unwrap();
         let after = Viewstamp { epoch: 3, length: bench.property.known.steps };
-        let void = Op::Void { items: vec![(id(4), norn_client::wire::Token { epoch: 3, number: 4 })] };
+        let void = Op::Void { items: vec![(id(4), norn_wire::Token { epoch: 3, number: 4 })] };
         append(&mut bench, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(void)] }).unwrap();
         bench.property.known.steps += 1;
         assert!(grant(&mut bench, 4).is_ok() && grant(&mut bench, 4).is_err());

@@ -2,8 +2,8 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::response::Standing;
 use norn_node::protocol::Observation;
+use norn_wire::response::Standing;
 use std::collections::BTreeSet;
 
 /// See the module.

@@ -9,11 +9,11 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, facts_of};
-use norn_client::wire::{PartitionId, TaskId, TaskView, Token};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Ticket};
+use norn_wire::{PartitionId, TaskId, TaskView, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a member was told within this time, it may not have been asked for any more.
@@ -263,9 +263,9 @@ impl Property for Forgotten {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::response::{ClaimView, State};
     use norn_node::protocol::consistent::Viewstamp;
     use norn_node::protocol::task::{Cancel, Completed, Tomb};
+    use norn_wire::response::{ClaimView, State};
     use std::sync::Arc;
 
     fn facts(task: Task) -> Record {

@@ -6,12 +6,12 @@
 use super::Property;
 use super::dependencies::Ends;
 use crate::history::{Fact, Finished, Happening, History, Moment, Store};
-use norn_client::wire::group::{Join, MemberOf};
-use norn_client::wire::request::Request;
-use norn_client::wire::response::Response;
-use norn_client::wire::{TaskId, Token};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::{Cancel, GROUP_FAILED, Settled, Task};
+use norn_wire::group::{Join, MemberOf};
+use norn_wire::request::Request;
+use norn_wire::response::Response;
+use norn_wire::{TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -241,11 +241,11 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
-    use norn_client::wire::group::Grouping;
-    use norn_client::wire::request::{Acks, NewTask, Spec};
-    use norn_client::wire::{Guarantee, PartitionId};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::task::{Completed, GroupFacts, Members, Tomb};
+    use norn_wire::group::Grouping;
+    use norn_wire::request::{Acks, NewTask, Spec};
+    use norn_wire::{Guarantee, PartitionId};
     use std::sync::Arc;
 
     const ONE: Token = Token { epoch: 1, number: 1 };
@@ -288,7 +288,7 @@ mod tests {
         fn enqueued_all(&mut self, tasks: Vec<NewTask>) {
             let request = Request::Enqueue { tasks: tasks.clone(), acks: Acks::Quorum };
             self.see(Happening::Sent { request: &request }).unwrap();
-            let acked = |task: &NewTask| norn_client::wire::Acked { id: task.id, ..acked(1, 2, Guarantee::Strict) };
+            let acked = |task: &NewTask| norn_wire::Acked { id: task.id, ..acked(1, 2, Guarantee::Strict) };
             let response = Response::Acked(tasks.iter().map(|task| Ok(acked(task))).collect());
             let now = self.now();
             self.finish(request, now, response).unwrap();
@@ -334,7 +334,7 @@ mod tests {
         let mut bench = Bench::<Groups>::new();
         let join = group(&mut bench, false);
         let first = member(&mut bench, 1);
-        let tomb = || Task::from_tomb(Tomb { state: norn_client::wire::State::Done, at_ms: 1 });
+        let tomb = || Task::from_tomb(Tomb { state: norn_wire::State::Done, at_ms: 1 });
         assert!(stored(&mut bench, first, tomb()).is_err());
         stored(&mut bench, join, done()).unwrap();
         stored(&mut bench, first, tomb()).unwrap();
@@ -348,7 +348,7 @@ mod tests {
         let spec = grouped(Grouping { member: Some(member), join: None });
         let tasks = vec![NewTask { id: member.id(), spec: spec.clone() }];
         bench.see(Happening::Sent { request: &Request::Enqueue { tasks, acks: Acks::One } }).unwrap();
-        let tomb = || Task::from_tomb(Tomb { state: norn_client::wire::State::Done, at_ms: 1 });
+        let tomb = || Task::from_tomb(Tomb { state: norn_wire::State::Done, at_ms: 1 });
         let store = |bench: &mut Bench<Groups>, node: usize, task: Task| {
             let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(member.id(), task)]) }];
             bench.see(Happening::Appended { node, ticket: Ticket(1), records: &records })

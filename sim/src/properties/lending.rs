@@ -5,9 +5,9 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::request::Request;
-use norn_client::wire::response::{Response, Welcome};
-use norn_client::wire::{ErrorCode, NodeId};
+use norn_wire::request::Request;
+use norn_wire::response::{Response, Welcome};
+use norn_wire::{ErrorCode, NodeId};
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -76,7 +76,7 @@ impl Property for Lending {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::{ClusterId, Error};
+    use norn_wire::{ClusterId, Error};
 
     fn hello(bare: bool) -> Request {
         Request::Hello { name: "c".to_owned(), bare }
@@ -104,7 +104,7 @@ mod tests {
         let mut bench: Bench<Lending> = Bench::new();
         let mut refused =
             |call: Call, code: ErrorCode| bench.finish_call(call, Moment::default(), Err(Error::new(code, "why")));
-        let enqueue = Call::Enqueue { drafts: Vec::new(), acks: norn_client::wire::request::Acks::Quorum };
+        let enqueue = Call::Enqueue { drafts: Vec::new(), acks: norn_wire::request::Acks::Quorum };
         refused(enqueue, ErrorCode::ClockAhead).unwrap();
         for request in [Request::Status, claim(), Request::Count { queue: None, state: None }] {
             refused(Call::Request(request.clone()), ErrorCode::Unavailable).unwrap();

@@ -8,13 +8,13 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment};
-use norn_client::wire::membership::Roster;
-use norn_client::wire::response::{Guarantee, Response};
-use norn_client::wire::{Request, Spec, TaskId, Token, headers};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::{Cancel, Facts, GROUP_FAILED, Task};
+use norn_wire::membership::Roster;
+use norn_wire::response::{Guarantee, Response};
+use norn_wire::{Request, Spec, TaskId, Token, headers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -159,12 +159,12 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::history::Terms;
-    use norn_client::wire::membership::QueuePolicy;
-    use norn_client::wire::request::Acks;
-    use norn_client::wire::{PartitionId, QueueName};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
     use norn_node::protocol::task::Cancel;
+    use norn_wire::membership::QueuePolicy;
+    use norn_wire::request::Acks;
+    use norn_wire::{PartitionId, QueueName};
 
     fn append(bench: &mut Bench<Letters>, node: usize, record: Record) -> Result<(), String> {
         bench.see(Happening::Appended { node, ticket: Ticket(1), records: &[record] })

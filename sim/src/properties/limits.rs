@@ -8,10 +8,10 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::membership::{Rate, Roster};
-use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
+use norn_wire::membership::{Rate, Roster};
+use norn_wire::{PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -196,10 +196,10 @@ impl Property for Limits {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::ClaimId;
-    use norn_client::wire::membership::QueuePolicy;
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
+    use norn_wire::ClaimId;
+    use norn_wire::membership::QueuePolicy;
 
     fn append(bench: &mut Bench<Limits>, record: Record) -> Result<(), String> {
         bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &[record] })

@@ -2,8 +2,8 @@
 
 use super::Property;
 use crate::history::{Finished, Happening, History, Moment};
-use norn_client::wire::response::{Granted, LogEntry, Response};
-use norn_client::wire::{Request, TaskId, Token};
+use norn_wire::response::{Granted, LogEntry, Response};
+use norn_wire::{Request, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Entries, by claim and number.
@@ -70,7 +70,7 @@ impl Property for Logs {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::request::Acks;
+    use norn_wire::request::Acks;
 
     /// A grant of a task whose leader has two entries, with these of them.
     fn shows(entries: &[(u32, &str)]) -> Result<(), String> {

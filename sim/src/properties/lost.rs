@@ -5,10 +5,10 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Fact, Finished, Happening, History, Moment, Store, facts_of, unchanging};
-use norn_client::wire::request::Request;
-use norn_client::wire::response::{Response, State};
-use norn_client::wire::{Error, ErrorCode, TaskId};
 use norn_node::protocol::{Observation, Record};
+use norn_wire::request::Request;
+use norn_wire::response::{Response, State};
+use norn_wire::{Error, ErrorCode, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -135,11 +135,11 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
-    use norn_client::wire::PartitionId;
-    use norn_client::wire::request::Acks;
-    use norn_client::wire::response::Guarantee;
     use norn_node::protocol::Ticket;
     use norn_node::protocol::task::{Task, Tomb};
+    use norn_wire::PartitionId;
+    use norn_wire::request::Acks;
+    use norn_wire::response::Guarantee;
     use std::sync::Arc;
 
     fn get() -> Request {

@@ -4,9 +4,9 @@
 use super::Property;
 use crate::history::{Happening, History, Moment};
 use crdts::CvRDT;
-use norn_client::wire::TaskId;
 use norn_node::protocol::Record;
 use norn_node::protocol::task::Task;
+use norn_wire::TaskId;
 use std::collections::BTreeMap;
 
 /// Of a task, so much of what was learned is kept for another order.
@@ -84,8 +84,8 @@ impl Property for Merging {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::PartitionId;
     use norn_node::protocol::Ticket;
+    use norn_wire::PartitionId;
     use std::sync::Arc;
 
     #[test]

@@ -103,9 +103,9 @@ pub mod check {
     use crate::adapter::Call;
     pub use crate::history::Terms;
     use crate::history::{Finished, Happening, History, Moment};
-    use norn_client::wire::request::{Acks, Claim, NewTask, Request, Spec};
-    use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, Member, Response};
-    use norn_client::wire::{ClaimId, ClusterId, Error, NodeId, QueueName, TaskId, Token};
+    use norn_wire::request::{Acks, Claim, NewTask, Request, Spec};
+    use norn_wire::response::{Acked, Genesis, Granted, Guarantee, Member, Response};
+    use norn_wire::{ClaimId, ClusterId, Error, NodeId, QueueName, TaskId, Token};
 
     /// One property with the history it sees.
     pub struct Bench<P> {

@@ -7,11 +7,11 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Fact, Finished, Happening, History, Moment, writes_of};
-use norn_client::wire::request::Request;
-use norn_client::wire::response::Response;
-use norn_client::wire::{QueueName, TaskId};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
+use norn_wire::request::Request;
+use norn_wire::response::Response;
+use norn_wire::{QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.

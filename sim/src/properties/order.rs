@@ -7,9 +7,9 @@
 use super::Property;
 use super::known::{Grants, Known};
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::membership::{Order as Choice, QueuePolicy};
-use norn_client::wire::{Spec, TaskId};
 use norn_node::protocol::partition::order::Standing;
+use norn_wire::membership::{Order as Choice, QueuePolicy};
+use norn_wire::{Spec, TaskId};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -73,14 +73,14 @@ impl Property for Order {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::membership::Roster;
-    use norn_client::wire::request::NewTask;
-    use norn_client::wire::{Acks, ClaimId, PartitionId, Request};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
     use norn_node::protocol::consistent::table::Op;
     use norn_node::protocol::record::Record;
     use norn_node::protocol::task::Task;
+    use norn_wire::membership::Roster;
+    use norn_wire::request::NewTask;
+    use norn_wire::{Acks, ClaimId, PartitionId, Request};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 

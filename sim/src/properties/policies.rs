@@ -6,12 +6,12 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::membership::{FailedDependency, QueuePolicy, Roster};
-use norn_client::wire::{PartitionId, Request, TaskId, Token};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::{Settled, Task};
+use norn_wire::membership::{FailedDependency, QueuePolicy, Roster};
+use norn_wire::{PartitionId, Request, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -215,12 +215,12 @@ impl Property for Policies {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::membership::Backoff;
-    use norn_client::wire::request::Spec;
-    use norn_client::wire::{Acks, ClaimId, NewTask};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
     use norn_node::protocol::task::Cancel;
+    use norn_wire::membership::Backoff;
+    use norn_wire::request::Spec;
+    use norn_wire::{Acks, ClaimId, NewTask};
 
     /// A node of a bench whose tasks' queue has this policy writes operations, the first one after so many.
     fn write(bench: &mut Bench<Policies>, policy: &QueuePolicy, length: u64, op: Op) -> Result<(), String> {

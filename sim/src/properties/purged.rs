@@ -2,11 +2,11 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::membership::{ClusterChange, QueueSetting};
-use norn_client::wire::{Request, TaskId};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
+use norn_wire::membership::{ClusterChange, QueueSetting};
+use norn_wire::{Request, TaskId};
 use std::collections::BTreeSet;
 
 /// See the module.
@@ -83,10 +83,10 @@ impl Property for Purged {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::response::State;
-    use norn_client::wire::{Acks, PartitionId};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::task::{Cancel, Tomb};
+    use norn_wire::response::State;
+    use norn_wire::{Acks, PartitionId};
     use std::sync::Arc;
 
     fn bench(retains: bool) -> Bench<Purged> {

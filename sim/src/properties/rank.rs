@@ -12,12 +12,12 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment, acks_of, writes_of};
-use norn_client::wire::membership::{Order, QueuePolicy};
-use norn_client::wire::response::Guarantee;
-use norn_client::wire::{ClaimId, PartitionId, QueueName, Request, Spec, TaskId};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
+use norn_wire::membership::{Order, QueuePolicy};
+use norn_wire::response::Guarantee;
+use norn_wire::{ClaimId, PartitionId, QueueName, Request, Spec, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -194,11 +194,11 @@ impl Property for Rank {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::Acks;
-    use norn_client::wire::membership::Roster;
-    use norn_client::wire::request::NewTask;
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
+    use norn_wire::Acks;
+    use norn_wire::membership::Roster;
+    use norn_wire::request::NewTask;
     use std::sync::Arc;
 
     fn bench() -> Bench<Rank> {

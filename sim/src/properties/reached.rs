@@ -16,12 +16,12 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Happening, Held, History, Look, Moment};
-use norn_client::wire::request::Request;
-use norn_client::wire::response::Response;
-use norn_client::wire::{ClaimId, PartitionId, TaskId, Token};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
+use norn_wire::request::Request;
+use norn_wire::response::Response;
+use norn_wire::{ClaimId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Two seconds in which a client confirms, and what it takes to give back and to look.
@@ -261,9 +261,9 @@ impl Property for Reached {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::request::Claim;
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
+    use norn_wire::request::Claim;
     use std::sync::Arc;
 
     const CLAIM: ClaimId = ClaimId(7);

@@ -6,10 +6,10 @@
 use super::Property;
 use super::dependencies::Ends;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::request::{Request, Spec};
-use norn_client::wire::{QueueName, TaskId};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::whole_bytes;
+use norn_wire::request::{Request, Spec};
+use norn_wire::{QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// After which every node has heard of what is on some disk.
@@ -118,10 +118,10 @@ impl Property for Room {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::PartitionId;
-    use norn_client::wire::membership::{QueuePolicy, Roster};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::task::{Cancel, Task};
+    use norn_wire::PartitionId;
+    use norn_wire::membership::{QueuePolicy, Roster};
     use std::sync::Arc;
 
     fn append(bench: &mut Bench<Room>, record: Record) -> Result<(), String> {

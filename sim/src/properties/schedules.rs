@@ -6,13 +6,13 @@
 use super::Property;
 use crate::clock::WALL_START_MS;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::request::{Request, Spec};
-use norn_client::wire::response::Response;
-use norn_client::wire::schedule::{ScheduleChange, ScheduleView, TICK_HEADER};
-use norn_client::wire::{PartitionId, TaskId};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use norn_node::protocol::schedules::{Calendar, Operation, Turn};
+use norn_wire::request::{Request, Spec};
+use norn_wire::response::Response;
+use norn_wire::schedule::{ScheduleChange, ScheduleView, TICK_HEADER};
+use norn_wire::{PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So far two wall clocks may be from true time where they are not wild: what fencing takes for wrong, and until it is known.
@@ -166,12 +166,12 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::history::Terms;
-    use norn_client::wire::QueueName;
-    use norn_client::wire::schedule::{CatchUp, Schedule, When};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
     use norn_node::protocol::schedules::Firing;
     use norn_node::protocol::task::Task;
+    use norn_wire::QueueName;
+    use norn_wire::schedule::{CatchUp, Schedule, When};
     use std::sync::Arc;
 
     fn every_second() -> Arc<Schedule> {

@@ -6,12 +6,12 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment, acks_of};
-use norn_client::wire::request::Request;
-use norn_client::wire::response::{Guarantee, Response};
-use norn_client::wire::{TaskId, Token};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::{Blob, Task};
+use norn_wire::request::Request;
+use norn_wire::response::{Guarantee, Response};
+use norn_wire::{TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -119,8 +119,8 @@ impl Property for Sealed {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::request::{Acks, Completion};
     use norn_node::protocol::task::Completed;
+    use norn_wire::request::{Acks, Completion};
     use std::sync::Arc;
 
     fn claim(number: u64) -> Token {
@@ -130,7 +130,7 @@ mod tests {
     fn seal(bench: &mut Bench<Sealed>, number: u64, result: &[u8]) -> Result<(), String> {
         let completed = Completed { sequence: None, result: Some(result.to_vec().into()), at_ms: 1, children: None };
         let items = Arc::new(vec![(id(1), Task::from_seal(claim(number), completed))]);
-        let record = Record::Facts { partition: norn_client::wire::PartitionId(0), items };
+        let record = Record::Facts { partition: norn_wire::PartitionId(0), items };
         bench.see(Happening::Appended { node: 0, ticket: norn_node::protocol::Ticket(1), records: &[record] })
     }
 

@@ -4,10 +4,10 @@
 use super::Property;
 use crate::adapter::ReplicaView;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::{NodeId, PartitionId};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::consistent::cohort::Cohort;
+use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.

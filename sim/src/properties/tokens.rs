@@ -4,9 +4,9 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::{ClaimId, PartitionId, TaskId, Token};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
+use norn_wire::{ClaimId, PartitionId, TaskId, Token};
 use std::collections::BTreeMap;
 
 /// See the module.

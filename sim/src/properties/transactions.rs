@@ -2,12 +2,12 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::request::Request;
-use norn_client::wire::response::Response;
-use norn_client::wire::transaction::{Expected, Transaction};
-use norn_client::wire::{TaskId, TaskVersion, Token};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
+use norn_wire::request::Request;
+use norn_wire::response::Response;
+use norn_wire::transaction::{Expected, Transaction};
+use norn_wire::{TaskId, TaskVersion, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What somebody holds.
@@ -224,9 +224,9 @@ impl Property for Transactions {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::request::NewTask;
-    use norn_client::wire::transaction::{Change, Delete, Refusal};
     use norn_node::protocol::Ticket;
+    use norn_wire::request::NewTask;
+    use norn_wire::transaction::{Change, Delete, Refusal};
     use std::sync::Arc;
 
     const SEEN: TaskVersion = TaskVersion(7);
@@ -257,7 +257,7 @@ mod tests {
 
     fn stored(bench: &mut Bench<Transactions>, number: u32) -> Result<(), String> {
         let items = Arc::new(vec![(id(number), Task::from_spec(Arc::new(spec())))]);
-        let records = [Record::Facts { partition: norn_client::wire::PartitionId(0), items }];
+        let records = [Record::Facts { partition: norn_wire::PartitionId(0), items }];
         bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records })
     }
 

@@ -4,9 +4,9 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::{QueueName, TaskId, Token};
 use norn_node::protocol::Observation;
 use norn_node::protocol::record::Record;
+use norn_wire::{QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Key = (QueueName, String);
@@ -109,9 +109,9 @@ impl Property for Turns {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::membership::{KeyConcurrency, QueuePolicy, Roster};
-    use norn_client::wire::request::{Acks, NewTask, Request, Spec};
     use norn_node::protocol::Ticket;
+    use norn_wire::membership::{KeyConcurrency, QueuePolicy, Roster};
+    use norn_wire::request::{Acks, NewTask, Request, Spec};
     use std::sync::Arc;
 
     fn bench() -> Bench<Turns> {

@@ -7,9 +7,9 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment, acks_of};
-use norn_client::wire::{QueueName, Response, TaskId};
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Record};
+use norn_wire::{QueueName, Response, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Key = (QueueName, String);
@@ -92,7 +92,7 @@ impl Property for Unique {
                 self.ended.insert(*id);
             }
             Happening::Replied {
-                request: norn_client::wire::Request::EnqueueUnique { task },
+                request: norn_wire::Request::EnqueueUnique { task },
                 response: Response::AckedUnique { acked, existing: true },
             } => {
                 self.refused.insert(task.id, acked.id);
@@ -110,7 +110,7 @@ impl Property for Unique {
                         (Call::Enqueue { .. }, _) => {}
                         _ => continue,
                     }
-                    if acked.guarantee == norn_client::wire::Guarantee::Strict {
+                    if acked.guarantee == norn_wire::Guarantee::Strict {
                         self.there.entry(key).or_default().entry(acked.id).or_insert(moment);
                     }
                 }
@@ -134,9 +134,9 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::Draft;
-    use norn_client::wire::request::{NewTask, Request, Spec};
-    use norn_client::wire::{Guarantee, PartitionId};
     use norn_node::protocol::Ticket;
+    use norn_wire::request::{NewTask, Request, Spec};
+    use norn_wire::{Guarantee, PartitionId};
     use std::sync::Arc;
 
     fn keyed() -> Spec {

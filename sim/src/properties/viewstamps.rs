@@ -2,9 +2,9 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::PartitionId;
 use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::record::Record;
+use norn_wire::PartitionId;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_128;
 

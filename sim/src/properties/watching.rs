@@ -4,12 +4,12 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment};
-use norn_client::wire::request::Request;
-use norn_client::wire::response::{Response, State};
-use norn_client::wire::{QueueName, Subject, TaskId};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
+use norn_wire::request::Request;
+use norn_wire::response::{Response, State};
+use norn_wire::{QueueName, Subject, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one client was told of a queue.
@@ -103,9 +103,9 @@ impl Property for Watching {
 mod tests {
     use super::super::check::{Bench, id, spec};
     use super::*;
-    use norn_client::wire::{PartitionId, WatchCursor, WatchEvent, Watched};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::task::Cancel;
+    use norn_wire::{PartitionId, WatchCursor, WatchEvent, Watched};
     use std::sync::Arc;
 
     struct Watches {

@@ -1,21 +1,6 @@
 //! Valid bytes of every kind, to begin with.
 
 use super::{Bounded, pack, start};
-use norn_client::wire::codec::{self, Body, Kind};
-use norn_client::wire::group::{Grouping, Join, MemberOf};
-use norn_client::wire::membership::{
-    self, Candidate, Changed, ClusterChange, ClusterView, MemberState, Membership, Roster, Settings, Share,
-};
-use norn_client::wire::request::{Acks, NewTask, Request, Revision, Spec};
-use norn_client::wire::response::{
-    Acked, ClaimEnd, ClaimOutcome, Genesis, Granted, Guarantee, LogEntry, Member, Response, Welcome,
-};
-use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
-use norn_client::wire::transaction::{Change as TaskChange, Delete, Depend, Expected, Refusal, Transaction};
-use norn_client::wire::{
-    Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, State, Subject, TaskId,
-    TaskVersion, Token, WatchCursor, WatchEvent, Watched, watch::WatchPlace,
-};
 use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
 use norn_node::protocol::consistent::ledger::Decided;
 use norn_node::protocol::consistent::levels;
@@ -29,6 +14,21 @@ use norn_node::protocol::task::{Completed, Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::Replay;
 use norn_node::storage::disk::Disk as _;
+use norn_wire::codec::{self, Body, Kind};
+use norn_wire::group::{Grouping, Join, MemberOf};
+use norn_wire::membership::{
+    self, Candidate, Changed, ClusterChange, ClusterView, MemberState, Membership, Roster, Settings, Share,
+};
+use norn_wire::request::{Acks, NewTask, Request, Revision, Spec};
+use norn_wire::response::{
+    Acked, ClaimEnd, ClaimOutcome, Genesis, Granted, Guarantee, LogEntry, Member, Response, Welcome,
+};
+use norn_wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
+use norn_wire::transaction::{Change as TaskChange, Delete, Depend, Expected, Refusal, Transaction};
+use norn_wire::{
+    Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, State, Subject, TaskId,
+    TaskVersion, Token, WatchCursor, WatchEvent, Watched, watch::WatchPlace,
+};
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;

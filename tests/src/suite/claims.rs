@@ -3,9 +3,9 @@
 use super::scene::{CLOCKS, LONG, Scene, millis};
 use super::{CLIENTS, Host};
 use norn_client::session::{Call, Draft};
-use norn_client::wire::request::{Acks, Claim, Request};
-use norn_client::wire::response::{Guarantee, State};
-use norn_client::wire::{ClaimId, ErrorCode, Response};
+use norn_wire::request::{Acks, Claim, Request};
+use norn_wire::response::{Guarantee, State};
+use norn_wire::{ClaimId, ErrorCode, Response};
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(2);
@@ -132,7 +132,7 @@ pub(super) async fn a_lease_that_ran_out_is_taken_over<H: Host>(scene: Scene<H>)
     assert!((second.id, second.token) > (id, first.token) && second.attempt > first.attempt, "{second:?}");
     // Both by the clock of the leader who granted it, or whose successor did; so much are these apart at most.
     let view = scene.get(2, id).await;
-    let start = |of: &norn_client::wire::TaskView, token| {
+    let start = |of: &norn_wire::TaskView, token| {
         of.claims.iter().find(|claim| claim.token == token).map(|claim| claim.start_ms)
     };
     let [from, to] = [start(&held, first.token), start(&view, second.token)].map(|start| start.expect("it is shown"));

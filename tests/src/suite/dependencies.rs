@@ -3,8 +3,8 @@
 use super::Host;
 use super::scene::Scene;
 use norn_client::session::Draft;
-use norn_client::wire::membership::{FailedDependency, QueueSetting};
-use norn_client::wire::response::State;
+use norn_wire::membership::{FailedDependency, QueueSetting};
+use norn_wire::response::State;
 
 // S18: of several, the last one's end is what it waits for; which queue they are in does not matter
 pub(super) async fn a_task_waits_for_what_nobody_knows_yet<H: Host>(scene: Scene<H>) {

@@ -3,8 +3,8 @@
 use super::Host;
 use super::scene::Scene;
 use norn_client::session::Draft;
-use norn_client::wire::response::State;
-use norn_client::wire::{TaskId, Token};
+use norn_wire::response::State;
+use norn_wire::{TaskId, Token};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -3,10 +3,10 @@
 use super::Host;
 use super::scene::{CLOCKS, LONG, Scene, millis};
 use norn_client::session::{Draft, Finish};
-use norn_client::wire::membership::{Backoff, Mode, QueueSetting};
-use norn_client::wire::request::{Acks, Request};
-use norn_client::wire::response::{Rejected, State};
-use norn_client::wire::{ErrorCode, Granted, Response, TaskId};
+use norn_wire::membership::{Backoff, Mode, QueueSetting};
+use norn_wire::request::{Acks, Request};
+use norn_wire::response::{Rejected, State};
+use norn_wire::{ErrorCode, Granted, Response, TaskId};
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(2);
@@ -66,7 +66,7 @@ pub(super) async fn the_latest_holder_alone_completes_where_the_queue_says_so<H:
     }
     let other = scene.try_complete(2, Scene::<H>::finish(&second, "otherwise")).await.expect_err("it is sealed");
     assert_eq!(other.code, ErrorCode::Conflict);
-    let told = |view: &norn_client::wire::TaskView| view.claims.iter().any(|claim| claim.rejected.is_some());
+    let told = |view: &norn_wire::TaskView| view.claims.iter().any(|claim| claim.rejected.is_some());
     let view = scene.get_when(id, "what was refused is shown", told).await;
     assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
     let rejected = view.claims.iter().find(|claim| claim.token == first.token).expect("it is shown").rejected.clone();
@@ -254,7 +254,7 @@ pub(super) async fn what_a_completion_brings_is_there_once<H: Host>(scene: Scene
     for client in 0..3 {
         scene.try_complete(client, finish.clone()).await.expect("it is taken, once or again");
     }
-    let handed_over = |view: &norn_client::wire::TaskView| !view.children_open;
+    let handed_over = |view: &norn_wire::TaskView| !view.children_open;
     let view = scene.get_when(id, "all children are handed over", handed_over).await;
     let mut children = view.children;
     children.sort();

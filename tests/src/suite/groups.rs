@@ -3,10 +3,10 @@
 use super::Host;
 use super::scene::Scene;
 use norn_client::session::{Draft, Finish};
-use norn_client::wire::group::{GroupView, MemberOf};
-use norn_client::wire::request::{Acks, Request};
-use norn_client::wire::response::State;
-use norn_client::wire::{Response, TaskId};
+use norn_wire::group::{GroupView, MemberOf};
+use norn_wire::request::{Acks, Request};
+use norn_wire::response::State;
+use norn_wire::{Response, TaskId};
 
 const MEMBERS: u32 = 3;
 
@@ -72,7 +72,7 @@ pub(super) async fn a_group_that_is_generated_again_is_the_same<H: Host>(scene: 
     close(&scene, 0, group, MEMBERS).await;
     close(&scene, 1, group, MEMBERS).await;
     let change = Request::CloseGroup { id: group, total: MEMBERS + 1, acks: Acks::Quorum };
-    assert_eq!(scene.refused(2, change).await, norn_client::wire::ErrorCode::Conflict);
+    assert_eq!(scene.refused(2, change).await, norn_wire::ErrorCode::Conflict);
     for claim in scene.take_all("pages", one.len()).await {
         scene.complete(0, &claim, "").await;
     }

@@ -3,8 +3,8 @@
 use super::Host;
 use super::scene::Scene;
 use norn_client::session::Draft;
-use norn_client::wire::TaskId;
-use norn_client::wire::membership::{KeyConcurrency, QueueSetting};
+use norn_wire::TaskId;
+use norn_wire::membership::{KeyConcurrency, QueueSetting};
 
 // O15, O25, O27: the oldest first; others do not wait for it
 pub(super) async fn of_a_key_there_is_one_at_a_time<H: Host>(scene: Scene<H>) {

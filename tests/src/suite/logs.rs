@@ -3,9 +3,9 @@
 use super::Host;
 use super::scene::{Scene, is_open};
 use norn_client::session::Draft;
-use norn_client::wire::request::Request;
-use norn_client::wire::response::{LogEntry, State};
-use norn_client::wire::{Acks, Response, Token};
+use norn_wire::request::Request;
+use norn_wire::response::{LogEntry, State};
+use norn_wire::{Acks, Response, Token};
 use std::time::Duration;
 
 fn shown(entries: &[LogEntry]) -> Vec<(Token, u32, String)> {

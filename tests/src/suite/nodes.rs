@@ -3,10 +3,10 @@
 use super::scene::{LONG, Scene};
 use super::{CLIENTS, Host, NODES, sessions};
 use norn_client::session::{Draft, Finish};
-use norn_client::wire::group::GroupView;
-use norn_client::wire::request::Claim;
-use norn_client::wire::response::State;
-use norn_client::wire::{TaskId, TaskView};
+use norn_wire::group::GroupView;
+use norn_wire::request::Claim;
+use norn_wire::response::State;
+use norn_wire::{TaskId, TaskView};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;

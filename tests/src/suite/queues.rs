@@ -3,10 +3,10 @@
 use super::Host;
 use super::scene::{CLOCKS, LONG, Scene, millis};
 use norn_client::session::Draft;
-use norn_client::wire::membership::{KeyConcurrency, Order, QueueSetting, Rate};
-use norn_client::wire::request::{Claim, Request};
-use norn_client::wire::response::State;
-use norn_client::wire::{ErrorCode, Response, TaskId};
+use norn_wire::membership::{KeyConcurrency, Order, QueueSetting, Rate};
+use norn_wire::request::{Claim, Request};
+use norn_wire::response::State;
+use norn_wire::{ErrorCode, Response, TaskId};
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(2);
@@ -170,7 +170,7 @@ pub(super) async fn a_listing_tells_what_is_left<H: Host>(scene: Scene<H>) {
         ids.push(scene.enqueue(client, Draft::new(scene.queue("mail"), "")).await);
     }
     ids.sort();
-    let listed = |tasks: Vec<norn_client::wire::TaskView>| tasks.iter().map(|view| view.id).collect::<Vec<_>>();
+    let listed = |tasks: Vec<norn_wire::TaskView>| tasks.iter().map(|view| view.id).collect::<Vec<_>>();
     assert_eq!(listed(scene.list("mail", None).await), ids);
     let claim = scene.take(0, "mail").await;
     assert_eq!(listed(scene.list("mail", Some(State::Claimed)).await), [claim.id]);

@@ -5,7 +5,7 @@ use crate::wait;
 use crate::{Cluster, ClusterOptions};
 use norn_client::client::Client;
 use norn_client::session::Call;
-use norn_client::wire::{Error, Response};
+use norn_wire::{Error, Response};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};

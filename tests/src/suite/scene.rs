@@ -2,10 +2,10 @@
 
 use super::Host;
 use norn_client::session::{Call, Draft, Finish};
-use norn_client::wire::membership::{ClusterChange, QueueSetting};
-use norn_client::wire::request::{Acks, Claim, Completion, Request};
-use norn_client::wire::response::{Acked, Granted, State, TaskView};
-use norn_client::wire::{ClaimId, Error, ErrorCode, QueueName, Response, TaskId, Token};
+use norn_wire::membership::{ClusterChange, QueueSetting};
+use norn_wire::request::{Acks, Claim, Completion, Request};
+use norn_wire::response::{Acked, Granted, State, TaskView};
+use norn_wire::{ClaimId, Error, ErrorCode, QueueName, Response, TaskId, Token};
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -3,9 +3,9 @@
 use super::Host;
 use super::scene::{Scene, is_open, millis};
 use norn_client::session::Draft;
-use norn_client::wire::request::Request;
-use norn_client::wire::response::TaskView;
-use norn_client::wire::schedule::{CatchUp, SCHEDULE_HEADER, Schedule, ScheduleChange, TICK_HEADER, When};
+use norn_wire::request::Request;
+use norn_wire::response::TaskView;
+use norn_wire::schedule::{CatchUp, SCHEDULE_HEADER, Schedule, ScheduleChange, TICK_HEADER, When};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,9 +3,9 @@
 use super::scene::{CLOCKS, LONG, Scene, millis};
 use super::{CLIENTS, Host};
 use norn_client::session::{Draft, SESSIONS_QUEUE};
-use norn_client::wire::request::Claim;
-use norn_client::wire::response::Granted;
-use norn_client::wire::{ErrorCode, QueueName, Request, Response, TaskId};
+use norn_wire::request::Claim;
+use norn_wire::response::Granted;
+use norn_wire::{ErrorCode, QueueName, Request, Response, TaskId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -3,10 +3,10 @@
 use super::Host;
 use super::scene::{LONG, Scene};
 use norn_client::session::{Call, ChangeDraft, Draft, Seen, TransactionDraft};
-use norn_client::wire::request::Claim;
-use norn_client::wire::response::State;
-use norn_client::wire::transaction::Refusal;
-use norn_client::wire::{ErrorCode, Request, Response, TaskId, TaskVersion};
+use norn_wire::request::Claim;
+use norn_wire::response::State;
+use norn_wire::transaction::Refusal;
+use norn_wire::{ErrorCode, Request, Response, TaskId, TaskVersion};
 
 async fn transact<H: Host>(
     scene: &Scene<H>,

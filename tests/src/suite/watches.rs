@@ -3,7 +3,7 @@
 use super::Host;
 use super::scene::{Scene, millis};
 use norn_client::session::{Draft, WatchNews, WatchState};
-use norn_client::wire::{Response, State, Subject, TaskId};
+use norn_wire::{Response, State, Subject, TaskId};
 use std::time::Duration;
 
 /// How long a call waits for something to happen.

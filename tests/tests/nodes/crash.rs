@@ -6,12 +6,12 @@
 
 use norn_client::client::Client;
 use norn_client::session::Draft;
-use norn_client::wire::response::{NodeView, PartitionView};
-use norn_client::wire::{Acks, QueueName};
 use norn_tests::cluster::all_tasks;
 use norn_tests::wait::eventually;
 use norn_tests::workers::drained;
 use norn_tests::{Cluster, Habits, Ledger, Workers};
+use norn_wire::response::{NodeView, PartitionView};
+use norn_wire::{Acks, QueueName};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;

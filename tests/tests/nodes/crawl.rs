@@ -1,8 +1,8 @@
 //! Work that brings more work, while a worker and a node are killed: the example that reads pages that name each other.
 
-use norn_client::wire::{QueueName, State};
 use norn_tests::wait::{PATIENCE, eventually};
 use norn_tests::{Cluster, Example};
+use norn_wire::{QueueName, State};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,12 +6,12 @@
 
 use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::response::{Health, PartitionView};
-use norn_client::wire::{Acks, PartitionId, QueueName};
 use norn_tests::cluster::all_tasks;
 use norn_tests::log::{Entry, HEADER_BYTES};
 use norn_tests::wait::{Deadline, PATIENCE, eventually, until};
 use norn_tests::{Answer, Cluster, ClusterOptions, Ledger, Log};
+use norn_wire::response::{Health, PartitionView};
+use norn_wire::{Acks, PartitionId, QueueName};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};

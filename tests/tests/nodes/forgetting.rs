@@ -2,9 +2,9 @@
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{Acks, Error, ErrorCode, QueueName, TaskId};
 use norn_tests::wait::{PATIENCE, eventually};
 use norn_tests::{Cluster, ClusterOptions};
+use norn_wire::{Acks, Error, ErrorCode, QueueName, TaskId};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

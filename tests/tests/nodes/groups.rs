@@ -2,12 +2,12 @@
 
 use norn_client::client::{Client, GroupMember};
 use norn_client::session::Draft;
-use norn_client::wire::group::{GroupView, MemberOf};
-use norn_client::wire::{QueueName, State, TaskId};
 use norn_client::worker::{Context, HandlerOptions, Outcome, Summary, Worker};
 use norn_tests::Cluster;
 use norn_tests::cli::Cli;
 use norn_tests::wait::{PATIENCE, eventually, found, within};
+use norn_wire::group::{GroupView, MemberOf};
+use norn_wire::{QueueName, State, TaskId};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

@@ -1,10 +1,10 @@
 //! Tasks that a real node takes while no node that holds their partitions is there.
 
 use norn_client::session::Draft;
-use norn_client::wire::response::Guarantee;
-use norn_client::wire::{Acks, QueueName};
 use norn_tests::wait::{PATIENCE, eventually};
 use norn_tests::{Cluster, ClusterOptions};
+use norn_wire::response::Guarantee;
+use norn_wire::{Acks, QueueName};
 use std::time::Duration;
 
 const TASKS: usize = 40;

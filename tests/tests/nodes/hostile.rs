@@ -3,10 +3,10 @@
 use norn_client::client::{Client, ClientConfig};
 use norn_client::session::Draft;
 use norn_client::tls;
-use norn_client::wire::{QueueName, State, Versions};
 use norn_tests::ports::free_port;
 use norn_tests::wait::{PATIENCE, eventually, found, until, within};
 use norn_tests::{Answer, Cli, Cluster, ClusterOptions, Log, cli};
+use norn_wire::{QueueName, State, Versions};
 use quinn::{Connection, Endpoint, VarInt};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs;

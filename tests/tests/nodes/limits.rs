@@ -2,9 +2,9 @@
 
 use norn_client::client::{ClaimOptions, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{QueueName, State};
 use norn_tests::Cluster;
 use norn_tests::wait::{PATIENCE, eventually};
+use norn_wire::{QueueName, State};
 use std::time::Duration;
 
 const MOST: u64 = 5;

@@ -1,8 +1,8 @@
 //! Work that many share, while workers and a node are killed: the example that counts words.
 
-use norn_client::wire::{QueueName, State};
 use norn_tests::wait::{PATIENCE, eventually};
 use norn_tests::{Cluster, Example, binary};
+use norn_wire::{QueueName, State};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};

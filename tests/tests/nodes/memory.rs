@@ -2,10 +2,10 @@
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{Acks, Error, ErrorCode, QueueName, State, TaskId, Token};
 use norn_tests::launch::MemoryGroup;
 use norn_tests::wait::{PATIENCE, eventually};
 use norn_tests::{Cluster, ClusterOptions};
+use norn_wire::{Acks, Error, ErrorCode, QueueName, State, TaskId, Token};
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;

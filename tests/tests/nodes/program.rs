@@ -110,7 +110,7 @@ fn node_process(directory: &Path, name: &str) -> Option<i32> {
 #[test]
 fn the_version_of_the_program_names_those_of_the_protocol() {
     let directory = TempDir::new().unwrap();
-    let spoken = norn_client::wire::Versions::SPOKEN;
+    let spoken = norn_wire::Versions::SPOKEN;
     let version = succeeds(directory.path(), &["--version"]);
     assert_eq!(version.trim(), format!("norn {} (protocol {spoken})", env!("CARGO_PKG_VERSION")));
 }

@@ -4,11 +4,11 @@
 
 use norn_client::client::{ClaimOptions, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{QueueName, State};
 use norn_tests::cli::{self, Cli};
 use norn_tests::cluster::{Cluster, ClusterOptions};
 use norn_tests::ports::free_port;
 use norn_tests::wait::{PATIENCE, eventually, until};
+use norn_wire::{QueueName, State};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;

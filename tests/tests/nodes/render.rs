@@ -2,11 +2,11 @@
 
 use norn_client::client::{ClaimOptions, Client};
 use norn_client::session::SESSIONS_QUEUE;
-use norn_client::wire::{QueueName, State, TaskId};
 use norn_tests::cluster::all_tasks;
 use norn_tests::example::Lines;
 use norn_tests::wait::{Deadline, PATIENCE, eventually, until};
 use norn_tests::{Cluster, Example};
+use norn_wire::{QueueName, State, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! Schedules: each time that is due makes one task, though the leader of the cluster's root is killed again and again.
 
 use norn_client::client::Client;
-use norn_client::wire::response::TaskView;
-use norn_client::wire::schedule::{CatchUp, SCHEDULE_HEADER, Schedule, ScheduleView, TICK_HEADER, When};
-use norn_client::wire::{NodeId, QueueName};
 use norn_tests::cluster::all_tasks;
 use norn_tests::wait::{PATIENCE, eventually, received, until_instant};
 use norn_tests::{Cluster, Example};
+use norn_wire::response::TaskView;
+use norn_wire::schedule::{CatchUp, SCHEDULE_HEADER, Schedule, ScheduleView, TICK_HEADER, When};
+use norn_wire::{NodeId, QueueName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
 use std::sync::mpsc;

@@ -4,9 +4,9 @@
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions, TransactError};
 use norn_client::session::{Draft, TransactionDraft};
-use norn_client::wire::{Acks, Error, ErrorCode, QueueName, Retry};
 use norn_tests::wait::{PATIENCE, eventually, until};
 use norn_tests::{Cluster, ClusterOptions};
+use norn_wire::{Acks, Error, ErrorCode, QueueName, Retry};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::path::Path;

@@ -2,10 +2,10 @@
 
 use norn_client::client::{Client, ListOptions, TransactError};
 use norn_client::session::{Draft, TransactionDraft};
-use norn_client::wire::{ErrorCode, QueueName, State, TaskId};
 use norn_tests::Cluster;
 use norn_tests::cli::Cli;
 use norn_tests::wait::{PATIENCE, eventually};
+use norn_wire::{ErrorCode, QueueName, State, TaskId};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;

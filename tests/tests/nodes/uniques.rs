@@ -2,10 +2,10 @@
 
 use norn_client::client::Client;
 use norn_client::session::Draft;
-use norn_client::wire::{QueueName, TaskId};
 use norn_tests::Cluster;
 use norn_tests::cli::Cli;
 use norn_tests::wait::{PATIENCE, eventually, found};
+use norn_wire::{QueueName, TaskId};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

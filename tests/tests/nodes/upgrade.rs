@@ -10,11 +10,11 @@
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{Acks, QueueName, Versions};
 use norn_tests::cluster::all_tasks;
 use norn_tests::wait::{PATIENCE, eventually, eventually_or, moment};
 use norn_tests::workers::drained;
 use norn_tests::{Cluster, ClusterOptions, Habits, Ledger, Workers};
+use norn_wire::{Acks, QueueName, Versions};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ async fn produce(workers: Arc<Workers>, producing: Arc<AtomicBool>, client: Clie
 }
 
 /// Keeps the books of one enqueued task; gives back what was not acknowledged.
-fn note(ledger: &Ledger, payload: Vec<u8>, acked: Option<norn_client::wire::Acked>) -> Option<Vec<u8>> {
+fn note(ledger: &Ledger, payload: Vec<u8>, acked: Option<norn_wire::Acked>) -> Option<Vec<u8>> {
     match acked {
         Some(acked) => {
             ledger.acknowledged(&payload, acked.id);

@@ -2,9 +2,9 @@
 
 use norn_client::client::{ClaimOptions, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{QueueName, State, TaskId};
 use norn_tests::wait::{PATIENCE, found, until};
 use norn_tests::{Cli, Cluster, ClusterOptions};
+use norn_wire::{QueueName, State, TaskId};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -1,7 +1,7 @@
 //! Skuld's walk-through, and every verb once, against a real cluster.
 
-use norn_client::wire::TaskId;
 use norn_tests::{Cli, Cluster, ClusterOptions, Repl, wait};
+use norn_wire::TaskId;
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};

@@ -2,10 +2,10 @@
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions, Watch};
 use norn_client::session::{Draft, WatchNews};
-use norn_client::wire::{Acks, QueueName, State, Subject, TaskId};
 use norn_tests::Cluster;
 use norn_tests::cli::{Answer, Cli};
 use norn_tests::wait::{Deadline, PATIENCE, eventually, found, moment, within};
+use norn_wire::{Acks, QueueName, State, Subject, TaskId};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;

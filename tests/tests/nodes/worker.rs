@@ -2,11 +2,11 @@
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::response::TaskView;
-use norn_client::wire::{QueueName, State, TaskId};
 use norn_client::worker::{Context, Outcome, Summary, Worker};
 use norn_tests::Cluster;
 use norn_tests::wait::{PATIENCE, eventually, until_instant};
+use norn_wire::response::TaskView;
+use norn_wire::{QueueName, State, TaskId};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -193,7 +193,7 @@ async fn the_next_attempt_goes_on_from_the_checkpoints() {
     // The first attempt is of a worker that writes one entry and is never heard of again.
     let options = ClaimOptions::new([queue("parts")]).lease(Duration::from_secs(1)).wait(PATIENCE);
     let first = client.claim(options).await.expect("the cluster serves").tasks.remove(0);
-    let (token, acks) = (first.granted.token, norn_client::wire::Acks::Quorum);
+    let (token, acks) = (first.granted.token, norn_wire::Acks::Quorum);
     client.update(id, token, 0, "part 0", acks).await.expect("the claim is held");
 
     let done = Arc::new(Mutex::new(Vec::new()));
@@ -326,7 +326,7 @@ async fn a_lost_lease_stops_the_handler() {
 
     let cancelled = enqueue(&client, "lost", "cancelled").await;
     eventually("the handler runs", PATIENCE, count(1)).await;
-    client.cancel(cancelled, "not wanted", norn_client::wire::Acks::Quorum).await.expect("the cluster serves");
+    client.cancel(cancelled, "not wanted", norn_wire::Acks::Quorum).await.expect("the cluster serves");
     eventually("the handler is stopped", PATIENCE, count(0)).await;
 
     let id = enqueue(&client, "lost", "cut off").await;

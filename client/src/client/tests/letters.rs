@@ -157,8 +157,7 @@ async fn a_letter_that_is_sent_once_more_brings_the_same_task() {
 async fn the_task_of_a_letter_is_not_too_old() {
     let hours = |hours: u64| crate::connection::testing::now_ms() - hours * 3_600_000;
     let mut old = letter(0, Some("mail"));
-    old.claims =
-        [10, 1].map(|ago| crate::wire::response::ClaimView { start_ms: hours(ago), ..claim(1, None) }).to_vec();
+    old.claims = [10, 1].map(|ago| norn_wire::response::ClaimView { start_ms: hours(ago), ..claim(1, None) }).to_vec();
     let (brought, instead) = refuses_first(ErrorCode::TooOld);
     let (client, _, _, _node) = keeps_but(vec![old], instead).await;
     client.redrive_letters(LetterOptions::new(dead())).next().await.unwrap().unwrap();

@@ -2,9 +2,9 @@
 //! some tasks and has the answers of a real one.
 
 use super::*;
-use crate::wire::error::Retry;
-use crate::wire::headers;
-use crate::wire::response::{ClaimEnd, ClaimOutcome, ClaimView};
+use norn_wire::error::Retry;
+use norn_wire::headers;
+use norn_wire::response::{ClaimEnd, ClaimOutcome, ClaimView};
 
 const HOUR_MS: u64 = 3_600_000;
 

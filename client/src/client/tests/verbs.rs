@@ -1,10 +1,10 @@
 //! Goal: what verbs make of several calls, or of another node's answer, a program can make, too.
 
 use super::*;
-use crate::wire::error::Retry;
-use crate::wire::ids::PartitionId;
-use crate::wire::membership::{Member, MemberState, Remnant};
-use crate::wire::response::{ClaimView, Status};
+use norn_wire::error::Retry;
+use norn_wire::ids::PartitionId;
+use norn_wire::membership::{Member, MemberState, Remnant};
+use norn_wire::response::{ClaimView, Status};
 
 fn id(number: u64) -> TaskId {
     TaskId::new(number, 0, 0, 0)
@@ -47,7 +47,7 @@ async fn a_redriven_task_is_told_from_one_that_was_before() {
             number @ 2..=4 => task(TaskView { redriven: vec![id(number + 10)], ..dead(number, "no route") }),
             13 => {
                 let mut letter = view(id(13));
-                letter.spec.headers = vec![(crate::wire::headers::DEAD_TASK.to_owned(), id(3).to_string())];
+                letter.spec.headers = vec![(norn_wire::headers::DEAD_TASK.to_owned(), id(3).to_string())];
                 task(letter)
             }
             14 => not_found(),

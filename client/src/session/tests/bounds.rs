@@ -1,7 +1,7 @@
 //! What is too much.
 
 use super::*;
-use crate::wire::{SESSIONS_QUEUE, limits};
+use norn_wire::{SESSIONS_QUEUE, limits};
 
 #[test]
 fn what_is_too_much_is_refused_or_waits() {

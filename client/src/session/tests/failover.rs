@@ -1,7 +1,7 @@
 //! Which node a session talks to, and when it leaves it for another.
 
 use super::*;
-use crate::wire::limits;
+use norn_wire::limits;
 
 #[test]
 fn a_call_waits_for_the_welcome_and_is_answered_once() {

@@ -1,8 +1,8 @@
 //! The way to the first node: several addresses, dead ones among them, and nodes that refuse for good.
 
 use super::*;
-use crate::wire::error::Cause;
-use crate::wire::response::Genesis;
+use norn_wire::error::Cause;
+use norn_wire::response::Genesis;
 
 /// The head start of an attempt.
 const HEAD_START_US: u64 = 200_000;

@@ -1,7 +1,7 @@
 //! What is asked again, and what a call comes to.
 
 use super::*;
-use crate::wire::ids::Token;
+use norn_wire::ids::Token;
 
 #[test]
 fn errors_that_pass_are_retried_with_growing_pauses_until_the_deadline() {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::session::mint::Random;
-use crate::wire::request::NewTask;
+use norn_wire::request::NewTask;
 use proptest::prelude::*;
 
 /// A world for random schedules: nodes that answer, refuse, keep silent, forget, and connections that break.

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::session::mint::Mint;
-use crate::wire::group::MemberOf;
-use crate::wire::limits;
+use norn_wire::group::MemberOf;
+use norn_wire::limits;
 use proptest::prelude::*;
 
 // T14, T37

@@ -2,7 +2,7 @@
 
 use super::confirm::{confirmation, leaves, waiting};
 use super::*;
-use crate::wire::limits;
+use norn_wire::limits;
 
 /// A batch that is about as large as one may be.
 fn large() -> Call {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::session::Draft;
-use crate::wire::group::{Join, MemberOf};
+use norn_wire::group::{Join, MemberOf};
 
 const VIEW: GroupView = GroupView { total: Some(3), ended: 3, failed: 1 };
 

@@ -78,7 +78,7 @@ impl Sessions {
         assert_eq!(claim.lease_ms, self.ttl_ms);
         if self.claims_refused > 0 {
             self.claims_refused -= 1;
-            return Response::Error(Error { retry: crate::wire::Retry::Never, ..Error::unavailable("scripted") });
+            return Response::Error(Error { retry: norn_wire::Retry::Never, ..Error::unavailable("scripted") });
         }
         let granted = |id| Granted {
             id,

@@ -1,15 +1,15 @@
 //! What a record of the log says: who, when and under which claim. Payloads, results and log entries are the tasks' own, so
 //! only their lengths are shown.
 
-use norn_client::command::{Part, text};
-use norn_client::wire::response::ClaimEnd;
-use norn_client::wire::{Spec, TaskId, Token};
+use norn_cli::{Part, text};
 use norn_node::protocol::Record;
 use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::consistent::cell::{Cell, CellState};
 use norn_node::protocol::consistent::operation::{Ended, Op};
 use norn_node::protocol::consistent::table::Table;
 use norn_node::protocol::task::{Completed, Facts, Task};
+use norn_wire::response::ClaimEnd;
+use norn_wire::{Spec, TaskId, Token};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 

@@ -22,10 +22,10 @@ use crate::protocol::consistent::cohort::Role;
 use crate::protocol::task::{Completed, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::request::Completion;
-use norn_client::wire::response::Acked;
-use norn_client::wire::{Acks, PartitionId, TaskId, Token};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::request::Completion;
+use norn_wire::response::Acked;
+use norn_wire::{Acks, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Replicas that do not lead wait so long for the leader to hand over.

@@ -2,8 +2,8 @@
 //! circle that no node saw whole stands: `why` tells of it.
 
 use crate::protocol::Node;
-use norn_client::wire::error::Error;
-use norn_client::wire::{NewTask, TaskId};
+use norn_wire::error::Error;
+use norn_wire::{NewTask, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tasks that are not in the request and are looked at for it.

@@ -12,10 +12,10 @@ use crate::protocol::partition::Partition;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::task::{Cancel, Completed, Task};
 use crate::protocol::{Node, Observation};
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::request::Completion;
-use norn_client::wire::response::{Acked, Guarantee};
-use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, Spec, TaskId, Transaction};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::request::Completion;
+use norn_wire::response::{Acked, Guarantee};
+use norn_wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, Spec, TaskId, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -7,9 +7,9 @@ use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
 use crate::protocol::partition::index::Class;
 use crate::protocol::peer::{PartitionCounts, PeerMessage, StateCounts};
-use norn_client::wire::error::Error;
-use norn_client::wire::response::QueueCounts;
-use norn_client::wire::{NodeId, PartitionId, QueueName, Response, State};
+use norn_wire::error::Error;
+use norn_wire::response::QueueCounts;
+use norn_wire::{NodeId, PartitionId, QueueName, Response, State};
 use std::collections::BTreeMap;
 
 /// Looks at trees that differ before the fullest replica is believed.

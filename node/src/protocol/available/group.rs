@@ -4,9 +4,9 @@ use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::peer::{Items, Outcome};
 use crate::protocol::task::Task;
-use norn_client::wire::error::{Cause, Error, ErrorCode};
-use norn_client::wire::response::{Acked, Guarantee};
-use norn_client::wire::{Acks, NodeId, TaskId};
+use norn_wire::error::{Cause, Error, ErrorCode};
+use norn_wire::response::{Acked, Guarantee};
+use norn_wire::{Acks, NodeId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

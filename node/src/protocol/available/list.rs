@@ -14,9 +14,9 @@ use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Known, PeerMessage};
 use crate::protocol::ring;
 use crate::protocol::task::{Outline, Task};
-use norn_client::wire::error::Error;
-use norn_client::wire::response::Page;
-use norn_client::wire::{NodeId, PartitionId, QueueName, Response, State, TaskId};
+use norn_wire::error::Error;
+use norn_wire::response::Page;
+use norn_wire::{NodeId, PartitionId, QueueName, Response, State, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -235,7 +235,7 @@ fn merge<'a>(
     let mut next = end;
     for (id, several) in known {
         if tasks.len() >= selection.limit as usize {
-            next = tasks.last().map(|view: &norn_client::wire::TaskView| view.id);
+            next = tasks.last().map(|view: &norn_wire::TaskView| view.id);
             break;
         }
         let Some(mut view) = view(id, &seen(cohort(&id), several), wall_ms) else { continue };

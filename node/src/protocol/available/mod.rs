@@ -38,8 +38,8 @@ use super::timers::Key;
 use super::{Node, Observation};
 use crate::config::mutant;
 use coordinate::grows;
-use norn_client::wire::error::Error;
-use norn_client::wire::{NodeId, PartitionId, QueueName, Request, Subject, TaskId};
+use norn_wire::error::Error;
+use norn_wire::{NodeId, PartitionId, QueueName, Request, Subject, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

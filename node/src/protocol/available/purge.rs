@@ -24,8 +24,8 @@ use crate::protocol::available::{Reader, Seen};
 use crate::protocol::consistent::table::Cell;
 use crate::protocol::event::ClientId;
 use crate::protocol::task::{Cancel, Facts, Task, Tomb};
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{Acks, Response, State, TaskId};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::{Acks, Response, State, TaskId};
 
 /// Why a task is taken for cancelled where nothing is known of its completion.
 pub(super) const RESULT_LOST: &str = "purged; its result was lost";
@@ -108,7 +108,7 @@ fn refusal(seen: &Seen, wanted: Option<State>) -> Option<Error> {
 mod tests {
     use super::*;
     use crate::protocol::task::Completed;
-    use norn_client::wire::Token;
+    use norn_wire::Token;
 
     /// Goal: a purge ends the task wherever it arrives, also where the completion cannot be told.
     #[test]

@@ -31,9 +31,9 @@ use crate::protocol::peer::{Known, PeerMessage};
 use crate::protocol::ring;
 use crate::protocol::task::{Facts, PastClaim, Slot, Task, Wanted, visible};
 use crate::protocol::timers::Key;
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::response::{ClaimEnd, ClaimOutcome, ClaimView, Losses, Rejected, TaskView};
-use norn_client::wire::{NodeId, PartitionId, Response, Spec, State, TaskId, Token};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::response::{ClaimEnd, ClaimOutcome, ClaimView, Losses, Rejected, TaskView};
+use norn_wire::{NodeId, PartitionId, Response, Spec, State, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

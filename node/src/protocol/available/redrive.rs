@@ -24,13 +24,11 @@ use crate::protocol::task::{Children, Completed, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use crdts::CvRDT;
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::group::NAMED_GROUP;
-use norn_client::wire::limits::HEADER_BYTES_MAX;
-use norn_client::wire::response::Acked;
-use norn_client::wire::{
-    Acks, NewTask, PartitionId, QueueName, Response, SESSIONS_QUEUE, Spec, State, TaskId, Token, headers,
-};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::group::NAMED_GROUP;
+use norn_wire::limits::HEADER_BYTES_MAX;
+use norn_wire::response::Acked;
+use norn_wire::{Acks, NewTask, PartitionId, QueueName, Response, SESSIONS_QUEUE, Spec, State, TaskId, Token, headers};
 use std::collections::BTreeSet;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -309,8 +307,8 @@ mod tests {
     use crate::protocol::consistent::table::CellState;
     use crate::protocol::task::{Cancel, GROUP_FAILED};
     use crate::protocol::tests::spec;
-    use norn_client::wire::ClaimId;
-    use norn_client::wire::group::{Grouping, Join};
+    use norn_wire::ClaimId;
+    use norn_wire::group::{Grouping, Join};
 
     fn cell(state: CellState) -> Cell {
         Cell {

@@ -4,8 +4,8 @@
 use crate::config::mutant;
 use crate::protocol::Node;
 use crate::protocol::task::whole_bytes;
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{PartitionId, QueueName, Spec, TaskId};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::{PartitionId, QueueName, Spec, TaskId};
 use std::collections::BTreeMap;
 
 /// Tasks of one queue.

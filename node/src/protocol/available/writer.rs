@@ -6,9 +6,9 @@ use crate::protocol::Node;
 use crate::protocol::consistent::uniques;
 use crate::protocol::event::ClientId;
 use crate::protocol::membership::FiringId;
-use norn_client::wire::error::Error;
-use norn_client::wire::response::Acked;
-use norn_client::wire::{Response, TaskId};
+use norn_wire::error::Error;
+use norn_wire::response::Acked;
+use norn_wire::{Response, TaskId};
 
 /// For whom something is written.
 #[derive(Debug, Clone)]

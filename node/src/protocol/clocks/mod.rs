@@ -12,8 +12,8 @@ mod window;
 
 use crate::config::Config;
 use crate::protocol::time::Now;
-use norn_client::wire::NodeId;
-use norn_client::wire::response::Standing;
+use norn_wire::NodeId;
+use norn_wire::response::Standing;
 use std::collections::BTreeMap;
 use window::{Interval, distance_to_majority};
 

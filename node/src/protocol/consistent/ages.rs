@@ -34,7 +34,7 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use crate::protocol::time::Now;
 use crate::protocol::timers::Key;
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
 
 /// No operation is of it.

@@ -23,7 +23,7 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Digest, Outline, Slot, Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Effect, Node};
-use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId, TaskView};
+use norn_wire::{NodeId, PartitionId, QueueName, TaskId, TaskView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

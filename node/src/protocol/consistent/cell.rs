@@ -3,8 +3,8 @@
 use super::Viewstamp;
 use crate::limits::PAST_CLAIMS_MAX;
 use crate::protocol::task::{Cancel, Completed, Content, PastClaim, Task, bound_reasons, claim_end, end_bytes};
-use norn_client::wire::response::{ClaimEnd, ClaimOutcome};
-use norn_client::wire::{ClaimId, TaskId, Token};
+use norn_wire::response::{ClaimEnd, ClaimOutcome};
+use norn_wire::{ClaimId, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@ use crate::config::mutant;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::response::Standing;
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::response::Standing;
+use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// However much comes in, a step is given up after so many times the patience with one that stands still.

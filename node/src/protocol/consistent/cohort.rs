@@ -23,7 +23,7 @@
 
 use super::{Epoch, ReplicaId, Viewstamp, majority};
 use crate::limits::{EXILES_MAX, REPLICAS_MAX};
-use norn_client::wire::NodeId;
+use norn_wire::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 

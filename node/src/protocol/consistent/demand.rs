@@ -1,7 +1,7 @@
 //! Who wants claims of queues whose claims are limited. What they need of others, leaders ask for only then.
 
 use crate::protocol::Node;
-use norn_client::wire::QueueName;
+use norn_wire::QueueName;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A question of a broker stands for so long for somebody who would claim.

@@ -28,10 +28,10 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Cancel, Content, Facts, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
 use crate::protocol::timers::Key;
 use crdts::CvRDT;
-use norn_client::wire::group::MemberOf;
-use norn_client::wire::limits::GROUP_MEMBERS_MAX;
-use norn_client::wire::membership::FailedDependency;
-use norn_client::wire::{Acks, NodeId, PartitionId, TaskId, Token};
+use norn_wire::group::MemberOf;
+use norn_wire::limits::GROUP_MEMBERS_MAX;
+use norn_wire::membership::FailedDependency;
+use norn_wire::{Acks, NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between two pieces of a sweep.

@@ -12,7 +12,7 @@ use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Now, Observation};
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -526,7 +526,7 @@ impl Node {
 mod tests {
     use super::super::levels::Level;
     use super::*;
-    use norn_client::wire::QueueName;
+    use norn_wire::QueueName;
 
     /// Goal: whoever is left gives no permits that the lost ones may have given. Method: a queue had earned some.
     #[test]

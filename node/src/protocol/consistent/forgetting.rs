@@ -41,7 +41,7 @@ use crate::protocol::record::Record;
 use crate::protocol::task::{Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
+use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;

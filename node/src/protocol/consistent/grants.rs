@@ -21,7 +21,7 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::Content;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::{Claim, Granted, NodeId, PartitionId, QueueName, TaskId, Token};
+use norn_wire::{Claim, Granted, NodeId, PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 
 use crate::limits::{TRANSACTIONS_BYTES_MAX, TRANSACTIONS_DONE_MAX, TRANSACTIONS_MAX};
 use crate::protocol::task::Task;
-use norn_client::wire::response::ClaimEnd;
-use norn_client::wire::transaction::Refusal;
-use norn_client::wire::{TaskId, TaskVersion, Token};
+use norn_wire::response::ClaimEnd;
+use norn_wire::transaction::Refusal;
+use norn_wire::{TaskId, TaskVersion, Token};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_decided_is_about_its_tasks_and_all_before_those_that_it_makes() {
-        let queue = norn_client::wire::QueueName::new("mail").expect("a name");
+        let queue = norn_wire::QueueName::new("mail").expect("a name");
         let spec = Task::from_spec(Arc::new(norn_client::session::Draft::new(queue, "").spec));
         let mut ledger = Ledger::default();
         let facts = vec![(id(5), Task::default()), (id(7), spec)];

@@ -7,7 +7,7 @@
 
 use super::Viewstamp;
 use super::table::{Op, Table};
-use norn_client::wire::QueueName;
+use norn_wire::QueueName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -37,9 +37,9 @@ pub mod transactions;
 pub mod uniques;
 
 use crate::protocol::membership::Asked;
-use norn_client::wire::error::{Error, ErrorCode, Retry};
-use norn_client::wire::membership::Roster;
-use norn_client::wire::{NodeId, QueueName, TaskId, Token};
+use norn_wire::error::{Error, ErrorCode, Retry};
+use norn_wire::membership::Roster;
+use norn_wire::{NodeId, QueueName, TaskId, Token};
 use seals::Sealing;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

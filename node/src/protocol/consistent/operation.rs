@@ -11,9 +11,9 @@ use super::quotas::Quota;
 use crate::protocol::root::Operation;
 use crate::protocol::schedules;
 use crate::protocol::task::{Completed, Task, end_bytes};
-use norn_client::wire::response::ClaimEnd;
-use norn_client::wire::transaction::Refusal;
-use norn_client::wire::{ClaimId, PartitionId, QueueName, Spec, TaskId, Token};
+use norn_wire::response::ClaimEnd;
+use norn_wire::transaction::Refusal;
+use norn_wire::{ClaimId, PartitionId, QueueName, Spec, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -248,7 +248,7 @@ impl Op {
 mod tests {
     use super::*;
     use crate::protocol::task::{PastClaim, claim_end};
-    use norn_client::wire::response::ClaimOutcome;
+    use norn_wire::response::ClaimOutcome;
 
     fn grant(session: Option<TaskId>, lapsed: bool) -> Op {
         let items = vec![(TaskId::MIN, 8)];

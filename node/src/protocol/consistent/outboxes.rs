@@ -30,7 +30,7 @@ use crate::config::mutant;
 use crate::protocol::Node;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::Completed;
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 

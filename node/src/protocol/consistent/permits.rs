@@ -42,9 +42,9 @@ use crate::protocol::Node;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::ring;
 use crate::protocol::timers::Key;
-use norn_client::wire::ids::TAG_BITS;
-use norn_client::wire::membership::Rate;
-use norn_client::wire::{NodeId, PartitionId, QueueName};
+use norn_wire::ids::TAG_BITS;
+use norn_wire::membership::Rate;
+use norn_wire::{NodeId, PartitionId, QueueName};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -2,8 +2,8 @@
 
 use crate::config::mutant;
 use crate::protocol::Node;
-use norn_client::wire::membership::{KeyConcurrency, Mode, Order, QueuePolicy};
-use norn_client::wire::{PartitionId, QueueName, TaskId};
+use norn_wire::membership::{KeyConcurrency, Mode, Order, QueuePolicy};
+use norn_wire::{PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
 
 impl Node {

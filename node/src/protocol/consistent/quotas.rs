@@ -41,7 +41,7 @@ use crate::protocol::Node;
 use crate::protocol::partition::order::Standing;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
-use norn_client::wire::{NodeId, PartitionId, QueueName, State, TaskId};
+use norn_wire::{NodeId, PartitionId, QueueName, State, TaskId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

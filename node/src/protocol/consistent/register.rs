@@ -16,7 +16,7 @@ use crate::protocol::root::Root;
 use crate::protocol::time::Now;
 use clocks::Clock;
 pub use clocks::UNDATED_US;
-use norn_client::wire::{ClaimId, NodeId, QueueName, TaskId, Token};
+use norn_wire::{ClaimId, NodeId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 

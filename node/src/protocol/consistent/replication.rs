@@ -10,7 +10,7 @@ use crate::protocol::peer::{DoneFlag, LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::{NodeId, PartitionId, TaskId, Token};
+use norn_wire::{NodeId, PartitionId, TaskId, Token};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -19,9 +19,9 @@ use crate::limits::{EPOCH_STEP_MAX, RESCUE_EPOCHS};
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::membership::Remnant;
-use norn_client::wire::{NodeId, PartitionId, Response};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::membership::Remnant;
+use norn_wire::{NodeId, PartitionId, Response};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an operator said of a partition.

@@ -19,10 +19,10 @@ use crate::config::mutant;
 use crate::limits::SEALING_BYTES_MAX;
 use crate::protocol::Node;
 use crate::protocol::task::{Completed, Task};
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::membership::Mode;
-use norn_client::wire::request::Completion;
-use norn_client::wire::{PartitionId, TaskId, Token};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::membership::Mode;
+use norn_wire::request::Completion;
+use norn_wire::{PartitionId, TaskId, Token};
 
 /// A seal on its way.
 #[derive(Debug)]

@@ -24,9 +24,9 @@ use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
 use crate::protocol::Node;
 use crate::protocol::task::{Settled, Task, claim_end};
 use crate::protocol::timers::Key;
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::response::ClaimOutcome;
-use norn_client::wire::{Claim, PartitionId, SESSIONS_QUEUE, TaskId, Token};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::response::ClaimOutcome;
+use norn_wire::{Claim, PartitionId, SESSIONS_QUEUE, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Between two pieces of work.

@@ -7,7 +7,7 @@
 
 use crate::protocol::Node;
 use crate::protocol::partition::lines::Served;
-use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
+use norn_wire::{PartitionId, QueueName, TaskId, Token};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 

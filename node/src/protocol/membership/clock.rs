@@ -3,8 +3,8 @@
 use crate::config::mutant;
 use crate::protocol::consistent::register::Role;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::response::Standing;
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::response::Standing;
+use norn_wire::{NodeId, PartitionId};
 
 impl Node {
     /// Whether this node must not lead: its clock is wrong, and known to be.

@@ -64,7 +64,7 @@ use crate::protocol::effect::{Effect, Ticket};
 use crate::protocol::peer::{Heartbeat, LogWord};
 use crate::protocol::record::Record;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::{NodeId, PartitionId};
 
 /// The own log, as it is told to peers.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@
 //! late, so that it still leads where nobody else can.
 
 use crate::protocol::{Node, Observation};
-use norn_client::wire::error::{Cause, Error, ErrorCode};
-use norn_client::wire::{NodeId, Request};
+use norn_wire::error::{Cause, Error, ErrorCode};
+use norn_wire::{NodeId, Request};
 use serde::{Deserialize, Serialize};
 
 /// Syncs that are faster than this are no reason to hand over, however fast the others are.

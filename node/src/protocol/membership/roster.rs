@@ -10,8 +10,8 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use crate::protocol::root::{check_policies, members};
 use crate::protocol::{Effect, Node, Observation};
-use norn_client::wire::membership::{Member, Order, QueuePolicy, Roster};
-use norn_client::wire::{NodeId, QueueName};
+use norn_wire::membership::{Member, Order, QueuePolicy, Roster};
+use norn_wire::{NodeId, QueueName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

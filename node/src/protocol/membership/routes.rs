@@ -13,8 +13,8 @@ use crate::protocol::membership::Peer;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation, ring};
-use norn_client::wire::response::Genesis;
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::response::Genesis;
+use norn_wire::{NodeId, PartitionId};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 

@@ -14,10 +14,10 @@ use crate::protocol::schedules::{Firing, Operation, SHOWN, Schedules, Standing, 
 use crate::protocol::task::Task;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::response::Acked;
-use norn_client::wire::schedule::{ScheduleChange, ScheduleView};
-use norn_client::wire::{Acks, PartitionId, Response, TaskId};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::response::Acked;
+use norn_wire::schedule::{ScheduleChange, ScheduleView};
+use norn_wire::{Acks, PartitionId, Response, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

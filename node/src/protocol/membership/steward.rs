@@ -15,10 +15,10 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::error::{Cause, Error, ErrorCode};
-use norn_client::wire::membership::{Changed, ClusterChange, ClusterView, Membership, Roster};
-use norn_client::wire::schedule::ScheduleChange;
-use norn_client::wire::{NodeId, PartitionId, Request, Response};
+use norn_wire::error::{Cause, Error, ErrorCode};
+use norn_wire::membership::{Changed, ClusterChange, ClusterView, Membership, Roster};
+use norn_wire::schedule::ScheduleChange;
+use norn_wire::{NodeId, PartitionId, Request, Response};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use super::lines::{LineKey, Lines, Served};
 use super::turn::{Moved, Turn};
-use norn_client::wire::membership::KeyConcurrency;
-use norn_client::wire::{QueueName, State, TaskId};
+use norn_wire::membership::KeyConcurrency;
+use norn_wire::{QueueName, State, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;

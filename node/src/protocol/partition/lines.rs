@@ -167,7 +167,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::TaskId;
+    use norn_wire::TaskId;
     use std::cmp::Reverse;
 
     fn key(number: u64) -> LineKey {

@@ -22,7 +22,7 @@ use crate::protocol::root::Root;
 use crate::protocol::task::{Cancel, Completed, Outline, Task};
 use crate::protocol::time::Now;
 use index::Class;
-use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
+use norn_wire::{PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;

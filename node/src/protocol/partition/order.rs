@@ -10,7 +10,7 @@
 
 use super::Partition;
 use crate::protocol::task::Content;
-use norn_client::wire::{QueueName, TaskId};
+use norn_wire::{QueueName, TaskId};
 
 /// Priorities that are looked at. With more at once, the lower ones wait until some of the higher ones are worked off.
 const LEVELS_MAX: usize = 64;

@@ -10,7 +10,7 @@
 //! missed is a difference in one bucket. Few other ids have the same place; those are passed over.
 
 use crate::limits::BUCKETS;
-use norn_client::wire::TaskId;
+use norn_wire::TaskId;
 use std::ops::RangeInclusive;
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -9,8 +9,8 @@ use crate::protocol::consistent::register::Hold;
 use crate::protocol::consistent::table::CellState;
 use crate::protocol::task::{Content, Digest, Outline, Task, Tomb, Wanted, spec_digest};
 use crdts::CvRDT;
-use norn_client::wire::membership::KeyConcurrency;
-use norn_client::wire::{QueueName, State, TaskId, Token};
+use norn_wire::membership::KeyConcurrency;
+use norn_wire::{QueueName, State, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 

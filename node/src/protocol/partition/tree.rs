@@ -9,7 +9,7 @@ use crate::limits::BUCKETS;
 use crate::protocol::task::Digest;
 use merkle_light::hash::Algorithm;
 use merkle_light::merkle::MerkleTree;
-use norn_client::wire::TaskId;
+use norn_wire::TaskId;
 use std::cell::Cell;
 use std::hash::Hasher;
 use std::ops::{Range, RangeInclusive};

@@ -4,7 +4,7 @@
 //! Each change moves at most one task over the line between those whose turn it is and those behind them, whatever the limit.
 
 use super::index::{Class, Place, Rank};
-use norn_client::wire::TaskId;
+use norn_wire::TaskId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

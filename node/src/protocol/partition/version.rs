@@ -2,8 +2,8 @@
 
 use crate::protocol::consistent::table::{Cell, CellState};
 use crate::protocol::task::{Content, Task};
-use norn_client::wire::transaction::Expected;
-use norn_client::wire::{TaskVersion, Token};
+use norn_wire::transaction::Expected;
+use norn_wire::{TaskVersion, Token};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The claim under which a task is or was last, and whether it is held. A grant that nobody was told of is none.

@@ -40,7 +40,7 @@
 //! of the cluster knows of this start: until then an acknowledgement of before the loss may still be counted, together with
 //! one of a replica that stored the fact after it had agreed.
 
-use norn_client::wire::{NodeId, TaskId};
+use norn_wire::{NodeId, TaskId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64_with_seed;

@@ -1,7 +1,7 @@
 //! What is to be known of a message without reading it: its stream, its name, what it says of its sender's log.
 
 use super::{LogWord, PeerMessage};
-use norn_client::wire::PartitionId;
+use norn_wire::PartitionId;
 
 /// Which stream a message travels on, so that bulk never stands in the way of claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,7 @@ use crate::protocol::consistent::cohort::Told;
 use crate::protocol::consistent::table::Cell;
 use crate::protocol::task::{LostBytes, Task};
 use crdts::CvRDT;
-use norn_client::wire::Spec;
+use norn_wire::Spec;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -69,8 +69,8 @@ mod tests {
     use crate::protocol::consistent::ReplicaId;
     use crate::protocol::peer::PeerMessage;
     use crate::protocol::task::Completed;
-    use norn_client::wire::codec::Body;
-    use norn_client::wire::{NodeId, PartitionId, Token};
+    use norn_wire::codec::Body;
+    use norn_wire::{NodeId, PartitionId, Token};
 
     const TOKEN: Token = Token { epoch: 1, number: 1 };
 

@@ -13,9 +13,9 @@ use crate::limits::{NODES_MAX, PARTITIONS_MAX, PARTITIONS_MIN, REPLICAS_MAX};
 use crate::protocol::consistent::ReplicaId;
 use crate::protocol::root::Root;
 use layout::Holder;
-use norn_client::wire::ids::TAG_BITS;
-use norn_client::wire::response::{Genesis, Member};
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::ids::TAG_BITS;
+use norn_wire::response::{Genesis, Member};
+use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The partition of a routing tag among `partitions`, a power of two.

@@ -1,5 +1,5 @@
 use super::*;
-use norn_client::wire::ClusterId;
+use norn_wire::ClusterId;
 
 fn members(count: u128, zones: u128) -> Vec<Member> {
     (0..count)

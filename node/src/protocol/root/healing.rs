@@ -3,7 +3,7 @@
 
 use super::{Root, Seen, State};
 use crate::limits::VISIBLE_MS;
-use norn_client::wire::PartitionId;
+use norn_wire::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Root {

@@ -2,8 +2,8 @@
 
 use super::Reason;
 use crate::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX, WEIGHT_MAX, ZONE_BYTES_MAX};
-use norn_client::wire::membership::{Candidate, Member, MemberState};
-use norn_client::wire::response;
+use norn_wire::membership::{Candidate, Member, MemberState};
+use norn_wire::response;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A member as the founding record has it. Founders weigh the same.

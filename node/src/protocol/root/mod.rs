@@ -18,10 +18,10 @@ mod voters;
 
 use crate::limits::{MEMBERS_MAX, NODES_MAX, PARTITIONS_MAX, PARTITIONS_MIN, REPLICAS_MAX};
 use crate::protocol::consistent::ReplicaId;
-pub use norn_client::wire::membership::{Candidate, Member, MemberState as State, Settings, Share};
-use norn_client::wire::membership::{QueuePolicy, Roster};
-use norn_client::wire::response::Genesis;
-use norn_client::wire::{ClusterId, NodeId, PartitionId, QueueName};
+pub use norn_wire::membership::{Candidate, Member, MemberState as State, Settings, Share};
+use norn_wire::membership::{QueuePolicy, Roster};
+use norn_wire::response::Genesis;
+use norn_wire::{ClusterId, NodeId, PartitionId, QueueName};
 pub use operation::{Misfit, Operation};
 pub use plan::Move;
 pub use refusal::{Reason, Refusal};

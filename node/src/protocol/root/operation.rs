@@ -2,8 +2,8 @@
 
 use super::{Layout, Member, Root, Settings, State, members};
 use crate::limits::{MEMBERS_MAX, NODES_MAX, REPLICAS_MAX};
-use norn_client::wire::membership::QueuePolicy;
-use norn_client::wire::{PartitionId, QueueName};
+use norn_wire::membership::QueuePolicy;
+use norn_wire::{PartitionId, QueueName};
 use serde::{Deserialize, Serialize};
 
 /// A change of the root, decided by its leader.

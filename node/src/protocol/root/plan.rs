@@ -2,8 +2,8 @@
 
 use super::{Layout, Root, Seen, State};
 use crate::protocol::ring::layout::{self, Holder};
-use norn_client::wire::PartitionId;
-use norn_client::wire::membership::Share;
+use norn_wire::PartitionId;
+use norn_wire::membership::Share;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A partition whose cohort should change now.

@@ -1,7 +1,7 @@
 //! Why a request of an operator is not carried out, and what can be done about it.
 
 use crate::limits::{MEMBERS_MAX, NODES_MAX, POLICIES_MAX, REPLICAS_MAX, WEIGHT_MAX};
-use norn_client::wire::{ClusterId, NodeId, PartitionId, SESSIONS_QUEUE};
+use norn_wire::{ClusterId, NodeId, PartitionId, SESSIONS_QUEUE};
 
 /// All that stands against a request. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use super::members::{self, check_address, check_weight, check_zone};
 use super::settings::check_policy;
 use super::{Candidate, Member, Operation, Reason, Refusal, Root, Seen, Settings, State};
 use crate::limits::{MEMBERS_MAX, NODES_MAX, POLICIES_MAX, REPLICAS_MAX};
-use norn_client::wire::membership::QueueSetting;
-use norn_client::wire::{PartitionId, QueueName, SESSIONS_QUEUE};
+use norn_wire::membership::QueueSetting;
+use norn_wire::{PartitionId, QueueName, SESSIONS_QUEUE};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 

@@ -5,9 +5,9 @@ use crate::limits::{
     ATTEMPTS_MAX, CONCURRENCY_MAX, HEAL_AFTER_MS_MAX, HEAL_AFTER_MS_MIN, KEY_CONCURRENCY_MAX, MOVES_MAX, PERMITS_MAX,
     POLICIES_MAX, QUEUE_BYTES_MAX, QUEUE_TASKS_MAX, RATE_MS_MAX,
 };
-use norn_client::wire::QueueName;
-use norn_client::wire::limits::{DELAY_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
-use norn_client::wire::membership::{Backoff, KeyConcurrency, QueuePolicy, Settings};
+use norn_wire::QueueName;
+use norn_wire::limits::{DELAY_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
+use norn_wire::membership::{Backoff, KeyConcurrency, QueuePolicy, Settings};
 use std::collections::BTreeMap;
 
 /// Whether all are within their bounds.

@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
-use norn_client::wire::schedule::When;
+use norn_wire::schedule::When;
 
 /// Later instants are nobody's: the end of the year 4999, about where the library ends.
 pub const INSTANT_MS_MAX: u64 = 95_617_583_999_999;

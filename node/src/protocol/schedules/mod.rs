@@ -23,12 +23,10 @@ use crate::limits::{
     SCHEDULES_BYTES_MAX, SCHEDULES_MAX,
 };
 pub use calendar::{Calendar, INSTANT_MS_MAX};
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::ids::TAG_BITS;
-use norn_client::wire::schedule::{
-    CatchUp, Fired, SCHEDULE_HEADER, Schedule, ScheduleChange, ScheduleView, TICK_HEADER, When,
-};
-use norn_client::wire::{Spec, TaskId};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::ids::TAG_BITS;
+use norn_wire::schedule::{CatchUp, Fired, SCHEDULE_HEADER, Schedule, ScheduleChange, ScheduleView, TICK_HEADER, When};
+use norn_wire::{Spec, TaskId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

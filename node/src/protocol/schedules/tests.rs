@@ -4,7 +4,7 @@ mod changes;
 
 use super::*;
 use crate::limits::SCHEDULE_PENDING_EACH_MAX as EACH;
-use norn_client::wire::QueueName;
+use norn_wire::QueueName;
 use proptest::prelude::*;
 
 /// Nothing is due.

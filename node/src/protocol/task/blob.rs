@@ -7,7 +7,7 @@
 use super::outline::Place;
 use super::{Completed, Digest, Facts, Task, Wanted};
 use crdts::CvRDT;
-use norn_client::wire::{Spec, TaskId, Token};
+use norn_wire::{Spec, TaskId, Token};
 use serde::de::Deserializer;
 use serde::ser::{Error, Serializer};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 //! What they are is part of the completion's content: who they are and a hash of all of it. Their specs are there as long as
 //! somebody may have to hand them over. That it was done is the greater of two states, so that it merges as all facts do.
 
-use norn_client::wire::{NewTask, Spec, TaskId};
+use norn_wire::{NewTask, Spec, TaskId};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use std::cmp::Ordering;

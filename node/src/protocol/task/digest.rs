@@ -5,7 +5,7 @@
 //! is archived.
 
 use super::{Blob, Completed, Facts, Task};
-use norn_client::wire::{Spec, TaskId, Token};
+use norn_wire::{Spec, TaskId, Token};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
 

@@ -2,8 +2,8 @@
 
 use super::PastClaim;
 use crate::limits::{CLAIM_REASON_BYTES_MAX, CLAIM_REASONS_BYTES_MAX};
-use norn_client::wire::Token;
-use norn_client::wire::response::{ClaimEnd, ClaimOutcome};
+use norn_wire::Token;
+use norn_wire::response::{ClaimEnd, ClaimOutcome};
 use std::sync::Arc;
 
 /// Stands for what is cut off.

@@ -2,8 +2,8 @@
 
 use super::{Content, Members, Task};
 use crate::limits::GROUP_WINDOW;
-use norn_client::wire::TaskId;
-use norn_client::wire::group::{GroupView, Join, MemberOf};
+use norn_wire::TaskId;
+use norn_wire::group::{GroupView, Join, MemberOf};
 use serde::{Deserialize, Serialize};
 
 /// What is known of a group, at its join.

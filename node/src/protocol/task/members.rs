@@ -1,7 +1,7 @@
 //! How the members of a group ended, by number: runs of those that ended alike, as most do.
 
 use super::Settled;
-use norn_client::wire::limits::GROUP_MEMBERS_MAX;
+use norn_wire::limits::GROUP_MEMBERS_MAX;
 use serde::{Deserialize, Serialize};
 
 /// From one number to another one, both included.

@@ -27,9 +27,9 @@ pub use merge::Conflict;
 pub use outline::{Body, Content, Outline, Place, Wanted, whole_bytes};
 pub use view::{in_order, visible};
 
-use norn_client::wire::request::{Completion, Spec};
-use norn_client::wire::response::ClaimEnd;
-use norn_client::wire::{State, TaskId, Token};
+use norn_wire::request::{Completion, Spec};
+use norn_wire::response::ClaimEnd;
+use norn_wire::{State, TaskId, Token};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_bytes::ByteBuf;

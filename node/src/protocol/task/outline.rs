@@ -4,9 +4,9 @@
 //! merge without their bodies.
 
 use super::blob::{Filling, Slot};
-use norn_client::wire::group::Grouping;
-use norn_client::wire::request::Revision;
-use norn_client::wire::{QueueName, Spec, TaskId, Token};
+use norn_wire::group::Grouping;
+use norn_wire::request::Revision;
+use norn_wire::{QueueName, Spec, TaskId, Token};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crdts::CvRDT;
-use norn_client::wire::{QueueName, TaskId};
+use norn_wire::{QueueName, TaskId};
 use proptest::prelude::*;
 
 fn token() -> impl Strategy<Value = Token> {
@@ -77,7 +77,7 @@ fn with_children(number: u64, handed: bool) -> Task {
         grouping: None,
         revision: None,
     };
-    let child = norn_client::wire::NewTask { id: TaskId::new(number, 1, 1, 1), spec };
+    let child = norn_wire::NewTask { id: TaskId::new(number, 1, 1, 1), spec };
     let children = Children::new(vec![child]).map(|open| if handed { open.handed() } else { open });
     let token = Token { epoch: 9, number };
     Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 2, children })
@@ -243,7 +243,7 @@ proptest! {
     fn a_task_reads_back_from_its_bytes(a in task()) {
         let mut bytes = Vec::new();
         a.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).unwrap();
-        prop_assert_eq!(norn_client::wire::codec::decode_value::<Task>(&bytes).unwrap(), a);
+        prop_assert_eq!(norn_wire::codec::decode_value::<Task>(&bytes).unwrap(), a);
     }
 }
 

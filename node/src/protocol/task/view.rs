@@ -1,8 +1,8 @@
 //! What readers see of a task's facts.
 
 use super::{Blob, Facts, Task};
-use norn_client::wire::response::LogEntry;
-use norn_client::wire::{TaskId, Token};
+use norn_wire::response::LogEntry;
+use norn_wire::{TaskId, Token};
 
 /// The visible log, be it in memory or not: per claim, the entries from 0 up to the first gap.
 pub fn in_order<S>(task: &Task<S>) -> impl Iterator<Item = (Token, u32, &Blob)> {

@@ -1,7 +1,7 @@
 //! How replicas of a cluster become equal, what that may cost, and what is known of it.
 
 use super::*;
-use norn_client::wire::response::Agreement;
+use norn_wire::response::Agreement;
 
 impl Cluster {
     /// No more rounds of anti-entropy, on any node.

@@ -6,7 +6,7 @@ use super::*;
 use crate::protocol::Cursor;
 use crate::protocol::membership::MemoryReport;
 use crate::protocol::task::{Children, Completed, Task, Tomb};
-use norn_client::wire::State;
+use norn_wire::State;
 
 impl Cluster {
     /// An ended task, and its completion under another claim, with a child in another partition.

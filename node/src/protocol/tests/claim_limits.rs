@@ -3,8 +3,8 @@
 use super::hints::go_on;
 use super::policies::is_changed;
 use super::*;
-use norn_client::wire::error::ErrorCode;
-use norn_client::wire::membership::{Backoff, Mode, QueueSetting, Rate};
+use norn_wire::error::ErrorCode;
+use norn_wire::membership::{Backoff, Mode, QueueSetting, Rate};
 
 impl Cluster {
     fn enqueue_at(&mut self, priority: i32, tag: u32) -> TaskId {
@@ -223,7 +223,7 @@ fn a_rate_of_nothing_is_refused() {
 
 impl Cluster {
     /// Asks for a task with some patience.
-    fn claim_for(&mut self, index: usize, wait_ms: u64, lease_ms: u64) -> Vec<norn_client::wire::Granted> {
+    fn claim_for(&mut self, index: usize, wait_ms: u64, lease_ms: u64) -> Vec<norn_wire::Granted> {
         self.number += 1;
         let claim = Claim { wait_ms, ..claim_of(ClaimId(u128::from(self.number)), lease_ms, 1) };
         match self.ask(index, Request::Claim(claim)) {
@@ -234,7 +234,7 @@ impl Cluster {
     }
 
     /// Claims at all nodes in turn until nothing comes any more.
-    fn claim_all(&mut self) -> Vec<norn_client::wire::Granted> {
+    fn claim_all(&mut self) -> Vec<norn_wire::Granted> {
         let up: Vec<usize> = (0..self.nodes.len()).filter(|index| !self.down.contains(index)).collect();
         let (mut all, mut vain) = (Vec::new(), 0);
         for index in up.iter().cycle().copied() {
@@ -248,7 +248,7 @@ impl Cluster {
         all
     }
 
-    fn end(&mut self, granted: &norn_client::wire::Granted) {
+    fn end(&mut self, granted: &norn_wire::Granted) {
         let index = (0..self.nodes.len()).find(|index| !self.down.contains(index)).expect("a node is up");
         assert!(matches!(self.complete(index, granted.id, granted.token), Response::Acked(_)));
     }
@@ -588,7 +588,7 @@ impl Cluster {
     }
 
     /// After how many milliseconds it is granted something, and what.
-    fn granted_after(&mut self, number: u64) -> (u64, norn_client::wire::Granted) {
+    fn granted_after(&mut self, number: u64) -> (u64, norn_wire::Granted) {
         let since_us = self.now.mono_us;
         self.run_until(|cluster| cluster.replies.contains_key(&number));
         match self.replies.remove(&number) {

@@ -2,7 +2,7 @@
 
 use super::policies::is_changed;
 use super::*;
-use norn_client::wire::membership::{QueueSetting, Rate};
+use norn_wire::membership::{QueueSetting, Rate};
 
 /// Of so many a follower cannot name at once those of the partitions in which it follows.
 const TASKS: usize = 3_000;

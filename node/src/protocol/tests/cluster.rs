@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::ROSTER_STEP_MAX;
-use norn_client::wire::Cause;
+use norn_wire::Cause;
 
 impl Cluster {
     fn root_leader(&self) -> usize {

@@ -2,9 +2,9 @@
 
 use super::recall::{ask_until, cluster_of_many, is_answer, is_on_its_way};
 use super::*;
-use norn_client::wire::Granted;
-use norn_client::wire::membership::{Backoff, QueueSetting};
-use norn_client::wire::response::ClaimOutcome;
+use norn_wire::Granted;
+use norn_wire::membership::{Backoff, QueueSetting};
+use norn_wire::response::ClaimOutcome;
 
 const CLAIM: ClaimId = ClaimId(77);
 const LEASE_MS: u64 = 600_000;

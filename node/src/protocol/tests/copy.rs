@@ -1,7 +1,7 @@
 //! Nodes that are started on an earlier copy of their log, or on a copy that is in use.
 
 use super::*;
-use norn_client::wire::response::Guarantee;
+use norn_wire::response::Guarantee;
 
 #[test]
 fn a_node_on_an_earlier_copy_of_its_log_is_told_and_retires() {
@@ -203,7 +203,7 @@ fn whoever_has_a_vote_remembers_how_much_log_it_rests_on() {
 fn a_word_that_comes_during_a_start(config: &Config, image_first: bool) -> [bool; 2] {
     let mut cluster = Cluster::with_config(3, config);
     cluster.advance(500);
-    cluster.connect(0, 1, norn_client::wire::Versions::SPOKEN.newest);
+    cluster.connect(0, 1, norn_wire::Versions::SPOKEN.newest);
     let (partition, image) = (partition_of(&cluster), cluster.logs[0].len());
     let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
     let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
@@ -368,7 +368,7 @@ fn an_image_that_counts_alike_does_not_pass_for_the_process_that_was_heard() {
     let image = cluster.logs[0].clone();
     cluster.restart(0);
     cluster.advance(200);
-    cluster.connect(0, 1, norn_client::wire::Versions::SPOKEN.newest);
+    cluster.connect(0, 1, norn_wire::Versions::SPOKEN.newest);
     let (partition, boot) = (partition_of(&cluster), cluster.nodes[0].boot);
     let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
     let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));

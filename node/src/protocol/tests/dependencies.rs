@@ -6,8 +6,8 @@ use super::policies::is_changed;
 use super::*;
 use crate::limits::DEPENDENTS_MAX;
 use crate::protocol::task::Settled;
-use norn_client::wire::State;
-use norn_client::wire::membership::{FailedDependency, QueueSetting};
+use norn_wire::State;
+use norn_wire::membership::{FailedDependency, QueueSetting};
 
 impl Cluster {
     /// Under an id that is known already, after others.
@@ -18,7 +18,7 @@ impl Cluster {
         id
     }
 
-    fn claim_one(&mut self, index: usize) -> norn_client::wire::Granted {
+    fn claim_one(&mut self, index: usize) -> norn_wire::Granted {
         let mut granted = self.claim(index, 60_000);
         assert_eq!(granted.len(), 1);
         granted.remove(0)
@@ -218,8 +218,7 @@ fn a_completion_brings_no_circle() {
     let [one, other] = [2, 3].map(|tag| cluster.id(tag));
     let task = |id, after: &[TaskId]| NewTask { id, spec: Spec { after: after.to_vec(), ..spec(b"later", 0) } };
     let complete = |children| {
-        let item =
-            norn_client::wire::request::Completion { id, token, sequence: None, result: None, at_ms: 5, children };
+        let item = norn_wire::request::Completion { id, token, sequence: None, result: None, at_ms: 5, children };
         Request::Complete { items: vec![item], acks: Acks::Quorum }
     };
     for children in [vec![task(one, &[one])], vec![task(one, &[other]), task(other, &[one])]] {

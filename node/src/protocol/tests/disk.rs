@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::membership::{DiskReport, Room};
-use norn_client::wire::error::{Cause, Retry};
+use norn_wire::error::{Cause, Retry};
 
 impl Cluster {
     pub(super) fn report(&mut self, index: usize, room: Room, sync_us: u64) {
@@ -14,7 +14,7 @@ impl Cluster {
         self.drain();
     }
 
-    fn try_enqueue(&mut self, index: usize, tag: u32) -> Result<TaskId, norn_client::wire::Error> {
+    fn try_enqueue(&mut self, index: usize, tag: u32) -> Result<TaskId, norn_wire::Error> {
         let id = self.id(tag);
         let tasks = vec![NewTask { id, spec: spec(b"x", 0) }];
         match self.ask(index, Request::Enqueue { tasks, acks: Acks::Quorum }) {

@@ -2,9 +2,9 @@
 
 use super::policies::is_changed;
 use super::*;
-use norn_client::wire::Granted;
-use norn_client::wire::error::ErrorCode;
-use norn_client::wire::membership::{KeyConcurrency, Order, QueueSetting};
+use norn_wire::Granted;
+use norn_wire::error::ErrorCode;
+use norn_wire::membership::{KeyConcurrency, Order, QueueSetting};
 
 fn keys(most: u32) -> QueueSetting {
     QueueSetting::KeyConcurrency(KeyConcurrency::Most(most))

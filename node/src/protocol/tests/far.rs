@@ -3,7 +3,7 @@
 
 use super::recall::{ask_until, cluster_of_many, granted_tasks, is_answer, is_on_its_way, with_many};
 use super::*;
-use norn_client::wire::Granted;
+use norn_wire::Granted;
 
 const LEASE_MS: u64 = 600_000;
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::Retention;
 use crate::protocol::task::{Task, Tomb};
-use norn_client::wire::response::PartitionView;
+use norn_wire::response::PartitionView;
 use std::sync::Arc;
 
 const DAY_MS: u64 = 24 * 3_600_000;

@@ -3,7 +3,7 @@
 use super::recall::{FIRST, ask_until, claim_until, cluster_of_many, is_ack, is_answer, is_on_its_way};
 use super::*;
 use crate::protocol::consistent::Viewstamp;
-use norn_client::wire::Granted;
+use norn_wire::Granted;
 
 const CLAIM: ClaimId = ClaimId(77);
 const LEASE_MS: u64 = 600_000;

@@ -3,9 +3,9 @@
 use super::forgetting::LONG_MS;
 use super::*;
 use crate::limits::GROUP_WINDOW;
-use norn_client::wire::State;
-use norn_client::wire::group::{GroupView, Grouping, Join, MemberOf};
-use norn_client::wire::limits::GROUP_MEMBERS_MAX;
+use norn_wire::State;
+use norn_wire::group::{GroupView, Grouping, Join, MemberOf};
+use norn_wire::limits::GROUP_MEMBERS_MAX;
 
 pub(super) fn member(group: TaskId, number: u32) -> NewTask {
     let member = MemberOf { group, number };
@@ -35,7 +35,7 @@ impl Cluster {
     }
 
     /// Claims up to so many tasks and completes them with what they carry. Those that there were.
-    fn finish(&mut self, index: usize, max: u32) -> Vec<norn_client::wire::Granted> {
+    fn finish(&mut self, index: usize, max: u32) -> Vec<norn_wire::Granted> {
         self.number += 1;
         let claim = claim_of(ClaimId(u128::from(self.number)), 60_000, max);
         let Response::Claimed { tasks, .. } = self.ask(index, Request::Claim(claim)) else { panic!("no claim") };
@@ -116,7 +116,7 @@ fn a_group_of_as_many_members_as_there_may_be_comes_to_its_end() {
         let claim = claim_of(ClaimId(u128::from(cluster.number)), 600_000, AT_ONCE as u32);
         let Response::Claimed { tasks, .. } = cluster.ask(0, Request::Claim(claim)) else { panic!("no claim") };
         assert!(!tasks.is_empty() && tasks.iter().all(|task| task.id != group), "after {done}: {}", tasks.len());
-        let ended = |task: &norn_client::wire::Granted| {
+        let ended = |task: &norn_wire::Granted| {
             let (id, token) = (task.id, task.token);
             Completion { id, token, sequence: None, result: None, at_ms: 5, children: Vec::new() }
         };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::limits::HEAL_AFTER_MS_MIN as HEAL_AFTER_MS;
 use crate::protocol::root::{Operation, Root};
-use norn_client::wire::membership::Settings;
+use norn_wire::membership::Settings;
 
 /// A silence is told by heartbeats and looked for from time to time.
 const GRACE_MS: u64 = 5_000;

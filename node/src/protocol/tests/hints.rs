@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::cohort::{Cohort, Told};
 use crate::protocol::peer::Outcome;
-use norn_client::wire::response::Guarantee;
+use norn_wire::response::Guarantee;
 
 /// A tag whose partition is looked at.
 const TAG: u32 = 0x12_3456;
@@ -31,7 +31,7 @@ impl Absence {
         self.cluster.advance(1_000);
     }
 
-    fn enqueue(&mut self, id: TaskId, acks: Acks) -> Result<norn_client::wire::Acked, Error> {
+    fn enqueue(&mut self, id: TaskId, acks: Acks) -> Result<norn_wire::Acked, Error> {
         let tasks = vec![NewTask { id, spec: spec(b"kept", 0) }];
         match self.cluster.ask(self.keeper, Request::Enqueue { tasks, acks }) {
             Response::Acked(results) => results.into_iter().next().expect("one was asked for"),

@@ -4,8 +4,8 @@ use super::*;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::table::{Cell, CellState};
 use crate::protocol::task::Outline;
-use norn_client::wire::Granted;
-use norn_client::wire::membership::{Backoff, QueueSetting};
+use norn_wire::Granted;
+use norn_wire::membership::{Backoff, QueueSetting};
 
 impl Cluster {
     pub(super) fn enqueue_with(&mut self, index: usize, key: &str) -> Result<TaskId, Error> {

@@ -3,9 +3,9 @@
 use super::policies::is_changed;
 use super::*;
 use crate::protocol::task::{Cancel, GROUP_FAILED, Task};
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::membership::QueueSetting;
-use norn_client::wire::{SESSIONS_QUEUE, headers};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::membership::QueueSetting;
+use norn_wire::{SESSIONS_QUEUE, headers};
 
 const LATER: &str = "mail/dead";
 
@@ -27,7 +27,7 @@ impl Cluster {
         id
     }
 
-    fn letters(&mut self) -> Vec<norn_client::wire::TaskView> {
+    fn letters(&mut self) -> Vec<norn_wire::TaskView> {
         let queue = Some(QueueName::new(LATER).expect("a name"));
         match self.ask(1, Request::List { queue, state: None, after: None, from: None, to: None, limit: 100 }) {
             Response::Page(page) => page.tasks,
@@ -66,7 +66,7 @@ fn a_task_that_dies_is_in_the_dead_letter_queue_with_all_that_it_was() {
 /// Goal: what belongs to tasks that are there is lost to no limit.
 #[test]
 fn letters_copies_and_tasks_of_schedules_get_into_queues_that_are_full() {
-    use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, When};
+    use norn_wire::schedule::{CatchUp, Schedule, ScheduleChange, When};
     let later = QueueName::new(LATER).expect("a name");
     let is_full = |cluster: &mut Cluster, queue: &QueueName| {
         let tasks = vec![NewTask { id: cluster.id(3), spec: Spec { queue: queue.clone(), ..spec(b"more", 0) } }];

@@ -7,7 +7,7 @@ use crate::limits::POLICIES_MAX;
 use crate::protocol::consistent::levels::Level;
 use crate::protocol::consistent::permits::WRITES_MAX;
 use crate::protocol::consistent::table::Op;
-use norn_client::wire::membership::QueueSetting;
+use norn_wire::membership::QueueSetting;
 
 impl Cluster {
     /// The level of the queue in the table of its home's leader.

@@ -3,10 +3,10 @@
 use super::forgetting::LONG_MS;
 use super::policies::is_changed;
 use super::*;
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::membership::QueueSetting;
-use norn_client::wire::request::Completion;
-use norn_client::wire::transaction::Transaction;
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::membership::QueueSetting;
+use norn_wire::request::Completion;
+use norn_wire::transaction::Transaction;
 
 impl Cluster {
     fn enqueue_all(&mut self, index: usize, ids: &[TaskId], payload: &[u8]) -> Result<(), Error> {

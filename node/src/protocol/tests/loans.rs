@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::{ID_AHEAD_MS_MAX, MARK_TIME_MS};
-use norn_client::wire::response::Welcome;
+use norn_wire::response::Welcome;
 
 const STEP_MS: u64 = 600_000;
 

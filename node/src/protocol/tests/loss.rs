@@ -4,8 +4,8 @@ use super::*;
 use crate::limits::OPS_KEPT_MAX;
 use crate::protocol::membership::Room;
 use crate::protocol::partition::Wound;
-use norn_client::wire::PartitionId;
-use norn_client::wire::response::{Guarantee, Health};
+use norn_wire::PartitionId;
+use norn_wire::response::{Guarantee, Health};
 
 impl Cluster {
     /// Where in a node's log such records are.

@@ -3,8 +3,8 @@
 use super::*;
 use crate::config::Retention;
 use crate::protocol::task::Slot;
-use norn_client::wire::membership::QueueSetting;
-use norn_client::wire::response::Losses;
+use norn_wire::membership::QueueSetting;
+use norn_wire::response::Losses;
 use std::sync::Arc;
 
 const PAYLOAD: Losses = Losses { payload: true, result: false, rejected: false, log: false };
@@ -213,7 +213,7 @@ impl Cluster {
         roster.version += 1;
         let node = NodeId(index as u128 + 1);
         let member = roster.members.values_mut().find(|member| member.node == node).expect("it is one");
-        member.state = norn_client::wire::membership::MemberState::Gone;
+        member.state = norn_wire::membership::MemberState::Gone;
         let message = peer::PeerMessage::Roster { roster: Arc::new(roster) };
         for other in (0..self.nodes.len()).filter(|other| *other != index) {
             self.queue.push_back((other, Event::Peer { from: node, message: message.clone() }));

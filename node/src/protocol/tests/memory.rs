@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::membership::MemoryReport;
-use norn_client::wire::error::Cause;
+use norn_wire::error::Cause;
 
 impl Cluster {
     fn use_memory(&mut self, index: usize, used_bytes: u64) {

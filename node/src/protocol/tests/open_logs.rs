@@ -3,11 +3,11 @@
 use super::results::{bytes_of, with_memory};
 use super::*;
 use crate::protocol::task::{Slot, Task};
-use norn_client::wire::error::ErrorCode;
-use norn_client::wire::membership::{Mode, QueueSetting};
-use norn_client::wire::response::{LogEntry, Rejected};
-use norn_client::wire::transaction::{Change, Expected};
-use norn_client::wire::{Granted, Transaction};
+use norn_wire::error::ErrorCode;
+use norn_wire::membership::{Mode, QueueSetting};
+use norn_wire::response::{LogEntry, Rejected};
+use norn_wire::transaction::{Change, Expected};
+use norn_wire::{Granted, Transaction};
 use std::sync::Arc;
 
 /// A lease that has run out soon.

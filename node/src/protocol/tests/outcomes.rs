@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::limits::{CELLS_WITH_REASONS_MAX, CLAIM_REASON_BYTES_MAX};
-use norn_client::wire::membership::{Backoff, Mode, QueueSetting};
-use norn_client::wire::response::ClaimOutcome;
-use norn_client::wire::transaction::{Change, Expected};
-use norn_client::wire::{SESSIONS_QUEUE, Transaction};
+use norn_wire::membership::{Backoff, Mode, QueueSetting};
+use norn_wire::response::ClaimOutcome;
+use norn_wire::transaction::{Change, Expected};
+use norn_wire::{SESSIONS_QUEUE, Transaction};
 
 use ClaimOutcome::{Done, Expired, Failed, GivenUp, Released, Superseded};
 
@@ -38,7 +38,7 @@ impl Cluster {
         }
     }
 
-    fn refusal(&mut self, index: usize, request: Request) -> norn_client::wire::Error {
+    fn refusal(&mut self, index: usize, request: Request) -> norn_wire::Error {
         match self.ask(index, request) {
             Response::Error(error) => error,
             other => panic!("{other:?}"),

@@ -3,8 +3,8 @@
 use super::*;
 use crate::limits::POLICIES_MAX;
 use crate::protocol::consistent::table::CellState;
-use norn_client::wire::Versions;
-use norn_client::wire::membership::{Backoff, ClusterChange, Order, QueueSetting};
+use norn_wire::Versions;
+use norn_wire::membership::{Backoff, ClusterChange, Order, QueueSetting};
 use std::collections::BTreeSet;
 
 impl Cluster {

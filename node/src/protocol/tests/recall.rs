@@ -2,7 +2,7 @@
 //! again is not taken back from it.
 
 use super::*;
-use norn_client::wire::Granted;
+use norn_wire::Granted;
 use std::cell::Cell;
 
 pub(super) const FIRST: u32 = 0;

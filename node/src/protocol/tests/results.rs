@@ -4,8 +4,8 @@ use super::forgetting::LONG_MS;
 use super::*;
 use crate::limits::OPS_KEPT_BYTES_MAX;
 use crate::protocol::task::{Blob, Completed, Outline, Slot, Task};
-use norn_client::wire::membership::{Mode, QueueSetting};
-use norn_client::wire::response::Rejected;
+use norn_wire::membership::{Mode, QueueSetting};
+use norn_wire::response::Rejected;
 use std::sync::Arc;
 
 pub(super) fn with_memory(payload_memory_bytes: u64) -> Config {

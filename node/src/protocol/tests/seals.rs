@@ -2,10 +2,10 @@
 
 use super::hints::go_on;
 use super::*;
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::membership::{Mode, QueueSetting};
-use norn_client::wire::request::Completion;
-use norn_client::wire::response::Guarantee;
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::membership::{Mode, QueueSetting};
+use norn_wire::request::Completion;
+use norn_wire::response::Guarantee;
 
 impl Cluster {
     fn sealing(size: usize) -> Cluster {
@@ -198,7 +198,7 @@ fn complete_at(cluster: &mut Cluster, index: usize, id: TaskId, token: Token) ->
     number
 }
 
-fn answer(cluster: &mut Cluster, number: u64) -> norn_client::wire::Acked {
+fn answer(cluster: &mut Cluster, number: u64) -> norn_wire::Acked {
     match cluster.replies.remove(&number) {
         Some(Response::Acked(mut results)) => results.remove(0).expect("it is sealed"),
         other => panic!("{other:?}"),

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::limits::{DEPENDENTS_MAX, PAYLOAD_BYTES_MAX};
-use norn_client::wire::error::ErrorCode;
-use norn_client::wire::membership::{Mode, QueueSetting};
-use norn_client::wire::response::ClaimOutcome;
-use norn_client::wire::{Granted, SESSIONS_QUEUE, State};
+use norn_wire::error::ErrorCode;
+use norn_wire::membership::{Mode, QueueSetting};
+use norn_wire::response::ClaimOutcome;
+use norn_wire::{Granted, SESSIONS_QUEUE, State};
 
 const LONG_MS: u64 = 3_600_000;
 

@@ -3,10 +3,10 @@
 use super::forgetting::LONG_MS;
 use super::*;
 use crate::protocol::membership::Room;
-use norn_client::wire::error::Retry;
-use norn_client::wire::membership::{Mode, QueueSetting};
-use norn_client::wire::transaction::{Change, Delete, Depend, Expected, Refusal};
-use norn_client::wire::{SESSIONS_QUEUE, Transaction};
+use norn_wire::error::Retry;
+use norn_wire::membership::{Mode, QueueSetting};
+use norn_wire::transaction::{Change, Delete, Depend, Expected, Refusal};
+use norn_wire::{SESSIONS_QUEUE, Transaction};
 use serde_bytes::ByteBuf;
 
 const TAG: u32 = 0x12_3456;

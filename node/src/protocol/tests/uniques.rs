@@ -3,8 +3,8 @@
 use super::policies::is_changed;
 use super::*;
 use crate::protocol::membership::Room;
-use norn_client::wire::error::{Cause, Error, Retry};
-use norn_client::wire::membership::QueueSetting;
+use norn_wire::error::{Cause, Error, Retry};
+use norn_wire::membership::QueueSetting;
 
 impl Cluster {
     fn unique_task(&mut self, key: &str) -> NewTask {

@@ -1,7 +1,7 @@
 //! A member that sends and is not reached looks alive to all who hear it.
 
 use super::*;
-use norn_client::wire::response::NodeView;
+use norn_wire::response::NodeView;
 
 impl Cluster {
     /// As `advance`, with nothing that one node sends to another one.

@@ -1,8 +1,8 @@
 //! Protocol versions: which one is spoken with each peer, and which ones peers would speak.
 
 use super::*;
-use norn_client::wire::Versions;
-use norn_client::wire::response::NodeView;
+use norn_wire::Versions;
+use norn_wire::response::NodeView;
 
 const SPOKEN: u8 = Versions::SPOKEN.newest;
 

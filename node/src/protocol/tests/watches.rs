@@ -2,8 +2,8 @@
 
 use super::groups::{join, member};
 use super::*;
-use norn_client::wire::limits::WATCH_KEPT_MS;
-use norn_client::wire::{Subject, WatchCursor, Watched};
+use norn_wire::limits::WATCH_KEPT_MS;
+use norn_wire::{Subject, WatchCursor, Watched};
 
 const WAIT_MS: u64 = 20_000;
 

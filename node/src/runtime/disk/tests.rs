@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::record::Record;
 use crate::storage::{Identity, Log, LogConfig};
-use norn_client::wire::NodeId;
+use norn_wire::NodeId;
 use std::io::Write;
 
 fn directory() -> tempfile::TempDir {

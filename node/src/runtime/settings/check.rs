@@ -3,7 +3,7 @@
 use super::{Effective, SettingsError};
 use crate::runtime::certificates::check_name;
 use crate::storage::RESERVES_FREE;
-use norn_client::wire::address::parse_address;
+use norn_wire::address::parse_address;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// Of a log that has just begun, beside what is written ahead.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::runtime::joining::join;
-use norn_client::wire::invitation::Invitation;
+use norn_wire::invitation::Invitation;
 
 /// Makes one node a cluster.
 async fn found_alone(cluster: &Cluster, server: &Server, id: ClusterId) {

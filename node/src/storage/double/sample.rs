@@ -9,8 +9,8 @@ use crate::protocol::{Founding, Node, ring};
 use crate::restore::Restorer;
 use crate::storage::log::{Identity, Log, LogConfig, Saved, Upkeep};
 use crate::storage::recovery::Replayed;
-use norn_client::wire::response::{Genesis, Member};
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::response::{Genesis, Member};
+use norn_wire::{NodeId, PartitionId};
 use std::sync::Arc;
 
 pub(crate) const IDENTITY: Identity = Identity { node: NodeId(7), incarnation: 7 };

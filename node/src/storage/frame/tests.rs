@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::storage::stuffing::find_sentinel;
-use norn_client::wire::NodeId;
+use norn_wire::NodeId;
 use proptest::prelude::*;
 
 fn frame(ordinal: u64, record: &Record) -> Vec<u8> {

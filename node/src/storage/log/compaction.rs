@@ -19,7 +19,7 @@ use crate::storage::disk::{Disk, DiskError};
 use crate::storage::snapshot::{self, SnapshotError, Writer};
 use crate::storage::space::Lent;
 use crate::storage::{places, segment};
-use norn_client::wire::TaskId;
+use norn_wire::TaskId;
 
 /// A shorter log is not compacted before its time, however small the disk is.
 const TIGHT_BYTES_MIN: u64 = 1 << 20;

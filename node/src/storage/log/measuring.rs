@@ -12,7 +12,7 @@ use crate::protocol::task::Slot;
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::segment::HEADER_BYTES;
 use crate::storage::snapshot::SnapshotError;
-use norn_client::wire::PartitionId;
+use norn_wire::PartitionId;
 
 /// The next attempt after one in vain is made so much later, ...
 const WAIT_US_MIN: u64 = 1_000_000;

@@ -9,7 +9,7 @@ use crate::storage::reader::{Next, Reader};
 use crate::storage::segment::HEADER_BYTES;
 use crate::storage::slot::{Owner, SLOT_BYTES};
 use crate::storage::{segment, snapshot};
-use norn_client::wire::{ClusterId, PartitionId};
+use norn_wire::{ClusterId, PartitionId};
 use std::sync::Arc;
 
 mod compaction;

@@ -6,7 +6,7 @@ use crate::protocol::{Moved, Part};
 use crate::storage::disk::Disk;
 use crate::storage::double::Double;
 use crate::storage::{Identity, Log, LogConfig, Replay, Saved, SnapshotError, Upkeep};
-use norn_client::wire::{NodeId, PartitionId, QueueName, Spec, State, Token};
+use norn_wire::{NodeId, PartitionId, QueueName, Spec, State, Token};
 
 const CONFIG: LogConfig =
     LogConfig { segment_bytes: 2_000, compact_bytes: 8_000, ahead_bytes: 0, ..LogConfig::DEFAULT };

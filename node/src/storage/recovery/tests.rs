@@ -8,7 +8,7 @@ use crate::storage::frame::{self, HEAD_BYTES};
 use crate::storage::log::{Log, LogConfig};
 use crate::storage::reader::READ_BYTES;
 use crate::storage::slot::Owner;
-use norn_client::wire::PartitionId;
+use norn_wire::PartitionId;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

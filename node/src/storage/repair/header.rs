@@ -4,7 +4,7 @@ use crate::storage::disk::{Disk, DiskError};
 use crate::storage::reader::{Next, Reader};
 use crate::storage::segment::{HEADER_BYTES, Header, SLOTS_MAX};
 use crate::storage::slot::{SLOT_BYTES, Slot};
-use norn_client::wire::{ClusterId, NodeId};
+use norn_wire::{ClusterId, NodeId};
 
 /// What other files say of a segment.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use crate::storage::double::{Double, Files};
 use crate::storage::log::LogConfig;
 use crate::storage::log::{Saved, Upkeep};
 use crate::storage::recovery::Replay;
-use norn_client::wire::{PartitionId, QueueName, Spec, TaskId};
+use norn_wire::{PartitionId, QueueName, Spec, TaskId};
 use std::sync::Arc;
 
 /// A log in use, and the node whose it is.

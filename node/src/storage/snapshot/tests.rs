@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::consistent::Viewstamp;
 use crate::storage::double::Double;
-use norn_client::wire::{ClusterId, NodeId, PartitionId};
+use norn_wire::{ClusterId, NodeId, PartitionId};
 use std::sync::Arc;
 
 fn records() -> Vec<Record> {

@@ -4,7 +4,7 @@ use super::*;
 use crate::storage::double::{Double, record, sample};
 use crate::storage::log::{Identity, Log, LogConfig};
 use crate::storage::slot::SLOT_BYTES;
-use norn_client::wire::NodeId;
+use norn_wire::NodeId;
 use std::collections::BTreeMap;
 
 type Files = BTreeMap<String, Vec<u8>>;

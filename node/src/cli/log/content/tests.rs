@@ -1,9 +1,9 @@
 //! What is shown of a record, and what is not.
 
 use super::*;
-use norn_client::wire::response::ClaimOutcome;
-use norn_client::wire::{ClaimId, PartitionId, QueueName};
 use norn_node::protocol::task::Tomb;
+use norn_wire::response::ClaimOutcome;
+use norn_wire::{ClaimId, PartitionId, QueueName};
 use std::sync::Arc;
 fn part(id: TaskId) -> Part {
     Part::new(&id.to_string()).unwrap()
@@ -42,7 +42,7 @@ fn facts_show_everything_but_what_belongs_to_the_task() {
         purged: true,
         ..Facts::default()
     };
-    let tomb = Tomb { state: norn_client::wire::State::Done, at_ms: 2_000 };
+    let tomb = Tomb { state: norn_wire::State::Done, at_ms: 2_000 };
     let task = Task { spec: Some(Arc::new(spec())), facts: Some(Box::new(known)), tomb: Some(Box::new(tomb)) };
     let record = facts(vec![(TASK, task)]);
     let object = Content::of(&record, None).unwrap().object();

@@ -19,7 +19,7 @@ use crate::protocol::partition::places::{CELLS, cell_of};
 use crate::protocol::partition::tree::{GROUP_BUCKETS, GROUPS, Tree};
 use crate::protocol::peer::{Level, Step};
 use crate::protocol::task::{Digest, Task};
-use norn_client::wire::{PartitionId, TaskId};
+use norn_wire::{PartitionId, TaskId};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;

@@ -2,7 +2,7 @@
 
 use super::dialogue::Dialogue;
 use crate::config::Config;
-use norn_client::wire::PartitionId;
+use norn_wire::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rounds in which recent changes may fail to make roots equal before the trees are compared.

@@ -5,7 +5,7 @@ use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
 use crate::protocol::Node;
 use crate::protocol::peer::{PeerMessage, RecentPart, WantPart};
 use crate::protocol::task::Digest;
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::BTreeSet;
 
 /// Bytes of one task and digest in a message.

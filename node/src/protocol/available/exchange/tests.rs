@@ -11,7 +11,7 @@ use crate::protocol::partition::places::bucket_of;
 use crate::protocol::peer::{Level, Step};
 use crate::protocol::random::Random;
 use crate::protocol::task::Task;
-use norn_client::wire::{PartitionId, QueueName, Spec, TaskId, Token};
+use norn_wire::{PartitionId, QueueName, Spec, TaskId, Token};
 use proptest::prelude::*;
 use std::sync::Arc;
 

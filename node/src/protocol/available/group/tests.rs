@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::tests::spec;
-use norn_client::wire::error::Retry;
+use norn_wire::error::Retry;
 
 const FULL: [Outcome; 2] = [Outcome::NoSpace, Outcome::Overloaded];
 

@@ -17,7 +17,7 @@ use crate::protocol::record::Record;
 use crate::protocol::task::{Task, Wanted};
 use crate::protocol::timers;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::task::Task;
 use crdts::CvRDT;
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -367,7 +367,7 @@ mod tests {
     use crate::protocol::consistent::ReplicaId;
     use crate::protocol::task::{Cancel, Completed};
     use crdts::CvRDT;
-    use norn_client::wire::Token;
+    use norn_wire::Token;
 
     const KEY: Key = (PartitionId(1), TaskId::MIN);
     const MEMBERS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];

@@ -43,7 +43,7 @@ use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use delivery::Delivery;
 pub use kept::Kept;
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::{NodeId, PartitionId, TaskId};
 pub use owed::Owed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

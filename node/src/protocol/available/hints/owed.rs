@@ -1,6 +1,6 @@
 //! Ids of tasks that members lack which are away.
 
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 

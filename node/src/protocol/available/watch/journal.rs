@@ -14,8 +14,8 @@ use crate::limits::{COMPARED_MAX, JOURNAL_EVENTS_MAX, JOURNALS_MAX, WATCH_EVENTS
 use crate::protocol::Node;
 use crate::protocol::partition::store::Moved;
 use crate::protocol::peer::{PeerMessage, WatchAt, WatchTold};
-use norn_client::wire::limits::WATCH_RESULT_BYTES_MAX;
-use norn_client::wire::{NodeId, PartitionId, State, Subject, TaskId, WatchEvent};
+use norn_wire::limits::WATCH_RESULT_BYTES_MAX;
+use norn_wire::{NodeId, PartitionId, State, Subject, TaskId, WatchEvent};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeBounds;
 
@@ -205,7 +205,7 @@ pub(super) fn key(event: &WatchEvent) -> (TaskId, State) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::QueueName;
+    use norn_wire::QueueName;
 
     fn ready(number: u32) -> Moved {
         let (id, queue) = (TaskId::new(1_700_000_000_000, number, 1, 7), QueueName::new("mail").expect("a name"));

@@ -31,9 +31,9 @@ use crate::protocol::Node;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{PeerMessage, WatchAt, WatchTold};
 use crate::protocol::timers::Key;
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::watch::WatchPlace;
-use norn_client::wire::{NodeId, PartitionId, Response, State, Subject, TaskId, WatchCursor, WatchEvent, Watched};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::watch::WatchPlace;
+use norn_wire::{NodeId, PartitionId, Response, State, Subject, TaskId, WatchCursor, WatchEvent, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between the first event and the answer, so that those of several nodes come together and a busy queue is no flood of calls.

@@ -22,8 +22,8 @@ use crate::protocol::consistent::Viewstamp;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{Claim, ClaimId, Granted, NodeId, Response, TaskId, Token};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::{Claim, ClaimId, Granted, NodeId, Response, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A client confirms within this time, and as long as the answer may be on its way...

@@ -7,8 +7,8 @@ use crate::protocol::consistent::sessions::check_open;
 use crate::protocol::consistent::table::Cell;
 use crate::protocol::partition::version::is_as_expected;
 use crate::protocol::task::Task;
-use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{Response, TaskId};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::{Response, TaskId};
 use std::collections::BTreeSet;
 
 impl Node {

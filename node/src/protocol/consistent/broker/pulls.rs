@@ -6,7 +6,7 @@
 use crate::protocol::Node;
 use crate::protocol::available::{Ask, ProbeAsk};
 use crate::protocol::peer::PeerMessage;
-use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
+use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ready tasks in one answer to a `Pull`.

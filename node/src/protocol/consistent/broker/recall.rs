@@ -4,12 +4,12 @@
 //!
 //! A leader that is gone has a successor soon, which is waited for; not for long, as its partition may have lost its majority. A
 //! successor that comes while the call waits for work is asked within a second. Where none has come, the answer says that something is
-//! left ([`Response::Claimed`](norn_client::wire::Response)), and takes leave of what it was not told of.
+//! left ([`Response::Claimed`](norn_wire::Response)), and takes leave of what it was not told of.
 
 use super::Phase;
 use crate::protocol::Node;
 use crate::protocol::timers::Key;
-use norn_client::wire::{NodeId, PartitionId};
+use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A call begins no round behind that.
@@ -175,7 +175,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::Recall;
-    use norn_client::wire::PartitionId;
+    use norn_wire::PartitionId;
 
     /// Goal: a call that has all that it asked for may hold more only where more than one question of it was granted that.
     #[test]

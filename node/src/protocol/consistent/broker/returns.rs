@@ -10,7 +10,7 @@ use crate::protocol::consistent::table::CellState;
 use crate::protocol::consistent::{Epoch, Viewstamp};
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
-use norn_client::wire::{NodeId, PartitionId, TaskId, Token};
+use norn_wire::{NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Grants at the most. Those that were said most often go first.

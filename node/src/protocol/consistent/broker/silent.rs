@@ -11,7 +11,7 @@ use super::{Broker, Phase};
 use crate::protocol::Node;
 use crate::protocol::event::ClientId;
 use crate::protocol::timers::Key;
-use norn_client::wire::QueueName;
+use norn_wire::QueueName;
 use std::cmp::Reverse;
 
 /// A client that asks for signs of life does so every 600 ms at the least, and as long as its question may be on its way.

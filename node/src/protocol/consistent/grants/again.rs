@@ -11,8 +11,8 @@ use super::super::claims::Turns;
 use super::super::table::Op;
 use crate::protocol::Node;
 use crate::protocol::partition::Partition;
-use norn_client::wire::error::Error;
-use norn_client::wire::{Claim, PartitionId, TaskId, Token};
+use norn_wire::error::Error;
+use norn_wire::{Claim, PartitionId, TaskId, Token};
 use std::collections::BTreeSet;
 
 impl Node {

@@ -9,8 +9,8 @@ use crate::protocol::Node;
 use crate::protocol::bodies::Part;
 use crate::protocol::loads::Then;
 use crate::protocol::task::{Filling, Outline, Slot, Task, Wanted, in_order, visible};
-use norn_client::wire::response::LogEntry;
-use norn_client::wire::{PartitionId, TaskId};
+use norn_wire::response::LogEntry;
+use norn_wire::{PartitionId, TaskId};
 use serde_bytes::ByteBuf;
 use std::collections::BTreeMap;
 

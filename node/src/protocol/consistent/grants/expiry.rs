@@ -15,7 +15,7 @@ use crate::protocol::consistent::Epoch;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::{ClaimId, NodeId, PartitionId, TaskId, Token};
+use norn_wire::{ClaimId, NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Postponement of a claim whose wall-clock end has not come, at the most.

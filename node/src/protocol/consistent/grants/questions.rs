@@ -7,7 +7,7 @@ use crate::protocol::bodies::Part;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::broker::Grant;
 use crate::protocol::peer::PeerMessage;
-use norn_client::wire::{ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId};
+use norn_wire::{ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -213,7 +213,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_client::wire::Token;
+    use norn_wire::Token;
 
     const NODE: NodeId = NodeId(1);
 

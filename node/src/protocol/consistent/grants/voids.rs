@@ -3,7 +3,7 @@
 
 use crate::protocol::Node;
 use crate::protocol::consistent::Viewstamp;
-use norn_client::wire::{ClaimId, PartitionId};
+use norn_wire::{ClaimId, PartitionId};
 use std::collections::BTreeMap;
 
 /// Remembered at the most.

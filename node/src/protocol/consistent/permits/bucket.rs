@@ -2,8 +2,8 @@
 
 use crate::protocol::consistent::levels::{Level, WHOLE};
 use crate::protocol::consistent::spent::SPENT_MS;
-use norn_client::wire::NodeId;
-use norn_client::wire::membership::Rate;
+use norn_wire::NodeId;
+use norn_wire::membership::Rate;
 use std::collections::VecDeque;
 
 /// Permits that are over are remembered for so long, as grants may be taken back...

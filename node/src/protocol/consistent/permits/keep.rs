@@ -19,8 +19,8 @@ use crate::config::mutant;
 use crate::protocol::Node;
 use crate::protocol::consistent::table::Op;
 use crate::protocol::timers::Key;
-use norn_client::wire::membership::Rate;
-use norn_client::wire::{PartitionId, QueueName};
+use norn_wire::membership::Rate;
+use norn_wire::{PartitionId, QueueName};
 use std::collections::BTreeMap;
 
 /// Between two looks at what is to be written.

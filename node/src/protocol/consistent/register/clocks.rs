@@ -6,7 +6,7 @@ use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::ages::{Ages, name_of_silence};
 use crate::protocol::consistent::cell::{Cell, CellState};
 use crate::protocol::time::Now;
-use norn_client::wire::{TaskId, Token};
+use norn_wire::{TaskId, Token};
 
 /// While the log is replayed: when a claim began that no stamp behind it has dated yet. Later than all stamps.
 pub const UNDATED_US: u64 = 1 << 62;
@@ -224,7 +224,7 @@ mod tests {
     use crate::protocol::consistent::ReplicaId;
     use crate::protocol::consistent::cohort::{Change, Silence};
     use crate::protocol::consistent::table::Op;
-    use norn_client::wire::{ClaimId, NodeId};
+    use norn_wire::{ClaimId, NodeId};
 
     const LEASE_MS: u64 = 20_000;
     const SILENCE: Silence = Silence { until_ms: 30_000, lease_ms: LEASE_MS };

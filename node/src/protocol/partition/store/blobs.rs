@@ -4,7 +4,7 @@ use super::{Entry, Learned, Store};
 use crate::protocol::consistent::register::Hold;
 use crate::protocol::task::{Blob, Filling, Outline, Slot, Task, Wanted};
 use crdts::CvRDT;
-use norn_client::wire::TaskId;
+use norn_wire::TaskId;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 

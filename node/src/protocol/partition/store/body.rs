@@ -3,7 +3,7 @@
 use super::{Entry, Store, class_of};
 use crate::protocol::consistent::register::Hold;
 use crate::protocol::task::{Outline, Place, Slot, Task, Wanted, buried, spec_digest};
-use norn_client::wire::TaskId;
+use norn_wire::TaskId;
 
 impl Entry {
     /// Bytes of its body, results and log entries in memory.

@@ -3,7 +3,7 @@
 
 use super::Class;
 use crate::protocol::task::{Digest, Outline, Task};
-use norn_client::wire::State;
+use norn_wire::State;
 
 /// A task and what is derived from it.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@
 use super::{Class, Entry, Learned, Moved, Store};
 use crate::protocol::task::{Completed, Digest, Facts, Task, Tomb, buried};
 use crdts::CvRDT;
-use norn_client::wire::{State, TaskId, Token};
+use norn_wire::{State, TaskId, Token};
 use std::ops::Bound;
 
 impl Store {

@@ -6,7 +6,7 @@ mod moves;
 mod requests;
 
 use super::*;
-use norn_client::wire::response;
+use norn_wire::response;
 
 const CLUSTER: ClusterId = ClusterId(9);
 const PARTITIONS: u32 = 16;

@@ -7,7 +7,7 @@ use crate::protocol::task::Task;
 use crate::storage::disk::Disk;
 use crate::storage::space::RESERVE;
 use crate::storage::{Saved, Shortage, SnapshotError, Upkeep};
-use norn_client::wire::{QueueName, Spec, TaskId};
+use norn_wire::{QueueName, Spec, TaskId};
 
 const RESERVE_BYTES: u64 = 40_000;
 const DISK_BYTES: u64 = 400_000;

@@ -190,7 +190,7 @@ fn records_missing_before_an_empty_segment_are_missed() {
     let (mut files, records) = whole(1, 25, 200);
     let last = last_file(&files);
     let header = Header {
-        cluster: norn_client::wire::ClusterId::default(),
+        cluster: norn_wire::ClusterId::default(),
         node: identity(1).node,
         segment: files.len() as u64 + 1,
         first_ordinal: records.len() as u64 + 1,

@@ -1,0 +1,218 @@
+//! Groups at the command line: which one a task is a member of, and how far a group is.
+
+use super::error::Failure;
+use super::runner::unexpected;
+use super::{Call, Draft, Runner, Transport, json, parse, tasks, text};
+use clap::Args;
+use norn_client::session::{explain_close, explain_name};
+use norn_wire::group::{GroupView, MemberOf};
+use norn_wire::limits::GROUP_MEMBERS_MAX;
+use norn_wire::{Acked, Acks, Error, ErrorCode, QueueName, Request, Response, TaskId};
+
+/// Of enqueue: the group that a task is a member of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct GroupArguments {
+    /// Makes it a member of the group with this name, of which the queue of the join has one at a time. Without this and --group-id it
+    /// is in none
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// The same without a name, for the group whose join has this id, and is or will be enqueued otherwise
+    #[arg(long, value_name = "ID")]
+    pub group_id: Option<String>,
+    /// Number of the member, from 1, not to be left out with a group. The same again is the same task
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3), allow_negative_numbers = true)]
+    pub number: Option<u32>,
+    /// How many members the group has; once this is known and all of them have ended, its join can be claimed. Any member may say
+    /// it; while it is left out with all of them, the group stays open
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3), allow_negative_numbers = true)]
+    pub total: Option<u32>,
+    /// Cancels the other members when one fails, once the total is known
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Queue of the join, the task that comes behind the group; the member's if left out
+    #[arg(long, value_name = "QUEUE")]
+    pub join: Option<String>,
+    /// Data of the join; the group's name if left out
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub join_data: Option<String>,
+}
+
+/// Where a member belongs.
+enum Place<'a> {
+    /// To the group with this name.
+    Named(&'a str),
+    /// To the group with this id, as it was typed.
+    Known(&'a str),
+}
+
+/// A member that is to be enqueued.
+pub(super) struct Member<'a> {
+    arguments: &'a GroupArguments,
+    place: Place<'a>,
+    number: u32,
+}
+
+impl GroupArguments {
+    /// The member that is meant, if there is one. What is given beside it that would settle its id otherwise is refused.
+    pub(super) fn member(&self, excluded: &[(&str, bool)]) -> Result<Option<Member<'_>>, Failure> {
+        let of_join = [
+            ("--join", self.join.is_some()),
+            ("--join-data", self.join_data.is_some()),
+            ("--fail-fast", self.fail_fast),
+        ];
+        let of_group =
+            of_join.into_iter().chain([("--number", self.number.is_some()), ("--total", self.total.is_some())]);
+        let place = match (self.group.as_deref(), self.group_id.as_deref()) {
+            (None, None) => {
+                return match first(of_group) {
+                    Some(flag) => {
+                        usage(format!("{flag} is for a member of a group; add --group NAME or --group-id ID"))
+                    }
+                    None => Ok(None),
+                };
+            }
+            (Some(_), Some(_)) => return usage("a task is a member of one group: give --group or --group-id"),
+            (Some(name), None) => Place::Named(name),
+            (None, Some(id)) => match first(of_join) {
+                Some(flag) => {
+                    return usage(format!("{flag} is for the join, which --group-id takes as it is; leave it out"));
+                }
+                None => Place::Known(id),
+            },
+        };
+        let Some(number) = self.number else {
+            return usage("a member of a group has a number, from 1: add --number N");
+        };
+        if let Some(total) = self.total.filter(|total| *total < number) {
+            return usage(format!(
+                "--total {total} is less than --number {number}; the members are numbered up to the total"
+            ));
+        }
+        if let Some(flag) = first(excluded.iter().copied()) {
+            return usage(format!(
+                "{flag} cannot go with a group: the id of a member follows from its group and number"
+            ));
+        }
+        Ok(Some(Member { arguments: self, place, number }))
+    }
+}
+
+impl Member<'_> {
+    /// The id of the group, whose join is enqueued if its name is new.
+    pub(super) async fn open<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        queue: &QueueName,
+    ) -> Result<TaskId, Failure> {
+        let name = match self.place {
+            Place::Known(id) => return runner.resolve_target(id).await,
+            Place::Named(name) => name,
+        };
+        let queue = self.arguments.join.as_deref().map_or_else(|| Ok(queue.clone()), super::parse::queue)?;
+        runner.recent().see_queue(&queue);
+        let data = self.arguments.join_data.as_deref().unwrap_or(name);
+        let draft = Box::new(Draft::new(queue, data).join(None, self.arguments.fail_fast).group_name(name));
+        let called = runner.call(Call::EnqueueUnique { draft }).await.map_err(|failure| left_open(failure, name));
+        let Response::AckedUnique { acked, existing } = called? else {
+            return Err(unexpected("enqueue"));
+        };
+        runner.recent().see(acked.id);
+        if existing {
+            let view = tasks::get(runner, acked.id, None).await?;
+            let group = view.group.ok_or_else(|| explain_name(name, acked.id))?;
+            self.fits(&group).map_err(|error| error.about(acked.id))?;
+        }
+        Ok(acked.id)
+    }
+
+    /// Whether a group that there is can have it.
+    fn fits(&self, group: &GroupView) -> Result<(), Error> {
+        match group.total {
+            Some(total) if self.number > total || self.arguments.total.is_some_and(|told| told != total) => {
+                let message =
+                    format!("the group of this name has {total} members, and has not ended; name another one");
+                Err(Error::new(ErrorCode::Conflict, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Of which group it is which.
+    pub(super) fn of(&self, group: TaskId) -> MemberOf {
+        MemberOf { group, number: self.number }
+    }
+
+    /// Says how many members there are, if that was given.
+    pub(super) async fn close<T: Transport>(
+        &self,
+        runner: &Runner<T>,
+        group: TaskId,
+        acks: Acks,
+    ) -> Result<(), Failure> {
+        let Some(total) = self.arguments.total else { return Ok(()) };
+        let number = self.number;
+        let explain = |error: Error| {
+            let error = explain_close(error);
+            let message =
+                format!("member {number} is enqueued, but that there are {total} was not taken: {}", error.message);
+            Failure::Call(Error { message, ..error })
+        };
+        match runner.request(Request::CloseGroup { id: group, total, acks }).await {
+            Ok(Response::AckedOne(_)) => Ok(()),
+            Ok(_) => Err(unexpected("close_group")),
+            Err(Failure::Call(error)) => Err(explain(error)),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The confirmation.
+    pub(super) fn print<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        acked: &Acked,
+        group: TaskId,
+    ) -> Result<(), Failure> {
+        let output = &mut runner.output;
+        if output.json() {
+            return output.object(&json::member_acked(acked, group));
+        }
+        super::enqueue::print_acked(output, "enqueued", acked)?;
+        let of = self.arguments.total.map_or(String::new(), |total| format!(" of {total}"));
+        output.line(&format!("  member {}{of} of group {group}", self.number))
+    }
+}
+
+/// The id of a join that may be there is not the one that the next call may have: its name finds it.
+fn left_open(failure: Failure, name: &str) -> Failure {
+    match failure {
+        Failure::Call(error) if error.code == ErrorCode::Unknown => {
+            let message = format!(
+                "{}; the member was not enqueued, and the join of group {:?} may have been: the same command is safe to repeat",
+                error.message,
+                text::clean(name)
+            );
+            Failure::Told(Error { message, id: None, ..error })
+        }
+        other => other,
+    }
+}
+
+fn first<'a>(flags: impl IntoIterator<Item = (&'a str, bool)>) -> Option<&'a str> {
+    flags.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+}
+
+fn usage<V>(message: impl Into<String>) -> Result<V, Failure> {
+    Err(Failure::Usage(message.into()))
+}
+
+/// How far a group is.
+pub(super) fn progress(group: &GroupView) -> String {
+    let GroupView { total, ended, failed } = *group;
+    let failed = if failed == 0 { String::new() } else { format!(", {failed} of them failed") };
+    match total {
+        Some(total) => format!("{ended} of {} ended{failed}", text::number(u64::from(total), "member")),
+        None => {
+            format!("{} ended{failed}; how many there are is not known yet", text::number(u64::from(ended), "member"))
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `status --nodes`: what each member has counted, side by side.
+
+use super::error::{Exit, Failure};
+use super::runner::unexpected;
+use super::{Runner, Transport, json, text};
+use comfy_table::Cell;
+use futures_util::{StreamExt, stream};
+use norn_wire::response::{NodeView, Status};
+use norn_wire::{Error, Request, Response};
+use std::collections::BTreeMap;
+
+/// Members asked at a time.
+pub(super) const ASKED_MAX: usize = 16;
+/// Room for the name of a counter, and for what one node has counted.
+const NAME_CHARACTERS: usize = 28;
+const VALUE_CHARACTERS: usize = 16;
+
+/// Asks each present member for its own counters. Those that answer are shown; if one does not, the verb ends with its reason.
+pub(super) async fn run<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    let Response::Nodes(nodes) = runner.request(Request::Nodes).await? else {
+        return Err(unexpected("nodes"));
+    };
+    let present = nodes.into_iter().filter(|node| node.state.is_none_or(|state| state.is_present()));
+    let mut members: Vec<NodeView> = present.collect();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    let asks = members.iter().map(|member| ask(runner, &member.address));
+    let answers: Vec<Result<Status, Error>> = stream::iter(asks).buffered(ASKED_MAX).collect().await;
+    let answers: Vec<(&NodeView, Result<Status, Error>)> = members.iter().zip(answers).collect();
+    if runner.output.json() {
+        for (member, answer) in &answers {
+            runner.output.row(&json::node_counters(member, answer))?;
+        }
+        runner.output.end_rows()?;
+    } else {
+        print(runner, &answers)?;
+    }
+    let silent = |(member, answer): &(&NodeView, Result<Status, Error>)| {
+        let error = answer.as_ref().err()?;
+        Some(format!(
+            "{} at {}: {}",
+            text::clean(&member.name),
+            text::clean(&member.address),
+            text::clean(&error.message)
+        ))
+    };
+    let silent: Vec<String> = answers.iter().filter_map(silent).collect();
+    if silent.is_empty() {
+        return Ok(Exit::Done);
+    }
+    // Each row of a program tells by itself that its node was not reached.
+    if runner.output.json() {
+        return Ok(Exit::Unavailable);
+    }
+    Err(Error::unavailable(format!("not all members answer: {}", silent.join("; "))).into())
+}
+
+/// What one member says of itself, within what the command has left.
+pub(super) async fn ask<T: Transport>(runner: &Runner<T>, address: &str) -> Result<Status, Error> {
+    let asked = runner.transport.ask(address, Request::Status);
+    let answer = match runner.left() {
+        Some(left) => tokio::time::timeout(left, asked)
+            .await
+            .unwrap_or_else(|_| Err(Error::unavailable("no answer within the time of the command"))),
+        None => asked.await,
+    };
+    match answer? {
+        Response::Status(status) => Ok(*status),
+        Response::Error(error) => Err(error),
+        _ => Err(Error::invalid("what answers there does not say its status; is it a node of this version?")),
+    }
+}
+
+/// As many members beside each other as fit the screen, the others below.
+fn print<T: Transport>(runner: &mut Runner<T>, answers: &[(&NodeView, Result<Status, Error>)]) -> Result<(), Failure> {
+    let answered: Vec<(&str, &Status)> =
+        answers.iter().filter_map(|(member, answer)| Some((member.name.as_str(), answer.as_ref().ok()?))).collect();
+    let columns = runner.output.size().map_or(usize::MAX, |(columns, _)| columns.into());
+    let beside = (columns.saturating_sub(NAME_CHARACTERS) / VALUE_CHARACTERS).max(1);
+    for (place, part) in answered.chunks(beside).enumerate() {
+        if place > 0 {
+            runner.output.line("")?;
+        }
+        let mut rows: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for (column, (_, status)) in part.iter().enumerate() {
+            for (counter, value) in &status.counters {
+                rows.entry(counter.as_str()).or_insert_with(|| vec![0; part.len()])[column] = *value;
+            }
+        }
+        let names = part.iter().map(|(name, _)| format!("#{}", text::clean(name)));
+        let titles: Vec<String> = std::iter::once("COUNTER".to_owned()).chain(names).collect();
+        let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+        let mut table = runner.output.new_table(&titles);
+        for (counter, values) in rows {
+            let cells = std::iter::once(Cell::new(text::clean(counter))).chain(values.into_iter().map(Cell::new));
+            table.add_row(cells.collect::<Vec<_>>());
+        }
+        runner.output.table(&mut table)?;
+    }
+    Ok(())
+}

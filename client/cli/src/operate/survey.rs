@@ -1,0 +1,172 @@
+//! A look at a cluster: what it should be, as its root says, and who holds which partition.
+
+use super::super::runner::unexpected;
+use super::super::text::clean;
+use super::super::{Call, Failure, Runner, Transport};
+use norn_wire::membership::{ClusterView, Member};
+use norn_wire::response::PartitionView;
+use norn_wire::{Error, NodeId, PartitionId, Request, Response};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Fewest characters of an id that stand for it.
+const PREFIX_CHARACTERS_MIN: usize = 4;
+
+/// A cluster as the leader of its root and one of its nodes see it.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    /// What it should be, and how far it is.
+    pub view: ClusterView,
+    /// By their numbers.
+    pub partitions: Vec<PartitionView>,
+}
+
+/// How far a partition is on its way to be where it shall be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Its members are what they were, and no others are named.
+    Stable,
+    /// Other members are named.
+    Moving,
+    /// Its members are what they shall be; some that left are alive, and have not handed over yet what only they may have.
+    Leaving,
+    /// The same, but all of these are down. Nothing is under way: what they have comes if they come back, and is given up in the end.
+    Left,
+}
+
+impl Survey {
+    /// Looks. Absent a timeout, both questions share what the command has left, or each has the transport's own.
+    pub async fn take<T: Transport>(runner: &Runner<T>, timeout: Option<Duration>) -> Result<Survey, Failure> {
+        let Response::Cluster(view) = call(runner, Request::Cluster, timeout).await? else {
+            return Err(unexpected("cluster"));
+        };
+        let Response::Partitions(mut partitions) = call(runner, Request::Ring, timeout).await? else {
+            return Err(unexpected("ring"));
+        };
+        partitions.sort_by_key(|partition| partition.partition);
+        Ok(Survey { view: *view, partitions })
+    }
+
+    /// The partition of this number, if there is one.
+    pub fn partition(&self, partition: PartitionId) -> Option<&PartitionView> {
+        self.partitions.iter().find(|view| view.partition == partition)
+    }
+
+    /// A member, also one that is gone and not forgotten.
+    pub fn member(&self, node: NodeId) -> Option<&Member> {
+        self.view.roster.members.values().find(|member| member.node == node)
+    }
+
+    /// Whether a node is a member and heard.
+    pub fn is_alive(&self, node: NodeId) -> bool {
+        self.view.heard.contains(&node) && self.member(node).is_some_and(|member| member.state.is_present())
+    }
+
+    /// A node's name, for people.
+    pub fn name(&self, node: NodeId) -> String {
+        self.member(node).map_or_else(|| format!("{node:?}"), |member| clean(&member.name))
+    }
+
+    /// Names in this order, for people.
+    pub fn names<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>) -> String {
+        nodes.into_iter().map(|node| self.name(*node)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The member of this name, or whose id begins so. One that is gone is meant only where nothing else is, as the name may
+    /// be another's by now.
+    pub fn find(&self, text: &str) -> Result<&Member, Failure> {
+        self.look_up(text)?.ok_or_else(|| {
+            let (text, known) = (clean(text), self.present_names());
+            Failure::invalid(format!("there is no member {text:?} in this cluster; its members are {known}"))
+        })
+    }
+
+    /// The same, where there may be none.
+    pub fn look_up(&self, text: &str) -> Result<Option<&Member>, Failure> {
+        let members = || self.view.roster.members.values();
+        if let Some(member) = members().find(|member| member.state.is_present() && member.name == text) {
+            return Ok(Some(member));
+        }
+        let is_prefix = |member: &&Member| text.len() >= PREFIX_CHARACTERS_MIN && begins(member.node, text);
+        let by_id: Vec<&Member> = members().filter(is_prefix).collect();
+        match by_id[..] {
+            [member] => return Ok(Some(member)),
+            [] => {}
+            _ => {
+                let text = clean(text);
+                return Err(Failure::invalid(format!(
+                    "the ids of several members begin with {text:?}; give more of it"
+                )));
+            }
+        }
+        Ok(members().find(|member| member.name == text))
+    }
+
+    /// Names of those that are members, for people.
+    pub fn present_names(&self) -> String {
+        let present = self.view.roster.members.values().filter(|member| member.state.is_present());
+        present.map(|member| clean(&member.name)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Of how many partitions each node is the leader.
+    pub fn leads(&self) -> BTreeMap<NodeId, u32> {
+        let mut leads = BTreeMap::new();
+        self.partitions.iter().filter_map(|view| view.leader).for_each(|node| *leads.entry(node).or_default() += 1);
+        leads
+    }
+
+    /// Nodes that are alive, left a partition, and have not handed over all they have. What the dead have not handed over is
+    /// not waited for: that may last.
+    pub fn leavers<'a>(&'a self, partition: &'a PartitionView) -> impl Iterator<Item = NodeId> + 'a {
+        partition.leaving.iter().copied().filter(|node| self.is_alive(*node))
+    }
+
+    /// How far a partition is.
+    pub fn phase(&self, partition: &PartitionView) -> Phase {
+        if !partition.next.is_empty() {
+            Phase::Moving
+        } else if self.leavers(partition).next().is_some() {
+            Phase::Leaving
+        } else if !partition.leaving.is_empty() {
+            Phase::Left
+        } else {
+            Phase::Stable
+        }
+    }
+
+    /// Whether something is on its way with a partition, apart from what only the dead can do.
+    pub fn is_under_way(&self, partition: &PartitionView) -> bool {
+        matches!(self.phase(partition), Phase::Moving | Phase::Leaving)
+    }
+
+    /// Partitions that are not where they shall be, or are still being left, as far as both sides know.
+    pub fn open(&self) -> u64 {
+        let under_way = self.partitions.iter().filter(|partition| self.is_under_way(partition)).count() as u64;
+        u64::from(self.view.open).max(under_way)
+    }
+
+    /// Whether all is as it should be, and known to be.
+    pub fn is_settled(&self) -> bool {
+        !self.view.stale && self.view.unknown == 0 && self.open() == 0
+    }
+}
+
+fn begins(node: NodeId, text: &str) -> bool {
+    node.to_string().starts_with(text)
+}
+
+/// Of nodes that shall hold a partition, those that do not.
+pub fn comers<'a>(partition: &'a PartitionView, next: &'a [NodeId]) -> impl Iterator<Item = &'a NodeId> {
+    next.iter().filter(|node| !partition.cohort.contains(node))
+}
+
+async fn call<T: Transport>(
+    runner: &Runner<T>,
+    request: Request,
+    timeout: Option<Duration>,
+) -> Result<Response, Error> {
+    match runner.transport.call(Call::Request(request), timeout.or_else(|| runner.left())).await? {
+        Response::Error(error) => Err(error),
+        response => Ok(response),
+    }
+}

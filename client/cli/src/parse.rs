@@ -1,0 +1,246 @@
+//! Texts of the command line into values.
+//!
+//! What is not well formed as a flag (a duration, a number, a state) is a usage failure and ends in exit code 2;
+//! names, ids and tokens are values of the domain and are checked later, where a wrong one ends in exit code 1.
+
+use super::error::Failure;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use norn_wire::address::parse_address;
+use norn_wire::limits::PARTITIONS_MAX;
+use norn_wire::{Acks, QueueName, State, Token};
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// A length of time: `250ms`, `10s`, `5m`, `1h`, `1h30m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let example = "a duration is, for example, 250ms, 10s, 5m or 1h30m";
+    if text.starts_with('-') {
+        return Err(format!("no duration is below 0; {example}"));
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; {example}"))
+}
+
+/// A whole number within these bounds; the example stands in the refusal of another.
+pub fn whole<T>(low: T, high: T, example: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Copy + Send + Sync + 'static,
+{
+    assert!(low <= example && example <= high, "the example is one");
+    move |text| {
+        let number = text.parse().ok().filter(|number| (low..=high).contains(number));
+        number.ok_or_else(|| format!("wanted is a whole number from {low} to {high}, for example {example}"))
+    }
+}
+
+/// The number of a partition. How many there are is for the cluster to say.
+pub fn partition(text: &str) -> Result<u16, String> {
+    let wanted = || format!("wanted is the number of a partition, 0 to {}, for example 3", PARTITIONS_MAX - 1);
+    text.parse()
+        .ok()
+        .filter(|number| u32::from(*number) < PARTITIONS_MAX)
+        .ok_or_else(|| wanted() + "; `partitions` lists them")
+}
+
+/// The place of a result that is read from standard input.
+pub fn dash(text: &str) -> Result<String, String> {
+    match text {
+        "-" => Ok(text.to_owned()),
+        _ => Err("a result goes with its flag, --result DATA; only `-`, for standard input, stands alone".to_owned()),
+    }
+}
+
+/// A duration in whole milliseconds. What is shorter than one counts as one, so that it is not lost.
+pub fn duration_ms(text: &str) -> Result<u64, String> {
+    let ms = duration(text)?.as_nanos().div_ceil(1_000_000);
+    u64::try_from(ms).map_err(|_| "the duration is too long; even a delay is at most 10y".to_owned())
+}
+
+/// An instant in RFC 3339, in milliseconds since the Unix epoch.
+pub fn instant_ms(text: &str) -> Result<u64, String> {
+    let time = OffsetDateTime::parse(text, &Rfc3339)
+        .map_err(|error| format!("{error}; a time is, for example, 2030-01-31T09:30:00Z"))?;
+    u64::try_from(time.unix_timestamp_nanos().div_euclid(1_000_000))
+        .map_err(|_| "the time is before 1970-01-01T00:00:00Z, the first that is taken".to_owned())
+}
+
+/// A number of bytes, with `KiB`, `MiB` or `GiB` behind it or not.
+pub fn bytes(text: &str) -> Option<u64> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
+    let (number, unit) = units.into_iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    number.trim_end().parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// `HOST:PORT`.
+pub fn address(text: &str) -> Result<String, String> {
+    match parse_address(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => {
+            Err("an address is HOST:PORT, an IPv6 one [HOST]:PORT, for example 127.0.0.1:7400 or [::1]:7400".to_owned())
+        }
+    }
+}
+
+/// `NAME=VALUE`.
+pub fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("a header is NAME=VALUE, for example trace=7f3a".to_owned()),
+    }
+}
+
+/// `one`, `quorum` or `all`.
+fn acks() -> impl TypedValueParser<Value = Acks> {
+    PossibleValuesParser::new(["one", "quorum", "all"]).map(|text| match text.as_str() {
+        "one" => Acks::One,
+        "all" => Acks::All,
+        _ => Acks::Quorum,
+    })
+}
+
+/// A state by its name.
+pub fn state() -> impl TypedValueParser<Value = State> {
+    PossibleValuesParser::new(State::ALL.map(State::name)).try_map(|text| text.parse::<State>())
+}
+
+/// A queue's name.
+pub fn queue(text: &str) -> Result<QueueName, Failure> {
+    Ok(QueueName::new(text)?)
+}
+
+/// A queue's name, if there is one.
+pub fn queue_if_any(text: Option<&String>) -> Result<Option<QueueName>, Failure> {
+    text.map(|text| queue(text)).transpose()
+}
+
+/// A fencing token.
+pub fn token(text: &str) -> Result<Token, Failure> {
+    Ok(text.parse()?)
+}
+
+/// How safe a write is before it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
+pub struct DurabilityArguments {
+    /// Replicas that must have it on disk: one, quorum (the default) or all
+    #[arg(
+        long,
+        value_name = "ACKS",
+        value_parser = acks(),
+        default_value = "quorum",
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    pub acks: Acks,
+}
+
+/// Bytes named on the command line.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct DataArguments {
+    /// The data as text; `-` reads it from standard input. In the REPL, @FILE reads it from a file, and quotes make
+    /// '-' and '@...' stand for themselves
+    #[arg(value_name = "DATA", conflicts_with = "file")]
+    pub data: Option<String>,
+    /// Reads the data from a file instead
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// Where bytes come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Data {
+    /// Given in the command line.
+    Text(String),
+    /// In a file.
+    File(PathBuf),
+    /// On standard input.
+    Stdin,
+}
+
+impl Data {
+    /// Decides what an argument names. `names_files` says that `@FILE` does, as in the REPL; `literal` that a text
+    /// was quoted there and stands for itself.
+    pub fn new(
+        data: Option<&str>,
+        file: Option<&PathBuf>,
+        names_files: bool,
+        literal: impl Fn(&str) -> bool,
+    ) -> Option<Data> {
+        match (data, file) {
+            (None, None) => None,
+            (_, Some(path)) if path.as_os_str() == "-" => Some(Data::Stdin),
+            (_, Some(path)) => Some(Data::File(path.clone())),
+            (Some(text), None) if literal(text) => Some(Data::Text(text.to_owned())),
+            (Some("-"), None) => Some(Data::Stdin),
+            (Some(text), None) => match text.strip_prefix('@').filter(|path| names_files && !path.is_empty()) {
+                Some(path) => Some(Data::File(path.into())),
+                None => Some(Data::Text(text.to_owned())),
+            },
+        }
+    }
+}
+
+/// Refuses data over its bound.
+pub fn bounded(bytes: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, Failure> {
+    if bytes.len() > bytes_max {
+        return Err(Failure::invalid(format!("the data is larger than {bytes_max} bytes, the most that is taken")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let cases = [("250ms", 250), ("10s", 10_000), ("5m", 300_000), ("1h", 3_600_000), ("1h30m", 5_400_000)];
+        for (text, ms) in cases {
+            assert_eq!(duration_ms(text), Ok(ms), "{text}");
+        }
+        assert_eq!((duration_ms("0s"), duration_ms("1us")), (Ok(0), Ok(1)));
+        for bad in ["", "10", "-1s", "s", "1x", "1.5.5s", "99999999999999999999s"] {
+            assert!(duration_ms(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn instants() {
+        assert_eq!(instant_ms("1970-01-01T00:00:01.5Z"), Ok(1_500));
+        assert_eq!(instant_ms("2023-11-14T23:13:20+01:00"), Ok(1_700_000_000_000));
+        for bad in ["", "tomorrow", "2023-11-14", "1969-12-31T23:59:59Z"] {
+            assert!(instant_ms(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn headers() {
+        assert_eq!(header("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert_eq!(header("a="), Ok(("a".to_owned(), String::new())));
+        assert!(header("=b").is_err() && header("a").is_err());
+    }
+
+    #[test]
+    fn data_is_named_in_several_ways() {
+        let file = PathBuf::from("f");
+        let plain = |text: &str, names_files| Data::new(Some(text), None, names_files, |_| false);
+        assert_eq!(Data::new(None, None, true, |_| false), None);
+        assert_eq!(Data::new(None, Some(&file), false, |_| false), Some(Data::File(file.clone())));
+        assert_eq!(Data::new(None, Some(&PathBuf::from("-")), false, |_| false), Some(Data::Stdin));
+        assert_eq!(plain("-", false), Some(Data::Stdin));
+        assert_eq!(plain("@f", false), Some(Data::Text("@f".into())));
+        assert_eq!(plain("@f", true), Some(Data::File(file)));
+        assert_eq!(plain("@", true), Some(Data::Text("@".into())));
+        assert_eq!(Data::new(Some("-"), None, true, |_| true), Some(Data::Text("-".into())));
+    }
+
+    /// Goal: a bound that is told as ten years takes ten years as they are typed.
+    #[test]
+    fn the_longest_delay_can_be_typed() {
+        let typed = duration_ms("10y").unwrap();
+        assert!(typed <= norn_wire::limits::DELAY_MS_MAX && duration_ms("3650d").unwrap() <= typed);
+    }
+}

@@ -1,0 +1,399 @@
+//! `queue set` and `queue show`: what holds for all tasks of a queue, in the whole cluster.
+
+use super::output::Style;
+use super::runner::unexpected;
+use super::text::clean;
+use super::{Exit, Failure, Runner, Transport, examples, parse, text};
+use clap::{Args, Subcommand, ValueEnum};
+use norn_wire::membership::{
+    Backoff, ClusterChange, FailedDependency, KeyConcurrency, Mode, Order, QueuePolicy, QueueSetting, Rate,
+};
+use norn_wire::{QueueName, Request, Response};
+use serde::Serialize;
+
+/// Sets and shows what holds for a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum QueueVerb {
+    /// Sets something for a queue
+    ///
+    /// It holds for tasks that are there already, too, as soon as the nodes have heard of it, and outlives them.
+    #[command(after_help = examples::QUEUE_SET)]
+    Set(SetArguments),
+    /// Shows queues for which something is set, or one queue
+    #[command(after_help = examples::QUEUE_SHOW)]
+    Show(ShowArguments),
+}
+
+/// What a back-off is.
+const BACKOFF: &str = "`fixed DUR` or `exponential FIRST MOST`, with `jitter N%` behind it or not, or `none`";
+
+/// What can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Key {
+    /// `yes`: nothing of the queue is granted, and what is held goes on; `no`
+    Paused,
+    /// A task that says nothing of that itself is dead after so many attempts, 1 to 1000000; `none`: there is no end
+    Attempts,
+    /// Length of the lease of a claim that names none; `none`: 30s
+    Lease,
+    /// No lease is longer, whatever a claim or a renewal asks for; `none`: 1h
+    LeaseMax,
+    /// How long a task waits after an attempt that failed or ran out: `fixed DUR`, or `exponential FIRST MOST`, either with
+    /// `jitter N%` behind it; `none`: not at all
+    Backoff,
+    /// How long its tasks are kept that have ended; `none`: as the settings of the nodes say
+    Retention,
+    /// Which task a claim gets: `priority`, the highest and of those the oldest; `random`, any; `fair`, that of the key that was
+    /// served longest ago, so that keys take turns
+    Order,
+    /// A ready task gains one level of priority for each such time that has passed since it was enqueued or its delay was over, so
+    /// that none starves behind a stream of higher ones; `none`: priorities stay
+    Ageing,
+    /// No more claims of the queue are granted in the whole cluster than `N/s`, `N/m` or `N/h`: in any stretch of time as many as the
+    /// rate allows in it, what it allows in two seconds, and one; `none`
+    Rate,
+    /// No more tasks of the queue are held at once in the whole cluster; `none`. A claim whose lease ran out counts as a failed attempt
+    /// then, and cannot be renewed. What is held already goes on when it is lowered
+    Concurrency,
+    /// No more tasks with the same key are held at once, 1 to 1000, instead of 1; `none`: any number. Where it is not 1, a claim of a
+    /// task with a key whose lease ran out counts as a failed attempt then, and cannot be renewed
+    KeyConcurrency,
+    /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
+    /// `skip`: it goes on; `wait`: it waits until it is cancelled
+    FailedDependency,
+    /// Whose completion ends a task: `any`: that of anybody who ever claimed it; `holder`: that of its latest holder alone, which
+    /// the leader seals, so that at most one is ever acknowledged. A task that was claimed before goes on as it was
+    Mode,
+    /// With so many tasks that have not ended more are refused, and clients try again until their time is over; `none`. A node
+    /// counts what it holds and infers the rest, so that a few more may get in
+    Tasks,
+    /// The same by bytes: `500MiB`, `2GiB`; `none`
+    Bytes,
+    /// Where a letter goes, with all that the task was, when one of its tasks is given up or called invalid; `none`: there is none
+    DeadLetter,
+}
+
+impl Key {
+    /// As it is written.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// What is set for it, as it is written.
+    fn value(self, policy: &QueuePolicy) -> String {
+        match self {
+            Key::Paused => if policy.paused { "yes" } else { "no" }.to_owned(),
+            Key::Attempts => number(policy.attempts_max),
+            Key::Lease => duration(policy.lease_ms),
+            Key::LeaseMax => duration(policy.lease_ms_max),
+            Key::Backoff => backoff(policy.backoff),
+            Key::Retention => duration(policy.retention_ms),
+            Key::Order => policy.order.name().to_owned(),
+            Key::Ageing => duration(policy.ageing_ms),
+            Key::Rate => number(policy.rate.map(rate)),
+            Key::Concurrency => number(policy.concurrency),
+            Key::KeyConcurrency => number(of_key(policy)),
+            Key::FailedDependency => policy.failed_dependency.name().to_owned(),
+            Key::Mode => policy.mode.name().to_owned(),
+            Key::Tasks => number(policy.tasks_max),
+            Key::Bytes => size(policy),
+            Key::DeadLetter => dead_letter(policy),
+        }
+    }
+}
+
+/// What can be set for a key, where that is one of a few words.
+pub(crate) fn choices(key: &str) -> Option<Vec<&'static str>> {
+    match Key::from_str(key, false).ok()? {
+        Key::Paused => Some(vec!["yes", "no"]),
+        Key::Order => Some(Order::ALL.map(Order::name).to_vec()),
+        Key::Mode => Some(Mode::ALL.map(Mode::name).to_vec()),
+        Key::FailedDependency => Some(FailedDependency::ALL.map(FailedDependency::name).to_vec()),
+        _ => None,
+    }
+}
+
+/// Sets something for a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct SetArguments {
+    /// Queue
+    #[arg(value_name = "QUEUE")]
+    pub queue: String,
+    /// What
+    #[arg(value_name = "KEY", value_enum)]
+    pub key: Key,
+    /// To what
+    #[arg(value_name = "VALUE", required = true, num_args = 1..)]
+    pub value: Vec<String>,
+}
+
+/// Shows what is set.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ShowArguments {
+    /// Only this one
+    #[arg(value_name = "QUEUE")]
+    pub queue: Option<String>,
+}
+
+#[derive(Serialize)]
+struct PolicyLine<'a> {
+    queue: &'a str,
+    paused: bool,
+    attempts: Option<u32>,
+    lease_ms: Option<u64>,
+    lease_max_ms: Option<u64>,
+    backoff: Option<Backoff>,
+    retention_ms: Option<u64>,
+    order: &'static str,
+    failed_dependency: &'static str,
+    mode: &'static str,
+    dead_letter: Option<&'a str>,
+    tasks: Option<u64>,
+    bytes: Option<u64>,
+    ageing_ms: Option<u64>,
+    rate: Option<String>,
+    concurrency: Option<u32>,
+    key_concurrency: Option<u32>,
+}
+
+impl QueueVerb {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        match self {
+            QueueVerb::Set(arguments) => arguments.run(runner).await,
+            QueueVerb::Show(arguments) => arguments.run(runner).await,
+        }
+    }
+}
+
+impl SetArguments {
+    fn setting(&self) -> Result<QueueSetting, Failure> {
+        let value = self.value.join(" ");
+        let value = value.as_str();
+        let wanted = |wanted: &str| Failure::invalid(format!("wanted is {wanted}, not {:?}", clean(value)));
+        match (self.key, value) {
+            (Key::Paused, "yes") => Ok(QueueSetting::Paused(true)),
+            (Key::Paused, "no") => Ok(QueueSetting::Paused(false)),
+            (Key::Paused, _) => Err(wanted("`yes` or `no`")),
+            (Key::Attempts, "none") => Ok(QueueSetting::Attempts(None)),
+            (Key::Attempts, _) => {
+                let attempts = value.parse().map_err(|_| wanted("a whole number as `5`, or `none`"))?;
+                Ok(QueueSetting::Attempts(Some(attempts)))
+            }
+            (Key::Lease, _) => Ok(QueueSetting::Lease(duration_if_any(value)?)),
+            (Key::LeaseMax, _) => Ok(QueueSetting::LeaseMax(duration_if_any(value)?)),
+            (Key::Retention, _) => Ok(QueueSetting::Retention(duration_if_any(value)?)),
+            (Key::Backoff, "none") => Ok(QueueSetting::Backoff(None)),
+            (Key::Backoff, _) => {
+                let parsed = parsed_backoff(&self.value).ok_or_else(|| wanted(BACKOFF))?;
+                Ok(QueueSetting::Backoff(Some(parsed)))
+            }
+            (Key::Order, _) => {
+                let named = Order::ALL.into_iter().find(|order| order.name() == value);
+                named.map(QueueSetting::Order).ok_or_else(|| wanted("`priority`, `random` or `fair`"))
+            }
+            (Key::Rate, "none") => Ok(QueueSetting::Rate(None)),
+            (Key::Rate, _) => {
+                let parsed = parsed_rate(value)
+                    .ok_or_else(|| wanted("`N/s`, `N/m` or `N/h`, for example `100/s`, or `none`"))?;
+                Ok(QueueSetting::Rate(Some(parsed)))
+            }
+            (Key::Concurrency, "none") => Ok(QueueSetting::Concurrency(None)),
+            (Key::Concurrency, _) => {
+                let claims = value.parse().map_err(|_| wanted("a whole number as `5`, or `none`"))?;
+                Ok(QueueSetting::Concurrency(Some(claims)))
+            }
+            (Key::KeyConcurrency, "none") => Ok(QueueSetting::KeyConcurrency(KeyConcurrency::Any)),
+            (Key::KeyConcurrency, _) => {
+                let most = value.parse().map_err(|_| wanted("a whole number as `5`, or `none`"))?;
+                Ok(QueueSetting::KeyConcurrency(KeyConcurrency::Most(most)))
+            }
+            (Key::Ageing, _) => Ok(QueueSetting::Ageing(duration_if_any(value)?)),
+            (Key::FailedDependency, _) => {
+                let named = FailedDependency::ALL.into_iter().find(|policy| policy.name() == value);
+                named.map(QueueSetting::FailedDependency).ok_or_else(|| wanted("`fail`, `skip` or `wait`"))
+            }
+            (Key::Mode, _) => {
+                let named = Mode::ALL.into_iter().find(|mode| mode.name() == value);
+                named.map(QueueSetting::Mode).ok_or_else(|| wanted("`any` or `holder`"))
+            }
+            (Key::Tasks, "none") => Ok(QueueSetting::Tasks(None)),
+            (Key::Tasks, _) => {
+                let tasks = value.parse().map_err(|_| wanted("a whole number as `5`, or `none`"))?;
+                Ok(QueueSetting::Tasks(Some(tasks)))
+            }
+            (Key::Bytes, "none") => Ok(QueueSetting::Bytes(None)),
+            (Key::Bytes, _) => {
+                let size = parse::bytes(value).ok_or_else(|| wanted("a size as `500MiB` or `2GiB`, or `none`"))?;
+                Ok(QueueSetting::Bytes(Some(size)))
+            }
+            (Key::DeadLetter, "none") => Ok(QueueSetting::DeadLetter(None)),
+            (Key::DeadLetter, _) => Ok(QueueSetting::DeadLetter(Some(parse::queue(value)?))),
+        }
+    }
+
+    async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let (queue, setting) = (parse::queue(&self.queue)?, self.setting()?);
+        let change = ClusterChange::Queue { queue: queue.clone(), setting };
+        let request = Request::Change { change: Box::new(change), dry_run: false };
+        let Response::Changed(changed) = runner.request(request).await? else { return Err(unexpected("change")) };
+        let policy = changed.view.roster.policies.get(&queue).cloned().unwrap_or_default();
+        let output = &mut runner.output;
+        if output.json() {
+            output.object(&line(&queue, &policy))?;
+        } else {
+            let (queue, is) = (clean(queue.as_str()), if changed.already { "is already" } else { "is now" });
+            output.line(&format!("{queue}: {} {is} {}", self.key.name(), self.key.value(&policy)))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl ShowArguments {
+    async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let Response::Cluster(view) = runner.request(Request::Cluster).await? else {
+            return Err(unexpected("cluster"));
+        };
+        let policies = view.roster.policies;
+        let shown: Vec<(QueueName, QueuePolicy)> = match parse::queue_if_any(self.queue.as_ref())? {
+            Some(queue) => {
+                let policy = policies.get(&queue).cloned().unwrap_or_default();
+                vec![(queue, policy)]
+            }
+            None => policies.into_iter().collect(),
+        };
+        let output = &mut runner.output;
+        if output.json() {
+            for (queue, policy) in &shown {
+                output.row(&line(queue, policy))?;
+            }
+            output.end_rows()?;
+            return Ok(Exit::Done);
+        }
+        if shown.is_empty() {
+            output.line("nothing is set for any queue")?;
+        }
+        for (place, (queue, policy)) in shown.iter().enumerate() {
+            if place > 0 {
+                output.line("")?;
+            }
+            let name = output.paint(Style::Bold, &clean(queue.as_str()));
+            output.line(&format!("queue {name}"))?;
+            for key in Key::value_variants() {
+                let (value, default) = (key.value(policy), key.value(&QueuePolicy::default()));
+                // Of one queue all that can be set is shown, of several what is.
+                if self.queue.is_some() || value != default {
+                    output.line(&format!("  {:17}  {value}", key.name()))?;
+                }
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn line<'a>(queue: &'a QueueName, policy: &'a QueuePolicy) -> PolicyLine<'a> {
+    PolicyLine {
+        queue: queue.as_str(),
+        paused: policy.paused,
+        attempts: policy.attempts_max,
+        lease_ms: policy.lease_ms,
+        lease_max_ms: policy.lease_ms_max,
+        backoff: policy.backoff,
+        retention_ms: policy.retention_ms,
+        order: policy.order.name(),
+        failed_dependency: policy.failed_dependency.name(),
+        mode: policy.mode.name(),
+        dead_letter: policy.dead_letter.as_ref().map(QueueName::as_str),
+        tasks: policy.tasks_max,
+        bytes: policy.bytes_max,
+        ageing_ms: policy.ageing_ms,
+        rate: policy.rate.map(rate),
+        concurrency: policy.concurrency,
+        key_concurrency: of_key(policy),
+    }
+}
+
+fn dead_letter(policy: &QueuePolicy) -> String {
+    policy.dead_letter.as_ref().map_or_else(|| "none".to_owned(), |queue| clean(queue.as_str()))
+}
+
+/// Where keys are no limit there is none.
+fn of_key(policy: &QueuePolicy) -> Option<u32> {
+    match policy.key_concurrency {
+        KeyConcurrency::Most(most) => Some(most),
+        KeyConcurrency::Any => None,
+    }
+}
+
+fn number(number: Option<impl ToString>) -> String {
+    number.map_or_else(|| "none".to_owned(), |number| number.to_string())
+}
+
+fn size(policy: &QueuePolicy) -> String {
+    policy.bytes_max.map_or_else(|| "none".to_owned(), |bytes| text::size(bytes as usize))
+}
+
+/// What people write.
+fn parsed_backoff(words: &[String]) -> Option<Backoff> {
+    let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
+    let (words, jitter_percent) = match &words[..] {
+        [front @ .., "jitter", percent] => (front, percent.strip_suffix('%').unwrap_or(percent).parse().ok()?),
+        all => (all, 0),
+    };
+    let ms = |text: &str| parse::duration_ms(text).ok();
+    let (first_ms, most_ms) = match words {
+        ["fixed", pause] => (ms(pause)?, ms(pause)?),
+        ["exponential", first, most] => (ms(first)?, ms(most)?),
+        _ => return None,
+    };
+    Some(Backoff { first_ms, most_ms, jitter_percent })
+}
+
+/// The times of rates, as people write them.
+const RATES: [(&str, u64); 3] = [("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+fn parsed_rate(text: &str) -> Option<Rate> {
+    let (claims, time) = text.split_once('/')?;
+    let (_, per_ms) = RATES.into_iter().find(|(name, _)| *name == time.trim())?;
+    Some(Rate { claims: claims.trim().parse().ok()?, per_ms })
+}
+
+/// As people write it.
+fn rate(Rate { claims, per_ms }: Rate) -> String {
+    let time = RATES.into_iter().find(|(_, ms)| *ms == per_ms);
+    time.map_or_else(|| format!("{claims}/{per_ms}ms"), |(time, _)| format!("{claims}/{time}"))
+}
+
+/// As people write it.
+fn backoff(backoff: Option<Backoff>) -> String {
+    let Some(Backoff { first_ms, most_ms, jitter_percent }) = backoff else { return "none".to_owned() };
+    let (first, most) = (text::duration(first_ms), text::duration(most_ms));
+    let pauses = if first_ms == most_ms { format!("fixed {first}") } else { format!("exponential {first} {most}") };
+    if jitter_percent == 0 { pauses } else { format!("{pauses} jitter {jitter_percent}%") }
+}
+
+fn duration_if_any(value: &str) -> Result<Option<u64>, Failure> {
+    match value {
+        "none" => Ok(None),
+        _ => parse::duration_ms(value).map(Some).map_err(|why| Failure::invalid(format!("{why}; or `none`"))),
+    }
+}
+
+fn duration(ms: Option<u64>) -> String {
+    ms.map_or_else(|| "none".to_owned(), text::duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_shown_as_they_are_written() {
+        for text in ["10/s", "1/m", "500/h"] {
+            assert_eq!(parsed_rate(text).map(rate).as_deref(), Some(text));
+        }
+        assert_eq!(parsed_rate("3 / s"), Some(Rate { claims: 3, per_ms: 1_000 }));
+        for text in ["", "10", "10/d", "/s", "-1/s", "1.5/s", "10/s/s"] {
+            assert_eq!(parsed_rate(text), None, "{text}");
+        }
+    }
+}

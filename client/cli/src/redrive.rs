@@ -1,0 +1,286 @@
+//! `redrive`: dead tasks once more, and letters back to where they came from.
+
+use super::each::each;
+use super::enqueue::print_acked;
+use super::error::{Exit, Failure};
+use super::output::Output;
+use super::parse::{self, DurabilityArguments};
+use super::{Runner, Transport, json, text};
+use clap::Args;
+use norn_client::client::calling::has_ended;
+use norn_client::client::letters::Sending;
+use norn_client::client::redriving::{Dead, Existing, Redriven, redrive_once};
+use norn_client::client::why::{Hindrance, hindrance};
+use norn_client::client::{LetterOptions, RedriveOptions, SentBack};
+use norn_client::session::CopyId;
+use norn_wire::limits::LIST_PAGE_MAX;
+use norn_wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId};
+use serde::Serialize;
+
+/// Enqueues dead tasks again, each as a new task, at once and with all its attempts
+///
+/// The dead task stays as it is, and `get` shows its copy. A task is redriven once: whoever asks again is told of the copy that
+/// there is, or of the letter, and a copy that dies is redriven itself.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct RedriveArguments {
+    /// Dead tasks; each is tried, whatever becomes of the others
+    #[arg(value_name = "ID", required_unless_present_any = ["queue", "letters"], conflicts_with_all = ["queue", "letters"])]
+    pub ids: Vec<String>,
+    /// Without ids, all that are dead in this queue and were not redriven before
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// Without ids, all letters of dead tasks that are ready in this queue, back to the queues where these died
+    #[arg(long, value_name = "QUEUE", conflicts_with = "queue")]
+    pub letters: Option<String>,
+    /// Only those with this in the reason of their death
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["ids", "letters"])]
+    pub reason: Option<String>,
+    /// At most this many; all if left out
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 100), allow_negative_numbers = true, conflicts_with = "ids")]
+    pub limit: Option<u64>,
+    /// Says how many dead tasks of the queue these are, and enqueues none
+    #[arg(long, requires = "queue", conflicts_with_all = ["ids", "letters"])]
+    pub dry_run: bool,
+    /// To this queue; if left out, to the one where the task died
+    #[arg(long, value_name = "QUEUE")]
+    pub to: Option<String>,
+    /// The copy of an earlier call for this task that is repeated, as its outcome is unknown; a new copy if left out
+    #[arg(long, value_name = "ID", conflicts_with_all = ["queue", "letters"])]
+    pub id: Option<String>,
+    /// How safe it is before the answer.
+    #[command(flatten)]
+    pub durability: DurabilityArguments,
+}
+
+impl RedriveArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let to = parse::queue_if_any(self.to.as_ref())?;
+        let limit = self.limit.unwrap_or(u64::MAX);
+        if let Some(letters) = parse::queue_if_any(self.letters.as_ref())? {
+            let redriven = self.letters(runner, letters.clone(), to, limit).await?;
+            if redriven < limit
+                && let Some(held) = Held::look(runner, &letters).await
+            {
+                return held.end(runner, redriven);
+            }
+            return end(runner, redriven, "letter", "that is ready");
+        }
+        if let Some(queue) = parse::queue_if_any(self.queue.as_ref())? {
+            if self.dry_run {
+                return preview(runner, self.chosen(queue, to).count(&*runner, limit).await?);
+            }
+            let redriven = self.dead(runner, queue, to, limit).await?;
+            return end(runner, redriven, "dead task", "without a copy or a letter");
+        }
+        let copy = self.id.as_deref().map(|text| runner.resolve_repeated(text)).transpose()?;
+        if copy.is_some() && self.ids.len() > 1 {
+            return Err(Failure::Usage("--id names the copy of one task; give one".to_owned()));
+        }
+        each(runner, &self.ids, async |runner: &mut Runner<T>, id: &str| {
+            let id = runner.resolve_target(id).await?;
+            let copy = copy.map(CopyId::from).unwrap_or_default();
+            let redriven = redrive_once(&*runner, id, &copy, to.clone(), self.durability.acks).await;
+            match redriven.map_err(|error| repeated(error, Some(id)))? {
+                Redriven::Now(copy) => show_redriven(runner, id, &copy),
+                Redriven::Before(existing) => show_existing(runner, id, &existing, to.as_ref()),
+            }
+        })
+        .await
+    }
+
+    fn chosen(&self, queue: QueueName, to: Option<QueueName>) -> Dead {
+        let reason = self.reason.clone();
+        Dead::new(RedriveOptions { queue, reason, to, acks: self.durability.acks }, LIST_PAGE_MAX)
+    }
+
+    async fn dead<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        queue: QueueName,
+        to: Option<QueueName>,
+        limit: u64,
+    ) -> Result<u64, Failure> {
+        let (mut dead, mut redriven) = (self.chosen(queue, to), 0);
+        while redriven < limit
+            && let Some((id, copy)) = dead.next(&*runner).await.map_err(|error| repeated(error, dead.open()))?
+        {
+            show_redriven(runner, id, &copy)?;
+            redriven += 1;
+        }
+        Ok(redriven)
+    }
+
+    async fn letters<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        letters: QueueName,
+        to: Option<QueueName>,
+        limit: u64,
+    ) -> Result<u64, Failure> {
+        let mut sending = Sending::new(LetterOptions { letters, to, limit, acks: self.durability.acks });
+        while let Some(sent) = sending.next_or_leave(&*runner).await? {
+            runner.recent().see(sent.acked.id);
+            sent.task.iter().for_each(|task| runner.recent().see(*task));
+            show_sent(&mut runner.output, &sent).inspect_err(|_| sending.leave(&*runner))?;
+        }
+        Ok(sending.sent)
+    }
+}
+
+/// What is unknown of a copy is told with the command that asks for the same one.
+fn repeated(error: Error, dead: Option<TaskId>) -> Error {
+    match (error.code, error.id, dead) {
+        (ErrorCode::Unknown, Some(copy), Some(dead)) if copy != dead => {
+            Error { message: format!("{}; `redrive {dead} --id {copy}` repeats it", error.message), ..error }
+        }
+        _ => error,
+    }
+}
+
+fn show_redriven<T: Transport>(runner: &mut Runner<T>, id: TaskId, copy: &Acked) -> Result<(), Failure> {
+    runner.recent().see(copy.id);
+    show_acked(&mut runner.output, &format!("redrove {id} as"), copy)
+}
+
+/// A letter that is done, and the new task that it told of.
+#[derive(Serialize)]
+struct SentLine {
+    #[serde(flatten)]
+    letter: json::AckedLine,
+    task: Option<String>,
+    queue: String,
+}
+
+fn show_sent(output: &mut Output, sent: &SentBack) -> Result<(), Failure> {
+    let SentBack { queue, acked, task } = sent;
+    if output.json() {
+        let task = task.map(|task| task.to_string());
+        return output.row(&SentLine { letter: json::acked(acked), task, queue: queue.to_string() });
+    }
+    let named = task.map_or_else(String::new, |task| format!(" as {task}"));
+    print_acked(output, &format!("sent back to {queue}{named}, and done is letter"), acked)
+}
+
+/// One of several.
+pub(super) fn show_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
+    if output.json() { output.row(&json::acked(acked)) } else { print_acked(output, done, acked) }
+}
+
+/// A copy that there was before.
+#[derive(Serialize)]
+struct ExistingLine<'a> {
+    id: String,
+    existing: bool,
+    queue: Option<&'a str>,
+    state: Option<String>,
+    /// It is the dead letter of the task, not a copy that was asked for.
+    letter: bool,
+}
+
+/// A task that was redriven is not redriven again: shows its copy, or the letter that tells of it.
+fn show_existing<T: Transport>(
+    runner: &mut Runner<T>,
+    id: TaskId,
+    existing: &Existing,
+    to: Option<&QueueName>,
+) -> Result<(), Failure> {
+    let (copy, task) = (existing.id, existing.task.as_ref());
+    runner.recent().see(copy);
+    task.into_iter().for_each(|task| runner.recent().see_queue(&task.spec.queue));
+    let is = match task {
+        Some(task) => format!("{copy} in {}, {}", task.spec.queue, task.state),
+        None => format!("{copy}, which has ended and is forgotten"),
+    };
+    if to.is_some_and(|to| task.is_none_or(|task| task.spec.queue != *to)) {
+        let message =
+            format!("task {id} was redriven before: there is {is}; redrive that if it dies, or enqueue a new one");
+        return Err(Error::new(ErrorCode::Conflict, message).about(id).into());
+    }
+    if runner.output.json() {
+        let state = task.map(|task| task.state.to_string());
+        let queue = task.map(|task| task.spec.queue.as_str());
+        return runner.output.row(&ExistingLine {
+            id: copy.to_string(),
+            existing: true,
+            queue,
+            state,
+            letter: existing.letter,
+        });
+    }
+    if let Some(letter) = task.filter(|_| existing.letter) {
+        runner.output.line(&format!("the dead letter of {id} is out already: there is {is}"))?;
+        if !has_ended(letter.state) {
+            let queue = &letter.spec.queue;
+            runner.output.line(&format!("  `redrive --letters {queue}` sends all that are ready there back"))?;
+        }
+        return Ok(());
+    }
+    runner.output.line(&format!("{id} was redriven before: there is {is}"))
+}
+
+/// Letters that are ready and are not granted, as their queue is paused or limits its claims.
+#[derive(Serialize)]
+struct Held {
+    redriven: u64,
+    ready: u64,
+    cause: &'static str,
+    explanation: String,
+}
+
+impl Held {
+    /// Only where something is set for the queue there is more to ask.
+    async fn look<T: Transport>(runner: &Runner<T>, letters: &QueueName) -> Option<Held> {
+        let Hindrance { cause, text: explanation } = hindrance(runner, letters).await?;
+        let count = Request::Count { queue: Some(letters.clone()), state: Some(State::Ready) };
+        match runner.request(count).await {
+            Ok(Response::Count(ready @ 1..)) => Some(Held { redriven: 0, ready, cause, explanation }),
+            _ => None,
+        }
+    }
+
+    /// As of a claim, it is an end of its own that nothing was granted.
+    fn end<T: Transport>(self, runner: &mut Runner<T>, redriven: u64) -> Result<Exit, Failure> {
+        let (letters, explanation) = (text::number(self.ready, "letter"), text::clean(&self.explanation));
+        if runner.output.json() {
+            runner.output.row(&Held { redriven, ..self })?;
+        } else {
+            let done = if redriven == 0 { "nothing".to_owned() } else { text::number(redriven, "letter") };
+            let are = if self.ready == 1 { "is" } else { "are" };
+            runner.output.line(&format!("{done} redriven, and not yet {letters} that {are} ready: {explanation}"))?;
+        }
+        runner.output.end_rows()?;
+        Ok(if redriven == 0 { Exit::NothingToClaim } else { Exit::Done })
+    }
+}
+
+/// What would be redriven.
+#[derive(Serialize)]
+struct Preview {
+    chosen: u64,
+    changed: u64,
+}
+
+fn preview<T: Transport>(runner: &mut Runner<T>, chosen: u64) -> Result<Exit, Failure> {
+    if runner.output.json() {
+        runner.output.row(&Preview { chosen, changed: 0 })?;
+        runner.output.end_rows()?;
+        return Ok(Exit::Done);
+    }
+    if chosen == 0 {
+        return end(runner, 0, "dead task", "without a copy or a letter");
+    }
+    let chosen = text::number(chosen, "dead task");
+    runner.output.line(&format!("{chosen} chosen; the same without --dry-run enqueues them again"))?;
+    Ok(Exit::Done)
+}
+
+/// `without` says which of them do not count.
+fn end<T: Transport>(runner: &mut Runner<T>, redriven: u64, what: &str, without: &str) -> Result<Exit, Failure> {
+    runner.output.end_rows()?;
+    if redriven == 0 && !runner.output.json() {
+        runner.output.line(&format!("nothing to redrive: there is no such {what} {without}"))?;
+    } else if !runner.output.json() {
+        runner.output.line(&format!("{} redriven", text::number(redriven, what)))?;
+    }
+    Ok(Exit::Done)
+}

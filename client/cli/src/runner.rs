@@ -1,0 +1,493 @@
+//! What verbs run on: a transport, an output, an input, and the memory of a session.
+
+use super::effects::{Effect, Effects};
+use super::error::{Exit, Failure};
+use super::input::Input;
+use super::interrupt::Interrupt;
+use super::output::Output;
+use super::parse::{Data, bounded};
+use super::recent::{ID_CHARACTERS, Part, Prefix, Recent, TARGET_CHARACTERS_MIN};
+use super::shown::ShownIds;
+use super::{Call, Command, Transport, Verb};
+use norn_client::client::calling::{Caller, strange};
+use norn_wire::{Error, ErrorCode, Request, Response, TaskId, Token};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Where a verb was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// As an argument of a program that ends with it.
+    CommandLine,
+    /// At a prompt, by a person.
+    Prompt,
+    /// In a file or a pipe of commands.
+    Script,
+}
+
+/// How long a call may take, beside what it waits on purpose, where `--timeout` speaks of the waiting.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A call has so much time also where the time of its command is over.
+const CALL_MIN: Duration = Duration::from_millis(200);
+/// What a command whose `--timeout` speaks of the waiting has beside it for its calls, and how much it has in all at least.
+const GRACE: Duration = Duration::from_secs(1);
+const GRACE_MIN: Duration = Duration::from_secs(2);
+/// Most pages that are looked at for the tasks of a prefix.
+const PREFIX_PAGES_MAX: u32 = 100;
+/// Most ids that are named where some characters stand for several.
+const CANDIDATES_MAX: usize = 5;
+
+/// Runs verbs.
+pub struct Runner<T> {
+    pub(crate) transport: T,
+    /// Where results go.
+    pub output: Output,
+    /// Where data on standard input and, in a script, commands come from.
+    pub input: Input,
+    /// Where the verbs are given.
+    pub place: Place,
+    /// Ids and queues of this session.
+    pub recent: Arc<Mutex<Recent>>,
+    /// Ids that earlier commands of this user have shown, where they are kept.
+    pub shown: Option<ShownIds>,
+    /// Words of the present command that were quoted.
+    pub literals: BTreeSet<String>,
+    /// The wall clock, in milliseconds since the Unix epoch.
+    pub clock: fn() -> u64,
+    /// A result could not be written: nobody is there to read more.
+    pub output_lost: bool,
+    /// Which interrupts the present command takes for itself.
+    pub(crate) interrupt: Interrupt,
+    /// How much time all calls of the present command have together, where that is bounded.
+    bound: Option<Duration>,
+    /// From when it counts: the first of them. What a command reads from its input takes as long as it takes.
+    bound_from: OnceLock<Instant>,
+    /// What the present command was acknowledged.
+    effects: Mutex<Effects>,
+    /// The worst that a part of the present command has ended in.
+    met: Exit,
+    /// Whole ids of the present command. Whether there are such tasks is not known before they are answered.
+    named: Mutex<BTreeSet<TaskId>>,
+}
+
+fn wall_clock_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+impl<T: Transport> Runner<T> {
+    /// A runner with an empty memory.
+    pub fn new(transport: T, output: Output, input: Input, place: Place) -> Self {
+        Runner {
+            transport,
+            output,
+            input,
+            place,
+            recent: Arc::default(),
+            shown: None,
+            literals: BTreeSet::new(),
+            clock: wall_clock_ms,
+            output_lost: false,
+            interrupt: Interrupt::default(),
+            bound: None,
+            bound_from: OnceLock::new(),
+            effects: Mutex::default(),
+            met: Exit::Done,
+            named: Mutex::default(),
+        }
+    }
+
+    /// Runs a verb and prints what comes of it, be it a failure.
+    pub async fn run(&mut self, verb: impl Into<Command>) -> Exit {
+        let command: Command = verb.into();
+        self.effects = Mutex::default();
+        self.met = Exit::Done;
+        self.named = Mutex::default();
+        self.bound = self.transport.patience().filter(|_| command.makes_few_calls());
+        self.bound_from = OnceLock::new();
+        let adds = |verb: &Verb| matches!(verb, Verb::Enqueue(_) | Verb::Transact(_));
+        self.output.set_adds(matches!(&command, Command::Verb(verb) if adds(verb)));
+        let outcome = command.run(self).await;
+        self.conclude(outcome)
+    }
+
+    /// Prints a failure and hands everything printed on to its readers.
+    pub fn conclude(&mut self, outcome: Result<Exit, Failure>) -> Exit {
+        let outcome = outcome.map_err(|failure| self.naming(failure));
+        self.settle_all_named(outcome.as_ref().err());
+        let exit = match outcome {
+            Ok(exit) => exit,
+            Err(Failure::Output(error)) => self.lose(error),
+            Err(failure) => {
+                let told = failure.error().filter(|error| error.code != ErrorCode::NotFound);
+                told.and_then(|error| error.id).into_iter().for_each(|id| self.recent().see(id));
+                // What was left open before is left open still.
+                let exit = failure.exit().max(self.met);
+                exit.max(self.written(|output| output.failure(&failure)))
+            }
+        };
+        exit.max(self.written(Output::flush))
+    }
+
+    /// Has the text of a failure name the task that it is about, where that is not the one task that was named by its id.
+    fn naming(&self, failure: Failure) -> Failure {
+        let Failure::Call(error) = failure else { return failure };
+        let Some(id) = error.id.filter(|id| !self.output.json() && !self.named().iter().eq([id])) else {
+            return Failure::Call(error);
+        };
+        let name = id.to_string();
+        // What is to be done about an unknown outcome names it.
+        if error.code == ErrorCode::Unknown || error.message.contains(&name) {
+            return Failure::Call(error);
+        }
+        Failure::Call(Error { message: format!("{} (task {name})", error.message), ..error })
+    }
+
+    /// The command that ran was given up, for this reason. What it asked for may take effect yet, unless it only read or claimed.
+    pub(crate) fn conclude_given_up(&mut self, why: &str) -> Exit {
+        let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let before = effects.done().map_or_else(String::new, |effects| format!("; this took effect before: {effects}"));
+        let message = format!("{why}{before}");
+        if effects.any_open() {
+            return self.conclude(Err(Failure::Call(Error::new(ErrorCode::Unknown, message))));
+        }
+        if self.output.json() {
+            return self.conclude(Err(Failure::Call(Error::unavailable(message))));
+        }
+        // There is nothing to see to before the next command.
+        let outcome = self.output.complain(&message).map(|()| Exit::Unavailable);
+        self.conclude(outcome)
+    }
+
+    fn written(&mut self, write: impl FnOnce(&mut Output) -> Result<(), Failure>) -> Exit {
+        match write(&mut self.output) {
+            Ok(()) => Exit::Done,
+            Err(Failure::Output(error)) => self.lose(error),
+            Err(failure) => failure.exit(),
+        }
+    }
+
+    /// A part of the present command has ended so. The command does, too, also where its result cannot be written.
+    pub(super) fn meet(&mut self, exit: Exit) {
+        self.met = self.met.max(exit);
+    }
+
+    /// A result could not be written. What was acknowledged holds all the same, which standard error says once, with what was not done
+    /// or may have been. Only where nothing was, and nothing failed, a reader may have had enough: then that is no failure.
+    fn lose(&mut self, error: io::Error) -> Exit {
+        let said = std::mem::replace(&mut self.output_lost, true);
+        let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let (text, met) = (effects.text(), self.met);
+        let had_enough = error.kind() == io::ErrorKind::BrokenPipe && text.is_none();
+        if had_enough && met == Exit::Done && !self.output.has_unread() {
+            return Exit::Done;
+        }
+        if !said {
+            self.output.unwritten(&format!("cannot write the result: {error}"), text.as_deref());
+        }
+        let lost = if effects.has_unknown() { Exit::Unavailable } else { Exit::Refused };
+        // A failure that it is all about has its own exit code.
+        if had_enough { met } else { lost.max(met) }
+    }
+
+    /// Makes a call that a node answers at once.
+    pub(super) async fn call(&self, call: Call) -> Result<Response, Failure> {
+        Ok(self.make(call).await?)
+    }
+
+    /// What a call that is about to be made changes.
+    fn asks(&self, call: &Call) -> Option<Effect> {
+        let effect = Effect::of(call);
+        effect.iter().for_each(|effect| self.effects().ask(effect));
+        effect
+    }
+
+    fn effects(&self) -> MutexGuard<'_, Effects> {
+        self.effects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to a call, or its failure. What it acknowledges is kept.
+    fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Error> {
+        effect.iter().for_each(|effect| self.effects().answered(effect));
+        let result = answered(result);
+        if let Some(effect) = &effect {
+            self.effects().note(effect, result.as_ref());
+        }
+        result
+    }
+
+    /// Makes a request.
+    pub(super) async fn request(&self, request: Request) -> Result<Response, Failure> {
+        self.call(Call::Request(request)).await
+    }
+
+    /// Makes a request whose answer holds leases, and tells from when they count, by the wall clock.
+    pub(super) async fn request_lease(&self, request: Request) -> Result<(Response, u64), Failure> {
+        self.request_lease_within(request, None).await
+    }
+
+    /// The same where the call has so much time, beside what it waits on purpose.
+    pub(super) async fn request_lease_within(
+        &self,
+        request: Request,
+        timeout: Option<Duration>,
+    ) -> Result<(Response, u64), Failure> {
+        let (asked, asked_ms) = (Instant::now(), (self.clock)());
+        let call = Call::Request(request);
+        let effect = self.asks(&call);
+        let (result, from) = self.transport.call_for_lease(call, timeout.or_else(|| self.left())).await;
+        let later_ms = from.map_or(0, |from| from.saturating_duration_since(asked).as_millis() as u64);
+        Ok((self.settled(effect, result)?, asked_ms.saturating_add(later_ms)))
+    }
+
+    /// The calls of this verb have so much more time together, as they wait for that long on purpose.
+    pub(super) fn also_waits(&mut self, wait: Duration) {
+        self.bound = self.bound.map(|bound| bound.saturating_add(wait));
+    }
+
+    /// What is left for a call beside what it waits on purpose.
+    pub(super) fn left_beside(&self, wait: Duration) -> Option<Duration> {
+        self.left().map(|left| left.saturating_sub(wait).max(CALL_MIN))
+    }
+
+    /// Makes a request of a verb whose own `--timeout` says for how long it waits. This one waits for so long on purpose.
+    pub(super) async fn waiting_request(&self, request: Request, wait: Duration) -> Result<Response, Failure> {
+        let call = Call::Request(request);
+        let effect = self.asks(&call);
+        let left = self.left().map_or(PATIENCE, |left| left.saturating_sub(wait).clamp(CALL_MIN, PATIENCE));
+        Ok(self.settled(effect, self.transport.call(call, Some(left)).await)?)
+    }
+
+    /// Bounds all calls of a verb that waits for so long, which have a little time beside it.
+    pub(super) fn waits_for(&mut self, timeout_ms: Option<u64>) {
+        self.bound = timeout_ms.map(|ms| Duration::from_millis(ms).saturating_add(GRACE).max(GRACE_MIN));
+    }
+
+    /// How long a call may take; absent, as long as the transport says.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let bound = self.bound?;
+        Some(bound.saturating_sub(self.bound_from.get_or_init(Instant::now).elapsed()).max(CALL_MIN))
+    }
+
+    /// Ids and queues of this session.
+    pub(super) fn recent(&self) -> MutexGuard<'_, Recent> {
+        // Every state of the memory is a good one, also after a panic.
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes that an argument names, if there is one.
+    pub(super) async fn read_data(
+        &mut self,
+        data: Option<&str>,
+        file: Option<&PathBuf>,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        let bytes = match self.data_source(data, file) {
+            None => return Ok(None),
+            Some(Data::Text(text)) => text.into_bytes(),
+            Some(Data::Stdin) => {
+                let bytes = self.input.rest(bytes_max).await;
+                // That may have taken long.
+                self.bound_from = OnceLock::new();
+                bytes.map_err(|error| unreadable("standard input", &error))?
+            }
+            Some(Data::File(path)) => {
+                let mut input = open(&path)?;
+                let bytes = input.rest(bytes_max).await;
+                bytes.map_err(|error| unreadable(&path.display().to_string(), &error))?
+            }
+        };
+        bounded(bytes, bytes_max).map(Some)
+    }
+
+    /// Where the bytes of an argument come from.
+    pub(super) fn data_source(&self, data: Option<&str>, file: Option<&PathBuf>) -> Option<Data> {
+        let in_repl = self.place != Place::CommandLine;
+        Data::new(data, file, in_repl, |text| self.literals.contains(text))
+    }
+
+    /// A whole id of this command is a task's: it is remembered, unless its answer is an error that does not say so.
+    pub(super) fn settle_named(&self, id: Option<TaskId>, error: Option<&Error>) {
+        let Some(id) = id.filter(|id| self.named().remove(id)) else { return };
+        let is_there =
+            |error: &Error| matches!(error.code, ErrorCode::Conflict | ErrorCode::Superseded | ErrorCode::Ended);
+        if error.is_none_or(is_there) {
+            self.recent().see(id);
+        }
+    }
+
+    fn settle_all_named(&self, failure: Option<&Failure>) {
+        let error = failure.and_then(Failure::error);
+        let named = self.named().clone();
+        named.into_iter().for_each(|id| self.settle_named(Some(id), error.as_ref()));
+    }
+
+    fn named(&self) -> MutexGuard<'_, BTreeSet<TaskId>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has later commands know the ids that this one has shown.
+    pub(crate) fn remember_shown(&self) {
+        let ids = self.recent().take_new();
+        if let Some(shown) = &self.shown {
+            // Without this memory, a person types more of an id.
+            let _ = shown.add(&ids);
+        }
+    }
+
+    /// The id of a task that is looked at: a whole one, characters of one that is known, or the beginning of a stored one.
+    pub(super) async fn resolve(&self, text: &str) -> Result<TaskId, Failure> {
+        if text.len() >= ID_CHARACTERS {
+            let id = text.parse()?;
+            self.named().insert(id);
+            return Ok(id);
+        }
+        let id = self.resolve_part(text).await?;
+        self.recent().see(id);
+        Ok(id)
+    }
+
+    /// The same for a task that is changed, or that something will depend on. Some of its characters stand for it only if no
+    /// other id has them, of all that are known and of all stored ones that begin so; and it is said which it is.
+    pub(super) async fn resolve_target(&mut self, text: &str) -> Result<TaskId, Failure> {
+        if text.len() >= ID_CHARACTERS {
+            return self.resolve(text).await;
+        }
+        let part = Part::new(text).map_err(Failure::invalid)?;
+        if text.len() < TARGET_CHARACTERS_MIN {
+            let message = format!(
+                "{text:?} is too short for the id of a task that is changed; {TARGET_CHARACTERS_MIN} characters or more"
+            );
+            return Err(Failure::invalid(message));
+        }
+        let mut candidates = self.known(&part);
+        candidates.extend(self.find(part.prefix).await?);
+        let id = self.the_one(text, &candidates)?.ok_or_else(|| unknown(text))?;
+        self.recent().see(id);
+        if !self.output.json() {
+            self.output.note(&format!("{} is {id}", super::text::clean(text)))?;
+        }
+        Ok(id)
+    }
+
+    /// The same for a task that may not be there yet, as its making is repeated: the cluster is not asked.
+    pub(super) fn resolve_repeated(&mut self, text: &str) -> Result<TaskId, Failure> {
+        if text.len() >= ID_CHARACTERS {
+            return Ok(text.parse()?);
+        }
+        let part = Part::new(text).map_err(Failure::invalid)?;
+        let known = if text.len() < TARGET_CHARACTERS_MIN { BTreeSet::new() } else { self.known(&part) };
+        let id = self.the_one(text, &known)?.ok_or_else(|| {
+            let least = TARGET_CHARACTERS_MIN;
+            Failure::invalid(format!(
+                "{text:?} is not in an id that was shown; give {least} characters of one, or a whole id"
+            ))
+        })?;
+        if !self.output.json() {
+            self.output.note(&format!("{} is {id}", super::text::clean(text)))?;
+        }
+        Ok(id)
+    }
+
+    async fn resolve_part(&self, text: &str) -> Result<TaskId, Failure> {
+        let part = Part::new(text).map_err(Failure::invalid)?;
+        if let Some(id) = self.the_one(text, &self.known(&part))? {
+            return Ok(id);
+        }
+        let found = self.find(part.prefix).await?.into_iter().collect();
+        self.the_one(text, &found)?.ok_or_else(|| unknown(text))
+    }
+
+    /// The only candidate, if there is any. A refusal names some of several, which are shown by that.
+    fn the_one(&self, text: &str, candidates: &BTreeSet<TaskId>) -> Result<Option<TaskId>, Failure> {
+        if candidates.len() < 2 {
+            return Ok(candidates.first().copied());
+        }
+        let named = || candidates.iter().take(CANDIDATES_MAX);
+        named().for_each(|id| self.recent().see(*id));
+        let names: Vec<String> = named().map(TaskId::to_string).collect();
+        Err(Failure::invalid(format!(
+            "{text:?} is ambiguous: it is in {}, and perhaps more; give more characters, or those in which they differ",
+            names.join(", ")
+        )))
+    }
+
+    /// Ids with these characters that this command, the session or earlier commands have shown.
+    fn known(&self, part: &Part) -> BTreeSet<TaskId> {
+        let mut known: BTreeSet<TaskId> = self.recent().ids().filter(|id| part.is_in(*id)).collect();
+        let shown = self.shown.as_ref().map_or_else(Vec::new, ShownIds::load);
+        known.extend(shown.into_iter().filter(|id| part.is_in(*id)));
+        known
+    }
+
+    /// At most two stored ids that begin with a prefix.
+    async fn find(&self, prefix: Prefix) -> Result<Vec<TaskId>, Failure> {
+        let mut found = Vec::new();
+        let mut after = None;
+        for _ in 0..PREFIX_PAGES_MAX {
+            let (from, to) = (Some(prefix.from), Some(prefix.to));
+            let request = Request::List { queue: None, state: None, after, from, to, limit: 2 };
+            let Response::Page(page) = self.request(request).await? else {
+                return Err(unexpected("list"));
+            };
+            found.extend(page.tasks.iter().map(|task| task.id));
+            if found.len() >= 2 || page.next.is_none() {
+                break;
+            }
+            after = page.next;
+        }
+        found.truncate(2);
+        Ok(found)
+    }
+}
+
+impl<T: Transport> Caller for Runner<T> {
+    async fn make(&self, call: Call) -> Result<Response, Error> {
+        let effect = self.asks(&call);
+        self.settled(effect, self.transport.call(call, self.left()).await)
+    }
+
+    fn give_back(&self, claims: Vec<(TaskId, Token)>) {
+        self.transport.give_back(claims);
+    }
+}
+
+/// Opens a file of data.
+pub(super) fn open(path: &Path) -> Result<Input, Failure> {
+    Input::file(path).map_err(|error| unreadable(&path.display().to_string(), &error))
+}
+
+/// Data could not be read.
+pub(super) fn unreadable(name: &str, error: &std::io::Error) -> Failure {
+    Failure::invalid(format!("cannot read {name}: {error}"))
+}
+
+/// A node answered something else than was asked.
+pub(super) fn unexpected(verb: &str) -> Failure {
+    strange(verb).into()
+}
+
+/// The results of a call on one item have one element.
+pub(super) fn only<V>(verb: &str, results: Vec<Result<V, Error>>) -> Result<V, Failure> {
+    let mut results = results.into_iter();
+    match (results.next(), results.next()) {
+        (Some(result), None) => Ok(result?),
+        _ => Err(unexpected(verb)),
+    }
+}
+
+fn answered(result: Result<Response, Error>) -> Result<Response, Error> {
+    match result? {
+        Response::Error(error) => Err(error),
+        response => Ok(response),
+    }
+}
+
+fn unknown(text: &str) -> Failure {
+    let message = format!(
+        "no task begins with {text:?}, and no id that was shown here lately has it; give more of the id, or all"
+    );
+    Failure::Call(Error::new(ErrorCode::NotFound, message))
+}

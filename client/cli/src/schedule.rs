@@ -1,0 +1,328 @@
+//! `schedule set`, `list`, `show`, `remove`, `pause` and `resume`: what the cluster enqueues by itself.
+
+use super::parse::DataArguments;
+use super::runner::unexpected;
+use super::text::{clean, instant};
+use super::{Exit, Failure, Runner, Transport, examples, parse, text};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, Args, Subcommand};
+use comfy_table::{Attribute, Cell, Color};
+use norn_wire::limits::SCHEDULE_PAYLOAD_BYTES_MAX;
+use norn_wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
+use norn_wire::{Request, Response};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// What the cluster enqueues by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum ScheduleVerb {
+    /// Has a task enqueued at certain times, once in the whole cluster
+    ///
+    /// The same again changes nothing. Another one under the same name takes its place, and begins anew.
+    #[command(after_help = examples::SCHEDULE_SET)]
+    Set(ScheduleSetArguments),
+    /// Lists the schedules
+    #[command(after_help = examples::SCHEDULE_LIST)]
+    List,
+    /// Shows a schedule: when it fires next, what it fired last, and how often it could not
+    #[command(after_help = examples::SCHEDULE_SHOW)]
+    Show(ScheduleArguments),
+    /// Removes a schedule; its tasks stay
+    #[command(after_help = examples::SCHEDULE_REMOVE)]
+    Remove(ScheduleArguments),
+    /// Keeps a schedule from firing; what is due meanwhile is passed over
+    #[command(after_help = examples::SCHEDULE_PAUSE)]
+    Pause(ScheduleArguments),
+    /// Has a schedule fire again that was paused
+    #[command(after_help = examples::SCHEDULE_RESUME)]
+    Resume(ScheduleArguments),
+}
+
+/// Has a task enqueued at certain times.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(group(ArgGroup::new("when").required(true).args(["cron", "at"])))]
+pub struct ScheduleSetArguments {
+    /// Name of the schedule
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Queue of its tasks
+    #[arg(value_name = "QUEUE")]
+    pub queue: String,
+    /// Data of each task, 4 KiB at the most
+    #[command(flatten)]
+    pub data: DataArguments,
+    /// Again and again: minute, hour, day of the month, month, day of the week; with seconds before them or not.
+    /// Once, without this: --at
+    #[arg(long, value_name = "EXPR")]
+    pub cron: Option<String>,
+    /// Time zone of the expression: a name of the IANA database
+    #[arg(long, value_name = "TZ", default_value = "UTC", conflicts_with = "at")]
+    pub zone: String,
+    /// Once, at this time (RFC 3339), instead of --cron
+    #[arg(long, value_name = "TIME", value_parser = parse::instant_ms)]
+    pub at: Option<u64>,
+    /// What becomes of times at which the cluster could not fire: `skip`: nothing; `last`: one task for the last of them;
+    /// `all`: a task for each, up to the latest hundred
+    #[arg(long, value_name = "POLICY", value_parser = catch_up(), default_value = "last", hide_possible_values = true)]
+    pub catch_up: CatchUp,
+    /// Higher is claimed first
+    #[arg(long, value_name = "N", value_parser = parse::whole(i32::MIN, i32::MAX, 5), default_value_t = 0, allow_negative_numbers = true)]
+    pub priority: i32,
+    /// After this many attempts that did not complete, a task is dead; if left out, after as many as are set for its queue, or never
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5), allow_negative_numbers = true)]
+    pub max_attempts: Option<u32>,
+}
+
+/// One of the schedules.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ScheduleArguments {
+    /// Name of the schedule
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
+
+fn catch_up() -> impl TypedValueParser<Value = CatchUp> {
+    PossibleValuesParser::new(CatchUp::ALL.map(CatchUp::name)).map(|text| match text.as_str() {
+        "skip" => CatchUp::Skip,
+        "all" => CatchUp::All,
+        _ => CatchUp::Last,
+    })
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    name: &'a str,
+    cron: Option<&'a str>,
+    zone: Option<&'a str>,
+    at_ms: Option<u64>,
+    queue: &'a str,
+    data: String,
+    priority: i32,
+    attempts: Option<u32>,
+    catch_up: &'static str,
+    paused: bool,
+    since_ms: u64,
+    next_ms: &'a [u64],
+    pending: u32,
+    fired: u64,
+    missed: u64,
+    unsure: u64,
+    last_ms: Option<u64>,
+    last_id: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Removed<'a> {
+    name: &'a str,
+    removed: bool,
+}
+
+impl ScheduleVerb {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        match self {
+            ScheduleVerb::Set(arguments) => arguments.run(runner).await,
+            ScheduleVerb::List => list(runner).await,
+            ScheduleVerb::Show(arguments) => {
+                let request = Request::Schedules { name: Some(arguments.name) };
+                match runner.request(request).await? {
+                    Response::Schedules(views) if views.len() == 1 => print(runner, &views[0], ""),
+                    _ => Err(unexpected("schedules")),
+                }
+            }
+            ScheduleVerb::Remove(arguments) => remove(runner, arguments.name).await,
+            ScheduleVerb::Pause(arguments) => pause(runner, arguments.name, true).await,
+            ScheduleVerb::Resume(arguments) => pause(runner, arguments.name, false).await,
+        }
+    }
+}
+
+impl ScheduleSetArguments {
+    async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let queue = parse::queue(&self.queue)?;
+        let when = match (self.cron, self.at) {
+            (Some(expression), _) => When::Cron { expression, zone: self.zone },
+            (None, Some(at_ms)) => When::At(at_ms),
+            (None, None) => return Err(Failure::Usage("--cron or --at is wanted".to_owned())),
+        };
+        let (text, file) = (self.data.data.as_deref(), self.data.file.as_ref());
+        let payload = runner.read_data(text, file, SCHEDULE_PAYLOAD_BYTES_MAX).await?.unwrap_or_default();
+        runner.recent().see_queue(&queue);
+        let (priority, attempts_max, catch_up) = (self.priority, self.max_attempts.unwrap_or(0), self.catch_up);
+        let schedule = Arc::new(Schedule { when, queue, payload, priority, attempts_max, catch_up });
+        let (already, view) = change(runner, ScheduleChange::Set { name: self.name, schedule }).await?;
+        let done = if already { " was so already" } else { " is set" };
+        print(runner, view.as_deref().ok_or_else(|| unexpected("schedule"))?, done)
+    }
+}
+
+async fn change<T: Transport>(
+    runner: &Runner<T>,
+    change: ScheduleChange,
+) -> Result<(bool, Option<Box<ScheduleView>>), Failure> {
+    match runner.request(Request::Schedule(Box::new(change))).await? {
+        Response::Scheduled { already, view } => Ok((already, view)),
+        _ => Err(unexpected("schedule")),
+    }
+}
+
+async fn pause<T: Transport>(runner: &mut Runner<T>, name: String, paused: bool) -> Result<Exit, Failure> {
+    let (already, view) = change(runner, ScheduleChange::Pause { name, paused }).await?;
+    let done = match (already, paused) {
+        (true, _) => " was so already",
+        (false, true) => " is paused",
+        (false, false) => " goes on",
+    };
+    print(runner, view.as_deref().ok_or_else(|| unexpected("schedule"))?, done)
+}
+
+async fn remove<T: Transport>(runner: &mut Runner<T>, name: String) -> Result<Exit, Failure> {
+    let (already, _) = change(runner, ScheduleChange::Remove { name: name.clone() }).await?;
+    let output = &mut runner.output;
+    match (output.json(), already) {
+        (true, _) => output.object(&Removed { name: &name, removed: !already })?,
+        (false, true) => output.line(&format!("there is no schedule {}", clean(&name)))?,
+        (false, false) => output.line(&format!("{} is removed", clean(&name)))?,
+    }
+    Ok(Exit::Done)
+}
+
+async fn list<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    let Response::Schedules(views) = runner.request(Request::Schedules { name: None }).await? else {
+        return Err(unexpected("schedules"));
+    };
+    let output = &mut runner.output;
+    if output.json() {
+        for view in &views {
+            output.row(&line(view))?;
+        }
+        output.end_rows()?;
+        return Ok(Exit::Done);
+    }
+    let titles = ["NAME", "WHEN", "QUEUE", "NEXT", "LAST", "#FIRED", "#MISSED", "CATCH UP"];
+    let mut table = output.new_table(&titles).spare(&["CATCH UP", "MISSED", "FIRED", "LAST"]);
+    for view in &views {
+        let next = if view.paused { Cell::new("paused").fg(Color::Yellow) } else { Cell::new(next(view)) };
+        table.add_row([
+            Cell::new(clean(&view.name)).add_attribute(Attribute::Bold),
+            Cell::new(clean(&when(&view.schedule))),
+            Cell::new(clean(view.schedule.queue.as_str())),
+            next,
+            Cell::new(view.last.map_or_else(|| "-".to_owned(), |last| instant(last.tick_ms))),
+            Cell::new(view.fired),
+            Cell::new(view.missed + view.unsure),
+            Cell::new(view.schedule.catch_up.name()),
+        ]);
+    }
+    output.table(&mut table)?;
+    Ok(Exit::Done)
+}
+
+fn when(schedule: &Schedule) -> String {
+    match &schedule.when {
+        When::Cron { expression, zone } => format!("{expression} {zone}"),
+        When::At(at_ms) => instant(*at_ms),
+    }
+}
+
+fn next(view: &ScheduleView) -> String {
+    view.next_ms.first().map_or_else(|| "-".to_owned(), |next| instant(*next))
+}
+
+fn line(view: &ScheduleView) -> Line<'_> {
+    let schedule = &view.schedule;
+    let (cron, zone, at_ms) = match &schedule.when {
+        When::Cron { expression, zone } => (Some(expression.as_str()), Some(zone.as_str()), None),
+        When::At(at_ms) => (None, None, Some(*at_ms)),
+    };
+    Line {
+        name: &view.name,
+        cron,
+        zone,
+        at_ms,
+        queue: schedule.queue.as_str(),
+        data: String::from_utf8_lossy(&schedule.payload).into_owned(),
+        priority: schedule.priority,
+        attempts: Some(schedule.attempts_max).filter(|attempts| *attempts > 0),
+        catch_up: schedule.catch_up.name(),
+        paused: view.paused,
+        since_ms: view.since_ms,
+        next_ms: &view.next_ms,
+        pending: view.pending,
+        fired: view.fired,
+        missed: view.missed,
+        unsure: view.unsure,
+        last_ms: view.last.map(|last| last.tick_ms),
+        last_id: view.last.map(|last| last.id.to_string()),
+    }
+}
+
+/// Shows a schedule, with what was done to it behind its name.
+fn print<T: Transport>(runner: &mut Runner<T>, view: &ScheduleView, done: &str) -> Result<Exit, Failure> {
+    view.last.iter().for_each(|last| runner.recent().see(last.id));
+    let output = &mut runner.output;
+    if output.json() {
+        output.object(&line(view))?;
+        return Ok(Exit::Done);
+    }
+    output.line(&format!("{}{done}", clean(&view.name)))?;
+    let schedule = &view.schedule;
+    output.line(&format!("when      {}", clean(&when(schedule))))?;
+    let queue = clean(schedule.queue.as_str());
+    let enqueues = match schedule.payload.is_empty() {
+        true => format!("a task without data in {queue}"),
+        false => format!("{} in {queue}", text::preview(&schedule.payload, 40)),
+    };
+    output.line(&format!("enqueues  {enqueues}"))?;
+    let missed = match schedule.catch_up {
+        CatchUp::Skip => "what is missed is passed over",
+        CatchUp::Last => "for what is missed there is one task",
+        CatchUp::All => "for what is missed there is a task each, up to the latest hundred",
+    };
+    output.line(&format!("catch up  {}: {missed}", schedule.catch_up.name()))?;
+    let next: Vec<String> = view.next_ms.iter().map(|ms| instant(*ms)).collect();
+    let next = match (view.paused, next.is_empty()) {
+        (true, _) => "paused".to_owned(),
+        (false, true) => "never again".to_owned(),
+        (false, false) => next.join(", "),
+    };
+    output.line(&format!("next      {next}"))?;
+    if let Some(last) = view.last {
+        output.line(&format!("last      {}, task {}", instant(last.tick_ms), last.id))?;
+    }
+    let ScheduleView { fired, missed, unsure, pending, .. } = view;
+    let unsure = if *unsure > 0 { format!(", {unsure} of which nobody knows") } else { String::new() };
+    output.line(&format!("so far    {fired} fired, {missed} missed{unsure}, {pending} under way"))?;
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use norn_wire::{QueueName, TaskId};
+
+    // O26
+    #[test]
+    fn a_schedule_in_json_says_when_what_and_how_often() {
+        let when = When::Cron { expression: "30 2 * * *".into(), zone: "Europe/Berlin".into() };
+        let (queue, payload) = (QueueName::new("jobs").unwrap(), b"all".to_vec());
+        let (priority, attempts_max, catch_up) = (1, 0, CatchUp::All);
+        let view = ScheduleView {
+            name: "backup".into(),
+            schedule: Arc::new(Schedule { when, queue, payload, priority, attempts_max, catch_up }),
+            number: 1,
+            paused: false,
+            since_ms: 5,
+            through_ms: 6,
+            next_ms: vec![7, 8],
+            pending: 0,
+            fired: 2,
+            missed: 3,
+            unsure: 0,
+            last: Some(norn_wire::schedule::Fired { tick_ms: 6, id: TaskId::MIN }),
+        };
+        let json = serde_json::to_value(line(&view)).unwrap();
+        assert_eq!((&json["cron"], &json["zone"]), (&"30 2 * * *".into(), &"Europe/Berlin".into()));
+        assert_eq!((&json["next_ms"][0], &json["fired"], &json["missed"]), (&7.into(), &2.into(), &3.into()));
+        assert_eq!((&json["last_id"], &json["data"]), (&TaskId::MIN.to_string().into(), &"all".into()));
+    }
+}

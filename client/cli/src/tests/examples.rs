@@ -1,0 +1,163 @@
+//! Each verb is shown by example, in its help and in the README.
+
+use super::*;
+use crate::{unexplained_default, words};
+use clap::CommandFactory as _;
+use std::collections::BTreeSet;
+
+pub(super) const README: &str = include_str!("../../../../README.md");
+
+fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, String)>) {
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        let path = format!("{path} {}", verb.get_name()).trim().to_owned();
+        match verb.has_subcommands() {
+            true => leaves(verb, &path, all),
+            false => all.push((path, verb.get_after_help().map(ToString::to_string).unwrap_or_default())),
+        }
+    }
+}
+
+pub(super) fn verbs() -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    leaves(&CommandLine::command(), "", &mut all);
+    all
+}
+
+/// The command lines of a text, without the comments behind them.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let commands = text.lines().filter_map(|line| line.trim_start_matches([' ', '$']).strip_prefix("norn "));
+    commands.map(|line| line.split("  #").next().unwrap_or(line).trim())
+}
+
+/// Whether it is a line of the verbs, whatever stands for what programs have answered.
+fn check(line: &str) -> Result<(), String> {
+    let line = line.replace("\"$TOKEN\"", "7.42");
+    let words = words::split(&line)?;
+    let parsed = CommandLine::try_parse_from(words.iter().map(|word| word.text.as_str()));
+    parsed.map(drop).map_err(|error| format!("{line}: {error}"))
+}
+
+#[test]
+fn each_verb_has_an_example_in_its_help_that_is_one() {
+    for (verb, help) in verbs() {
+        let of_it = lines(&help).filter(|line| line.starts_with(&verb)).count();
+        assert!(of_it > 0, "no example of `{verb}`: {help}");
+        for line in lines(&help) {
+            check(line).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_readme_shows_each_verb_by_example() {
+    let shown: Vec<&str> = lines(README).collect();
+    let once = README.split("Each once;").nth(1).and_then(|rest| rest.split("```").nth(1)).expect("a block of lines");
+    for line in lines(once) {
+        check(line).unwrap();
+    }
+    let wanting: BTreeSet<String> = verbs()
+        .into_iter()
+        .map(|(verb, _)| verb)
+        .filter(|verb| !shown.iter().any(|line| line.starts_with(verb)))
+        .collect();
+    assert_eq!(wanting, BTreeSet::new(), "verbs without an example in the README");
+}
+
+/// The table of exit codes, in its order. A row may have several.
+fn codes() -> Vec<u8> {
+    let table = README.split("| exit code | meaning |").nth(1).expect("the table");
+    let rows = table.lines().skip(2).take_while(|row| row.starts_with('|'));
+    let codes = |row: &str| {
+        let codes = row.split('|').nth(1).expect("a row has a first column").split(',');
+        codes.map(|code| code.trim().parse().unwrap_or_else(|_| panic!("no exit code: {row}"))).collect::<Vec<u8>>()
+    };
+    rows.flat_map(codes).collect()
+}
+
+/// Programs that end by a signal have 128 and its number: of a hang-up, Ctrl-C and SIGTERM.
+const BY_SIGNALS: [u8; 3] = [128 + 1, 128 + 2, 128 + 15];
+
+#[test]
+fn the_readme_has_each_exit_code_once() {
+    let own = [Exit::Done, Exit::Refused, Exit::Usage, Exit::Unavailable, Exit::NothingToClaim, Exit::AlreadyEnded];
+    assert_eq!(codes(), [&own.map(Exit::code)[..], &BY_SIGNALS].concat());
+}
+
+/// Each verb, but for the one that asks nobody, and the example of its help.
+fn examples() -> impl Iterator<Item = (String, String)> {
+    verbs().into_iter().filter(|(verb, _)| verb != "help").map(|(verb, help)| {
+        let example = lines(&help).find(|line| line.starts_with(&verb)).expect("each has one");
+        // Shown again and again, an outage is no end.
+        let line = example.replace(" --watch", "").replace("\"ID\"", &format!("\"{}\"", id(1)));
+        // How long a watch is to go on does not matter where its first call fails.
+        let line = if verb == "watch" { format!("{line} --timeout 1h") } else { line };
+        (verb, line)
+    })
+}
+
+/// Goal: a script needs one table of exit codes. Method: each verb, as its help shows it, with a node that refuses, that cannot
+/// reach others, cannot say what came of it, or does not know the feature, and with a flag that there is not.
+#[tokio::test]
+async fn each_verb_ends_by_the_same_table_of_exit_codes() {
+    for (verb, line) in examples() {
+        let outcomes =
+            [(ErrorCode::Denied, 1), (ErrorCode::Unsupported, 2), (ErrorCode::Unavailable, 3), (ErrorCode::Unknown, 3)];
+        for (code, exit) in outcomes {
+            let outcome = run(&line, [Err(Error::new(code, "no"))]).await;
+            assert_eq!(outcome.exit.code(), exit, "{line}: {code:?}: {}{}", outcome.printed, outcome.noted);
+            assert!(codes().contains(&exit) && !outcome.calls.is_empty() || verb == "cluster add", "{line}");
+        }
+        let outcome = run(&format!("{line} --no-such-flag"), []).await;
+        assert_eq!((outcome.exit.code(), outcome.calls.len()), (2, 0), "{line}");
+    }
+}
+
+/// Goal: a script tells by the exit code alone that there was nothing to claim, and that a task had ended before. Method: each verb with
+/// what a node answers then, of which all but the verbs of the table make something else.
+#[tokio::test]
+async fn what_there_was_nothing_to_do_about_has_codes_of_its_own() {
+    let nothing = || Ok(Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 });
+    let policy = norn_wire::membership::QueuePolicy { paused: true, ..Default::default() };
+    let paused = || Ok(Response::Cluster(Box::new(tables::view_of("mail-dead", policy.clone()))));
+    let done = || Ok(Response::Task(Box::new(bare_task(1, State::Done))));
+    let mut ends = Vec::new();
+    let letters = ("redrive --letters".to_owned(), "redrive --letters mail-dead".to_owned());
+    for (verb, line) in examples().chain([letters]) {
+        for answers in [vec![nothing(), paused(), Ok(Response::Count(7))], vec![done()]] {
+            let exit = run(&line, answers).await.exit.code();
+            if exit > Exit::Unavailable.code() {
+                assert!(codes().contains(&exit), "{line}: {exit}");
+                ends.push((verb.clone(), exit));
+            }
+        }
+    }
+    ends.sort();
+    assert_eq!(
+        ends,
+        [("cancel", 5), ("claim", 4), ("redrive --letters", 4)].map(|(verb, exit)| (verb.to_owned(), exit))
+    );
+}
+
+#[test]
+fn the_help_of_each_verb_names_others_and_its_defaults() {
+    let verbs = verbs();
+    for (verb, help) in &verbs {
+        let others = help.split("See also: ").nth(1).unwrap_or_else(|| panic!("`{verb}` names no other verb"));
+        for other in others.trim().split(", ") {
+            assert!(verbs.iter().any(|(name, _)| name == other) && other != verb, "`{verb}` names {other:?}");
+        }
+    }
+    let mut commands = vec![CommandLine::command()];
+    while let Some(command) = commands.pop() {
+        for argument in command.get_arguments() {
+            assert_eq!(unexplained_default(argument), None, "{} --{}", command.get_name(), argument.get_id());
+        }
+        commands.extend(command.get_subcommands().cloned());
+    }
+    let option = |help: &'static str| clap::Arg::new("limit").long("limit").action(clap::ArgAction::Set).help(help);
+    assert_eq!(unexplained_default(&option("At most this many")).as_deref(), Some("At most this many"));
+    assert_eq!(unexplained_default(&option("At most this many; all if left out")), None);
+    assert_eq!(unexplained_default(&option("At most this many").default_value("7")), None, "it is shown");
+    let hidden = option("At most this many").default_value("7").hide_default_value(true);
+    assert!(unexplained_default(&hidden).is_some());
+}

@@ -1,0 +1,29 @@
+//! The public wire: identifiers, requests, responses, errors, frames and limits.
+//!
+//! Bodies of client frames are MessagePack with named fields, so that either side may know fields the other
+//! does not. Frame headers are fixed and numeric.
+
+pub mod address;
+pub mod codec;
+pub mod error;
+pub mod group;
+pub mod headers;
+pub mod ids;
+pub mod invitation;
+pub mod limits;
+pub mod membership;
+pub mod request;
+pub mod response;
+pub mod schedule;
+pub mod transaction;
+pub mod validate;
+pub mod version;
+pub mod watch;
+
+pub use error::{Cause, Error, ErrorCode, Retry};
+pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, TaskVersion, Token};
+pub use request::{Acks, Claim, Completion, NewTask, Request, SESSIONS_QUEUE, Spec};
+pub use response::{Acked, Granted, Guarantee, Response, State, TaskView};
+pub use transaction::Transaction;
+pub use version::Versions;
+pub use watch::{Subject, WatchCursor, WatchEvent, Watched};

@@ -1,0 +1,264 @@
+//! Changes of several tasks at once: all of them are made, or none.
+//!
+//! All tasks that a transaction names have one routing tag, so one leader decides about it. A task is as it was last seen if it
+//! still has the [version](TaskVersion) that a reader was told, or is still held under the token that a worker was given.
+
+use super::error::Error;
+use super::ids::{TaskId, TaskVersion, Token};
+use super::limits::{PAYLOAD_BYTES_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_TASKS_MAX};
+use super::request::{NewTask, Spec};
+use super::validate::{check_headers, check_spec, check_tag};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// How a task is to be found. One that has ended is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Expected {
+    /// It is there, however it is.
+    #[default]
+    #[serde(rename = "P")]
+    Present,
+    /// Exactly as whoever was told this version has seen it.
+    #[serde(rename = "V")]
+    Version(TaskVersion),
+    /// Held under this claim, by whoever asks.
+    #[serde(rename = "T")]
+    Token(Token),
+}
+
+/// A task that must be there, and is not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Depend {
+    /// Task.
+    pub id: TaskId,
+    /// How it is to be found.
+    #[serde(default)]
+    pub expected: Expected,
+}
+
+/// A task that shall be another one. What is absent stays as it is; queue, key, group and what it waits for always do.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Change {
+    /// Task.
+    pub id: TaskId,
+    /// How it is to be found.
+    #[serde(default)]
+    pub expected: Expected,
+    /// Opaque bytes.
+    #[serde(default)]
+    pub payload: Option<ByteBuf>,
+    /// All headers.
+    #[serde(default)]
+    pub headers: Option<Vec<(String, String)>>,
+    /// Higher is claimed first.
+    #[serde(default)]
+    pub priority: Option<i32>,
+    /// Not claimable before this, in milliseconds since the Unix epoch; 0 means at once. Of one that is held, once it is given back.
+    #[serde(default)]
+    pub not_before_ms: Option<u64>,
+    /// After this many claims that failed or ran out, the task is dead; 0 means no limit.
+    #[serde(default)]
+    pub attempts_max: Option<u32>,
+    /// Its holder gives it back, which is no attempt.
+    #[serde(default)]
+    pub release: bool,
+}
+
+/// A task that shall end: done if its holder says so, and cancelled otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delete {
+    /// Task.
+    pub id: TaskId,
+    /// How it is to be found.
+    #[serde(default)]
+    pub expected: Expected,
+    /// What its holder found: opaque bytes.
+    #[serde(default)]
+    pub result: Option<ByteBuf>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Transaction {
+    /// Of this call, with the tag of all its tasks; a repeat carries the same, and is done once.
+    pub id: TaskId,
+    /// When, by the session's server time.
+    pub at_ms: u64,
+    /// New tasks.
+    pub adds: Vec<NewTask>,
+    /// Tasks that shall be others.
+    pub changes: Vec<Change>,
+    /// Tasks that shall end.
+    pub deletes: Vec<Delete>,
+    /// Tasks that must be there.
+    pub depends: Vec<Depend>,
+}
+
+/// Why nothing was changed: everything that stood against it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Tasks that were to be changed, and are not there as they were expected.
+    pub changes: Vec<TaskId>,
+    /// Tasks that were to end, and are not there as they were expected.
+    pub deletes: Vec<TaskId>,
+    /// Tasks that were not to be changed, and are not there as they were expected.
+    pub depends: Vec<TaskId>,
+    /// Tasks that were to be changed or to end, and are held by somebody else.
+    pub owned: Vec<TaskId>,
+    /// What should not be: for people.
+    pub bugs: Vec<String>,
+}
+
+impl Refusal {
+    /// Nothing stands against it.
+    pub fn is_empty(&self) -> bool {
+        *self == Refusal::default()
+    }
+
+    /// Bytes, for budgets.
+    pub fn size_bytes(&self) -> usize {
+        let ids = self.changes.len() + self.deletes.len() + self.depends.len() + self.owned.len();
+        ids * std::mem::size_of::<TaskId>() + self.bugs.iter().map(String::len).sum::<usize>()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let absent = "not there any more as expected";
+        let lists = [
+            (&self.changes, "to be changed, and", absent),
+            (&self.deletes, "to end, and", absent),
+            (&self.depends, "depended on, and", absent),
+            (&self.owned, "held by somebody else:", "wait until the claim has ended, or give its token"),
+        ];
+        formatter.write_str("nothing was changed")?;
+        for (ids, what, why) in lists.into_iter().filter(|(ids, ..)| !ids.is_empty()) {
+            let ids: Vec<String> = ids.iter().map(TaskId::to_string).collect();
+            write!(formatter, "; {what} {why}: {}", ids.join(" "))?;
+        }
+        self.bugs.iter().try_for_each(|bug| write!(formatter, "; {bug}"))
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Tasks that a transaction names and that it does not add.
+pub(crate) fn named<'a>(
+    changes: &'a [Change],
+    deletes: &'a [Delete],
+    depends: &'a [Depend],
+) -> impl Iterator<Item = TaskId> + 'a {
+    let changed = changes.iter().map(|change| change.id);
+    changed.chain(deletes.iter().map(|delete| delete.id)).chain(depends.iter().map(|depend| depend.id))
+}
+
+impl Transaction {
+    /// Tasks that it names and that it does not add.
+    pub fn named(&self) -> impl Iterator<Item = TaskId> + '_ {
+        named(&self.changes, &self.deletes, &self.depends)
+    }
+
+    /// Bytes of what it carries.
+    pub fn size_bytes(&self) -> usize {
+        const TASK_BYTES: usize = 64;
+        let headers =
+            |headers: &[(String, String)]| headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        let adds: usize = self.adds.iter().map(|add| add.spec.payload.len() + headers(&add.spec.headers)).sum();
+        let of_change = |change: &Change| {
+            change.payload.as_ref().map_or(0, |payload| payload.len())
+                + change.headers.as_ref().map_or(0, |list| headers(list))
+        };
+        let changes: usize = self.changes.iter().map(of_change).sum();
+        let results: usize = self.deletes.iter().filter_map(|delete| delete.result.as_ref()).map(|it| it.len()).sum();
+        adds + changes + results + (self.adds.len() + self.named().count()) * TASK_BYTES
+    }
+
+    /// Whether it keeps to the limits.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let adds = self.adds.iter().map(|add| (Some(add.id), &add.spec));
+        let tag = check(adds, (&self.changes, &self.deletes, &self.depends), self.size_bytes())?;
+        if tag.is_none_or(|tag| tag == self.id.tag()) { Ok(()) } else { Err(apart(self.id)) }
+    }
+}
+
+fn apart(id: TaskId) -> Error {
+    let message =
+        "all tasks of a transaction must lie together: give them one queue and key, or enqueue them near each other";
+    Error::invalid(message).about(id)
+}
+
+/// What can be said before ids are minted: gives the tag that all tasks have, if any says one.
+pub fn check<'a>(
+    adds: impl ExactSizeIterator<Item = (Option<TaskId>, &'a Spec)>,
+    (changes, deletes, depends): (&[Change], &[Delete], &[Depend]),
+    bytes: usize,
+) -> Result<Option<u32>, Error> {
+    let count = adds.len() + changes.len() + deletes.len() + depends.len();
+    if adds.len() + changes.len() + deletes.len() == 0 {
+        return Err(Error::invalid("a transaction that changes nothing; add, change or delete at least one task"));
+    }
+    if count > TRANSACTION_TASKS_MAX {
+        let message = format!("a transaction of {count} tasks; at most {TRANSACTION_TASKS_MAX} are allowed");
+        return Err(Error::invalid(message));
+    }
+    if bytes > TRANSACTION_BYTES_MAX {
+        let message = format!("a transaction of {bytes} bytes; at most {TRANSACTION_BYTES_MAX} are allowed");
+        return Err(Error::invalid(message));
+    }
+    let (mut ids, mut tag) = (BTreeSet::new(), None);
+    let mut lie = |id: Option<TaskId>, own: Option<u32>| {
+        let twice = id.is_some_and(|id| !ids.insert(id));
+        if twice {
+            let message = "a transaction names a task twice; say once what is to become of it";
+            return Err(Error::invalid(message).about(id.unwrap_or_default()));
+        }
+        let Some(own) = own.or(id.map(|id| id.tag())) else { return Ok(()) };
+        if *tag.get_or_insert(own) == own { Ok(()) } else { Err(apart(id.unwrap_or_default())) }
+    };
+    for (id, spec) in adds {
+        let about = |error: Error| if let Some(id) = id { error.about(id) } else { error };
+        check_spec(spec).and_then(|_| check_tag(id, spec)).map_err(about)?;
+        if spec.grouping.is_some() {
+            return Err(about(Error::invalid("a task of a group comes by itself, not with a transaction")));
+        }
+        lie(id, spec.tag())?;
+    }
+    named(changes, deletes, depends).try_for_each(|id| lie(Some(id), None))?;
+    changes.iter().try_for_each(Change::check)?;
+    deletes.iter().try_for_each(Delete::check)?;
+    Ok(tag)
+}
+
+impl Change {
+    fn check(&self) -> Result<(), Error> {
+        let bytes = self.payload.as_ref().map_or(0, |payload| payload.len());
+        let held = matches!(self.expected, Expected::Token(_));
+        let error = if bytes > PAYLOAD_BYTES_MAX {
+            Error::invalid(format!("a payload of {bytes} bytes; at most {PAYLOAD_BYTES_MAX} are allowed"))
+        } else if self.release && !held {
+            Error::invalid("only its holder gives a task back: name the token of the claim")
+        } else if let Err(error) = self.headers.as_ref().map_or(Ok(0), |headers| check_headers(headers)) {
+            error
+        } else {
+            return Ok(());
+        };
+        Err(error.about(self.id))
+    }
+}
+
+impl Delete {
+    fn check(&self) -> Result<(), Error> {
+        let bytes = self.result.as_ref().map_or(0, |result| result.len());
+        let held = matches!(self.expected, Expected::Token(_));
+        let error = if bytes > PAYLOAD_BYTES_MAX {
+            Error::invalid(format!("a result of {bytes} bytes; at most {PAYLOAD_BYTES_MAX} are allowed"))
+        } else if self.result.is_some() && !held {
+            Error::invalid("only its holder completes a task with a result: name the token of the claim")
+        } else {
+            return Ok(());
+        };
+        Err(error.about(self.id))
+    }
+}
