@@ -101,7 +101,8 @@ pub struct Founding {
 #[derive(Debug)]
 pub struct Node {
     founding: Founding,
-    config: Config,
+    /// Shared, so that a step may hold it beside what it changes.
+    config: Arc<Config>,
     me: NodeId,
     boot: u64,
     now: Now,
@@ -167,7 +168,7 @@ impl Node {
     pub fn new(founding: Founding, seed: u64) -> Node {
         let mut random = Random::new(seed);
         Node {
-            config: founding.config.clone(),
+            config: Arc::new(founding.config.clone()),
             me: founding.node,
             boot: 0,
             now: Now::default(),

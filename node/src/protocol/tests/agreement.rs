@@ -57,7 +57,7 @@ fn repair_takes_as_long_as_its_budget_says() {
         cluster.enqueue(number as usize % 2, b"x", number << 17);
     }
     for node in &mut cluster.nodes[..2] {
-        node.config.repair_items_per_second = 10;
+        Arc::make_mut(&mut node.config).repair_items_per_second = 10;
     }
     cluster.restart(2);
     let begin_us = cluster.now.mono_us;

@@ -547,7 +547,7 @@ fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
     let (before, partition) = (cluster.leader(&held.id), cluster.nodes[0].partition_of(&held.id));
     let leader = 3 - before - home;
     // It stays where it is put.
-    cluster.nodes.iter_mut().for_each(|node| node.config.transfer_after_ms = 3_600_000);
+    cluster.nodes.iter_mut().for_each(|node| Arc::make_mut(&mut node.config).transfer_after_ms = 3_600_000);
     let epoch = cluster.nodes[before].partitions[&partition].register.viewstamp.epoch;
     let queue = QueueName::new("mail").expect("a name");
     let call = |number, request| Event::Request {

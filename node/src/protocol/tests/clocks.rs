@@ -58,7 +58,7 @@ fn the_status_tells_how_far_clocks_are_apart() {
 #[test]
 fn a_node_that_stood_still_says_so() {
     let mut cluster = Cluster::new(3);
-    let Config { heartbeat_ms, election_timeout_ms, .. } = cluster.nodes[0].config;
+    let Config { heartbeat_ms, election_timeout_ms, .. } = *cluster.nodes[0].config;
     cluster.advance(1_000);
     let stood = |cluster: &mut Cluster, nodes: &[usize], pause_ms: u64| -> Vec<(usize, u64)> {
         let before = cluster.observed.len();

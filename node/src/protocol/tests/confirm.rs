@@ -420,7 +420,7 @@ fn a_lease_that_is_over_is_an_attempt_where_its_broker_says_nothing() {
     let broker = (cluster.leader(&id) + 1) % 3;
     cluster.claim_shortly(broker, SHORT_MS);
     assert!(cluster.confirms(broker).is_ok());
-    cluster.nodes.iter_mut().for_each(|node| node.config.resend_ms = 60_000);
+    cluster.nodes.iter_mut().for_each(|node| Arc::make_mut(&mut node.config).resend_ms = 60_000);
     let is_lost = |_: usize, message: &PeerMessage| matches!(message, PeerMessage::ConfirmAnswer { .. });
     cluster.advance_losing(30_000, is_lost);
     assert_eq!(cluster.state_of(broker, id), State::Dead);

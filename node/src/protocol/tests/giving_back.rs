@@ -155,7 +155,7 @@ fn a_call_whose_time_is_over_while_it_asks_has_left_something() {
 fn a_call_is_answered_when_its_time_is_over_however_seldom_it_asks() {
     let (mut cluster, _, leader) = cluster_of_many();
     let broker = (leader + 1) % 3;
-    cluster.nodes.iter_mut().for_each(|node| node.config.resend_ms = 60_000);
+    cluster.nodes.iter_mut().for_each(|node| Arc::make_mut(&mut node.config).resend_ms = 60_000);
     let number = cluster.post(broker, Request::Claim(confirmed_claim(1)));
     let timeout_ms = cluster.nodes[broker].config.request_timeout_ms;
     cluster.advance_losing(timeout_ms + 50, |_, message| matches!(message, PeerMessage::GrantAsk { .. }));

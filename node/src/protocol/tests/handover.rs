@@ -32,7 +32,7 @@ fn a_misplaced_leadership_is_handed_over_once_its_node_was_up_for_a_while() {
         });
         cluster.restart(away);
         cluster.connect_all();
-        let Config { transfer_after_ms, sweep_interval_ms, .. } = cluster.nodes[away].config;
+        let Config { transfer_after_ms, sweep_interval_ms, .. } = *cluster.nodes[away].config;
         cluster.advance(transfer_after_ms);
         assert_eq!(cluster.led_by(away), 0, "it may fall again");
         let until_us = cluster.now.mono_after_ms(2 * sweep_interval_ms);

@@ -35,7 +35,7 @@ fn a_leader_that_has_stepped_down_is_given_up_despite_a_late_message() {
     let late = PeerMessage::Ops { partition, epoch, first: length + 1, ops, commit: length, digest: [0; 16] };
     tell(&mut cluster, follower, from, late);
     assert!(cluster.nodes[follower].has_leader(partition), "it looks like one");
-    let Config { heartbeat_ms, election_timeout_ms, .. } = cluster.nodes[follower].config;
+    let Config { heartbeat_ms, election_timeout_ms, .. } = *cluster.nodes[follower].config;
     for _ in 0..2 * election_timeout_ms / heartbeat_ms {
         cluster.skip(heartbeat_ms);
         beat(&mut cluster);

@@ -132,7 +132,7 @@ fn a_slow_rate_from_which_nobody_claims_is_earned_while_nodes_restart_in_turn() 
 fn without_levels_that_are_written_early_nothing_is_earned() {
     let mut cluster = worked(rate(1, 600_000));
     let config = Config { mutant: Some(crate::config::Mutant::LevelsUnkept), ..Config::default() };
-    cluster.nodes.iter_mut().for_each(|node| node.config = config.clone());
+    cluster.nodes.iter_mut().for_each(|node| node.config = Arc::new(config.clone()));
     (0..3).for_each(|index| cluster.restart_connected(index));
     cluster.advance(2_000);
     let before = cluster.level().map_or(0, |level| level.millionths);
@@ -208,7 +208,7 @@ fn levels_of_many_queues_are_written_bit_by_bit() {
 /// of that yet asks meanwhile.
 fn claimed_when_set_again(config: &Config) -> u64 {
     let mut cluster = worked(rate(1, 60_000));
-    cluster.nodes.iter_mut().for_each(|node| node.config = config.clone());
+    cluster.nodes.iter_mut().for_each(|node| node.config = Arc::new(config.clone()));
     cluster.advance(70_000);
     assert_eq!(cluster.claimed_in(2_000), 1, "the burst");
     assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Rate(None))));
