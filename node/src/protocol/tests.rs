@@ -324,7 +324,7 @@ impl Cluster {
     fn begin_restart(&mut self, index: usize, seed: u64) -> Vec<Effect> {
         self.queue.retain(|(at, _)| *at != index);
         self.down.remove(&index);
-        let config = self.nodes[index].config.clone();
+        let config = Config::clone(&self.nodes[index].config);
         let mut node = Node::new(Founding { config, ..founding(index) }, seed);
         for (at, record) in self.logs[index].clone().into_iter().enumerate() {
             node.recover(record, false, Some(place(at))).expect("its own log");

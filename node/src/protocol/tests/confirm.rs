@@ -46,7 +46,7 @@ impl Cluster {
         }
     }
 
-    fn state_of(&mut self, index: usize, id: TaskId) -> State {
+    pub(super) fn state_of(&mut self, index: usize, id: TaskId) -> State {
         self.get(index, id).state
     }
 

@@ -15,7 +15,7 @@ impl Cluster {
 
     /// What a node is after its log, of which some records are lost, is replayed.
     fn replay_without(&self, index: usize, lost: &BTreeSet<u64>) -> Node {
-        let config = self.nodes[index].config.clone();
+        let config = Config::clone(&self.nodes[index].config);
         let mut node = Node::new(Founding { config, ..founding(index) }, 99);
         for (ordinal, record) in (0..).zip(self.logs[index].clone()) {
             if lost.contains(&ordinal) {
