@@ -5,7 +5,7 @@
 //! lead beyond it. Seeds make at most one kind wild, as claims rely on one of them; with both, which takes an option, claims
 //! may overlap (`properties/exclusion.rs`).
 
-use norn_node::protocol::random::Random;
+use norn_wire::random::Random;
 
 /// Virtual time 0 on a perfect wall clock.
 pub const WALL_START_MS: u64 = 1_800_000_000_000;

@@ -8,8 +8,8 @@ use crate::clock::draw_signed;
 use crate::network::Weather;
 use crate::process::draw_rate;
 use crate::world::{Event, Phase, World};
-use norn_node::protocol::random::Random;
 use norn_wire::NodeId;
+use norn_wire::random::Random;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Weaker than QUIC on purpose: any message may be lost, doubled or overtaken. It only decides when copies arrive; the
 //! world delivers them.
 
-use norn_node::protocol::random::Random;
+use norn_wire::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How links behave.

@@ -8,7 +8,7 @@ pub use stage::Conditions;
 
 use crate::mutants;
 use norn_node::config::{Config, Mutant};
-use norn_node::protocol::random::Random;
+use norn_wire::random::Random;
 
 macro_rules! options {
     ($($(#[$doc:meta])* $name:ident: $kind:ty,)*) => {

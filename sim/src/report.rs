@@ -3,7 +3,7 @@
 use crate::options::{Options, Overrides};
 use crate::trace::Keep;
 use crate::world::{Counters, Violation, World};
-use norn_node::protocol::random::Random;
+use norn_wire::random::Random;
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};

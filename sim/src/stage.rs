@@ -9,8 +9,8 @@ use crate::trace::Keep;
 use crate::workload::Purpose;
 use crate::world::{Counters, Event, Phase, World};
 use norn_node::config::Mutant;
-use norn_node::protocol::random::Random;
 use norn_wire::Error;
+use norn_wire::random::Random;
 use norn_wire::response::Response;
 use std::time::Duration;
 

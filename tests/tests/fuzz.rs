@@ -5,11 +5,11 @@
 //! only somebody claims ends it.
 
 use norn_node::protocol::Record;
-use norn_node::protocol::random::Random;
 use norn_node::storage::Replay;
 use norn_sim::disk::Harm;
 use norn_tests::fuzz::mutation::mutate;
 use norn_tests::fuzz::{self, samples};
+use norn_wire::random::Random;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::panic::{self, AssertUnwindSafe};
 

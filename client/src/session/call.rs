@@ -1,11 +1,12 @@
 //! One call: its body before and after it is settled, what of it is still open, and what an answer means.
 
-use super::mint::{Mint, Minted, Needs, Random};
+use super::mint::{Mint, Minted, Needs, any_claim, any_tag};
 use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft, ensure};
 use norn_wire::error::{Cause, Error, ErrorCode, Retry};
 use norn_wire::group::MemberOf;
 use norn_wire::ids::{ClaimId, TaskId};
 use norn_wire::limits;
+use norn_wire::random::Random;
 use norn_wire::request::{Acks, NewTask, Request};
 use norn_wire::response::{Acked, Granted, Response};
 use norn_wire::transaction::Transaction;
@@ -277,16 +278,16 @@ impl Pending {
             }
             Call::Request(Request::Claim(mut claim)) => {
                 if claim.claim == ClaimId(0) {
-                    claim.claim = random.claim();
+                    claim.claim = any_claim(random);
                 }
                 Request::Claim(claim)
             }
             Call::Redrive { id, copy, queue, acks } => {
-                let child = copy.settle(|| mint.mint(now_us, random.tag()));
+                let child = copy.settle(|| mint.mint(now_us, any_tag(random)));
                 Request::Redrive { id, child, queue, acks }
             }
             Call::Request(Request::Redrive { id, child: TaskId::MIN, queue, acks }) => {
-                let child = mint.mint(now_us, random.tag());
+                let child = mint.mint(now_us, any_tag(random));
                 Request::Redrive { id, child, queue, acks }
             }
             Call::Request(request) => request,
@@ -611,7 +612,7 @@ impl Minter<'_> {
         let of_add = |draft: &Draft| draft.spec.tag().or(draft.id.or(draft.near).map(|id| id.tag()));
         let tag = id.or(named.into_iter().next()).map(|id| id.tag());
         let tag = tag.or_else(|| adds.iter().find_map(of_add)).or(near.map(|near| near.tag()));
-        let tag = tag.unwrap_or_else(|| self.random.tag());
+        let tag = tag.unwrap_or_else(|| any_tag(self.random));
         let lies = TaskId::new(0, 0, 0, tag);
         let adds =
             adds.into_iter().map(|draft| self.resolve(Draft { near: draft.near.or(Some(lies)), ..draft })).collect();
@@ -630,7 +631,7 @@ impl Minter<'_> {
         let member = draft.spec.grouping.as_ref().and_then(|grouping| grouping.member);
         let id = draft.id.or(member.map(MemberOf::id)).unwrap_or_else(|| {
             if self.minted.is_multiple_of(limits::BATCH_TAG_TASKS) {
-                self.tag = self.random.tag();
+                self.tag = any_tag(self.random);
             }
             self.minted += 1;
             let tag = draft.spec.tag().or(draft.near.map(|near| near.tag()));

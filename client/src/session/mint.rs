@@ -2,34 +2,18 @@
 
 use super::{Call, Draft, Finish};
 use norn_wire::ids::{ClaimId, TAG_BITS, TaskId};
+use norn_wire::random::Random;
 use norn_wire::request::Request;
 use norn_wire::response::Welcome;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// A seeded generator whose stream depends on the seed alone.
-#[derive(Debug)]
-pub(super) struct Random(Xoshiro256PlusPlus);
+/// A tag of no task in particular.
+pub(super) fn any_tag(random: &mut Random) -> u32 {
+    random.below(1 << TAG_BITS) as u32
+}
 
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Random(Xoshiro256PlusPlus::seed_from_u64(seed))
-    }
-
-    /// Below `bound`, which is not 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0);
-        ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
-    }
-
-    pub fn tag(&mut self) -> u32 {
-        self.below(1 << TAG_BITS) as u32
-    }
-
-    /// Never 0, which stands for "not chosen yet".
-    pub fn claim(&mut self) -> ClaimId {
-        ClaimId((u128::from(self.0.next_u64()) << 64 | u128::from(self.0.next_u64())).max(1))
-    }
+/// Never 0, which stands for "not chosen yet".
+pub(super) fn any_claim(random: &mut Random) -> ClaimId {
+    ClaimId(random.wide().max(1))
 }
 
 /// What a call needs before it can be sent, from less to more.

@@ -1,4 +1,5 @@
-//! The public wire: identifiers, requests, responses, errors, frames and limits.
+//! The public wire: identifiers, requests, responses, errors, frames and limits. What programs agree on beside it is here, too: the
+//! generator from which seeded parts draw.
 //!
 //! Bodies of client frames are MessagePack with named fields, so that either side may know fields the other
 //! does not. Frame headers are fixed and numeric.
@@ -12,6 +13,7 @@ pub mod ids;
 pub mod invitation;
 pub mod limits;
 pub mod membership;
+pub mod random;
 pub mod request;
 pub mod response;
 pub mod schedule;

@@ -19,7 +19,6 @@ pub mod partition;
 // Fields of messages are documented where the message is.
 #[allow(missing_docs)]
 pub mod peer;
-pub mod random;
 pub mod record;
 mod recovery;
 mod requests;
@@ -61,6 +60,7 @@ use loads::Loads;
 use membership::{OwnDisk, OwnLog, OwnMemory, Peer, Scheduler, Steward};
 use mint::Mint;
 use norn_wire::membership::Roster;
+use norn_wire::random::Random;
 use norn_wire::response::Genesis;
 use norn_wire::{NodeId, PartitionId, TaskId};
 pub use outbox::COUNTED;
@@ -68,7 +68,6 @@ use outbox::Outbox;
 use partition::Partition;
 pub use partition::Wound;
 pub use peer::PeerMessage;
-use random::Random;
 pub use record::Record;
 pub use save::{Cursor, Gap, Part};
 pub use status::{CLOCKS, STANDINGS};

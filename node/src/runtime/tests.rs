@@ -518,9 +518,9 @@ async fn noise_on_the_port_harms_nothing() {
     let cluster = Cluster::new();
     let server = cluster.start("n1", &[]).await;
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let mut random = rand_xoshiro::SplitMix64::from_seed_u64(7);
+    let mut random = norn_wire::random::Random::new(7);
     for round in 0..2_000usize {
-        let mut datagram: Vec<u8> = (0..round % 1_400).map(|_| random.next_byte()).collect();
+        let mut datagram: Vec<u8> = (0..round % 1_400).map(|_| random.bits() as u8).collect();
         // Half of them look like the first packet of a handshake.
         if round % 2 == 0 && datagram.len() > 5 {
             datagram[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
@@ -529,23 +529,6 @@ async fn noise_on_the_port_harms_nothing() {
     }
     answers(&cluster, &server).await;
     server.shutdown().await;
-}
-
-trait Bytes {
-    fn from_seed_u64(seed: u64) -> Self;
-    fn next_byte(&mut self) -> u8;
-}
-
-impl Bytes for rand_xoshiro::SplitMix64 {
-    fn from_seed_u64(seed: u64) -> Self {
-        use rand_xoshiro::rand_core::SeedableRng;
-        rand_xoshiro::SplitMix64::seed_from_u64(seed)
-    }
-
-    fn next_byte(&mut self) -> u8 {
-        use rand_xoshiro::rand_core::Rng;
-        self.next_u64() as u8
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

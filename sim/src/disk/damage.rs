@@ -4,7 +4,7 @@
 //! left elsewhere. Each damage says what it spoiled, for that budget.
 
 use super::{Directory, File, SimDisk};
-use norn_node::protocol::random::Random;
+use norn_wire::random::Random;
 use std::ops::Range;
 
 /// What a disk reads and writes at once.

@@ -5,8 +5,8 @@
 //! Beyond that, `troubles` says what may go wrong with operations, and `damage` what may become of bytes at rest. By
 //! itself the disk does neither, and draws nothing for it.
 
-use norn_node::protocol::random::Random;
 use norn_node::storage::disk::{Disk, DiskError};
+use norn_wire::random::Random;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;

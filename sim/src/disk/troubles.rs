@@ -1,8 +1,8 @@
 //! Operations that fail, lie, find no room or take long, while a process uses the disk.
 
 use super::{Directory, SimDisk, apply, failure};
-use norn_node::protocol::random::Random;
 use norn_node::storage::disk::DiskError;
+use norn_wire::random::Random;
 
 /// What a failed operation says.
 pub(super) const CAUSE: &str = "input/output error";

@@ -1,7 +1,7 @@
 //! Knobs that came one after the other, each drawn from a copy of its own, so that runs without it stay what they are.
 
 use super::Options;
-use norn_node::protocol::random::Random;
+use norn_wire::random::Random;
 
 impl Options {
     /// What becomes of tasks. Each knob from a copy of its own, so that runs without it stay what they are. The last copy.

@@ -1,7 +1,7 @@
 //! What a [`Stage`](crate::Stage) is like: as seeds are, but for what a script cannot be written for.
 
 use super::{Options, mean};
-use norn_node::protocol::random::Random;
+use norn_wire::random::Random;
 
 /// How a stage treats what is played on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,10 +17,10 @@ use crate::world::{Event, World};
 use norn_node::config::Mutant;
 use norn_node::gauge::DiskGauge;
 use norn_node::protocol::event::Principal;
-use norn_node::protocol::random::Random;
 use norn_node::protocol::task::Place;
 use norn_node::protocol::{ClientId, Cursor, Effect, Event as Input, Founding, Now, Observation, Record, Ticket};
 use norn_node::storage::scrub::ScrubPace;
+use norn_wire::random::Random;
 use norn_wire::{NodeId, Request};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

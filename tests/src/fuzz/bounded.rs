@@ -1,8 +1,8 @@
 //! A disk in memory that bounds what may be asked of it.
 
-use norn_node::protocol::random::Random;
 use norn_node::storage::disk::{Disk, DiskError};
 use norn_sim::disk::{Damage, Harm, SimDisk};
+use norn_wire::random::Random;
 use std::cell::Cell;
 use std::rc::Rc;
 

@@ -1,6 +1,6 @@
 //! Changes of valid bytes such as a fuzzer makes, drawn from a seed.
 
-use norn_node::protocol::random::Random;
+use norn_wire::random::Random;
 
 /// Bytes that mean something: bounds of numbers, MessagePack's markers of long things, the sentinel of frames.
 const BYTES: [u8; 16] = [0, 1, 0x7f, 0x80, 0x90, 0xa0, 0xc0, 0xc6, 0xd9, 0xdb, 0xdc, 0xdd, 0xdf, 0xfd, 0xfe, 0xff];

@@ -1,7 +1,7 @@
 //! Random schedules against nodes that answer, refuse, keep silent and break connections as the seed says.
 
 use super::*;
-use crate::session::mint::Random;
+use norn_wire::random::Random;
 use norn_wire::request::NewTask;
 use proptest::prelude::*;
 

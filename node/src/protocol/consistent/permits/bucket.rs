@@ -218,7 +218,7 @@ mod tests {
     use super::super::PERMIT_MS;
     use super::*;
     use crate::config::Config;
-    use crate::protocol::random::Random;
+    use norn_wire::random::Random;
 
     const RATE: Rate = Rate { claims: 10, per_ms: 1_000 };
 

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::protocol::membership::Room;
-use crate::protocol::random::Random;
 use crate::protocol::task::Task;
 use crate::storage::disk::Disk;
 use crate::storage::space::RESERVE;
 use crate::storage::{Saved, Shortage, SnapshotError, Upkeep};
+use norn_wire::random::Random;
 use norn_wire::{QueueName, Spec, TaskId};
 
 const RESERVE_BYTES: u64 = 40_000;

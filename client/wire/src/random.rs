@@ -1,4 +1,5 @@
-//! The core's own generator: the stream depends on the seed alone, on every platform and version.
+//! The seeded generator of the core, the session and the simulator. Its stream depends on the seed alone, on every platform and in every
+//! version: xoshiro256++ of Blackman and Vigna.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
