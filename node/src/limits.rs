@@ -22,6 +22,10 @@ pub const RAN_EARLY_MS: u64 = 50;
 /// With what is written anyway it is no more often than so, unless a lease begins.
 pub const RAN_ASIDE_MS: u64 = 100;
 
+/// For so long it is known what a grant has cost: longer than its client has to confirm it. A broker that was cut off may give it back
+/// minutes later: then its permit is lost, and the key has had its turn. That errs towards fewer grants.
+pub const SPENT_MS: u64 = 15_000;
+
 /// Most past claims that a task shows.
 pub const PAST_CLAIMS_MAX: usize = norn_wire::limits::CLAIMS_SHOWN_MAX;
 /// Bytes of results that do not count which a reader is shown: the answer is to fit a frame.

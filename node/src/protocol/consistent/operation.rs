@@ -2,12 +2,11 @@
 //!
 //! They carry values, never computations, so that applying them is the same everywhere.
 
-use super::Viewstamp;
 use super::cell::{Cell, CellState};
 use super::cohort::Change;
 use super::ledger::Decided;
 use super::levels::Level;
-use super::quotas::Quota;
+use super::{Epoch, Viewstamp};
 use crate::protocol::root::Operation;
 use crate::protocol::schedules;
 use crate::protocol::task::{Completed, Task, end_bytes};
@@ -24,6 +23,17 @@ pub struct Ended {
     pub id: TaskId,
     /// Its ending, and its committed claims.
     pub facts: Task,
+}
+
+/// How many claims of a queue a partition may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// So many.
+    pub count: u32,
+    /// Of the leader that asked for it.
+    pub epoch: Epoch,
+    /// Its question.
+    pub ask: u64,
 }
 
 /// A change of the table.

@@ -34,7 +34,7 @@
 //! that is deposed, or does not wait for the answer. So whoever is called says what it keeps to even if it has nothing to give, where
 //! that was confirmed a while ago.
 
-use super::table::Op;
+use super::table::{Op, Quota};
 use super::{Epoch, Waiting};
 use crate::config::mutant;
 use crate::protocol::Node;
@@ -42,7 +42,6 @@ use crate::protocol::partition::order::Standing;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
 use norn_wire::{NodeId, PartitionId, QueueName, State, TaskId};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Until a question that was not answered is asked anew.
@@ -57,17 +56,6 @@ const WAITS_MS: u64 = 3_000;
 const CONFIRM_MS: u64 = 10_000;
 /// Partitions of one queue for which a node asks at once.
 const ASKS_MAX: usize = 16;
-
-/// How many claims of a queue a partition may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quota {
-    /// So many.
-    pub count: u32,
-    /// Of the leader that asked for it.
-    pub epoch: Epoch,
-    /// Its question.
-    pub ask: u64,
-}
 
 /// What a leader may grant of a queue in a partition.
 #[derive(Debug, Default)]

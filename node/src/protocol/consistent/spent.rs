@@ -5,15 +5,13 @@
 //!
 //! Soft state, of the leader that made the grant: where another one takes it back, only its task comes back.
 
+use crate::limits::SPENT_MS;
 use crate::protocol::Node;
 use crate::protocol::partition::lines::Served;
 use norn_wire::{PartitionId, QueueName, TaskId, Token};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
-/// For so long it is known what a grant has cost: longer than its client has to confirm it. A broker that was cut off may give it back
-/// minutes later: then its permit is lost, and the key has had its turn. That errs towards fewer grants.
-pub(super) const SPENT_MS: u64 = 15_000;
 /// Grants of which it is known at the most; the latest ones.
 const SPENT_MAX: usize = 10_000;
 

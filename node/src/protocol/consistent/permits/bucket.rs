@@ -1,7 +1,7 @@
 //! What a queue's home has of its permits: a bucket into which they drip.
 
+use crate::limits::SPENT_MS;
 use crate::protocol::consistent::levels::{Level, WHOLE};
-use crate::protocol::consistent::spent::SPENT_MS;
 use norn_wire::NodeId;
 use norn_wire::membership::Rate;
 use std::collections::VecDeque;
