@@ -1,6 +1,6 @@
 //! How a host measures its disk: the same for every host. It reads no clock, and is told what was measured.
 
-use crate::protocol::membership::{DiskReport, Room, SLOW_US_MIN};
+use crate::protocol::host::{DiskReport, Room, SLOW_US_MIN};
 
 /// A report is not repeated sooner, unless there is another room.
 const TOLD_US_MIN: u64 = 1_000_000;

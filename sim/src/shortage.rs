@@ -5,7 +5,7 @@
 
 use crate::adapter;
 use crate::world::World;
-use norn_node::protocol::membership::Room;
+use norn_node::protocol::host::Room;
 use norn_node::protocol::{Cursor, Record};
 use norn_node::storage::RESERVE;
 use norn_node::storage::disk::Disk;

@@ -2,7 +2,7 @@
 
 use crate::adapter::{self, Core, ReplicaView, Restorer, log};
 use crate::world::{Event, World};
-use norn_node::protocol::membership::Room;
+use norn_node::protocol::host::Room;
 use norn_node::protocol::{Cursor, Event as Input, Record};
 use norn_wire::PartitionId;
 use std::collections::BTreeSet;

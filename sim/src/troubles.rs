@@ -8,7 +8,7 @@ use crate::adapter::log::LogError;
 use crate::disk::Troubles;
 use crate::world::World;
 use norn_node::protocol::Event as Input;
-use norn_node::protocol::membership::DiskReport;
+use norn_node::protocol::host::DiskReport;
 
 /// Room that is left on a disk which is nearly full.
 const ROOM_BYTES_MAX: u64 = 10_000;

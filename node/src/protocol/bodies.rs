@@ -18,12 +18,12 @@
 //! cancel such a task, and purge it once it has ended (`available/purge.rs`), or else its claim stays, and no snapshot is written.
 
 use super::effect::Ticket;
-use super::event::Moved;
 use super::loads::Then;
 use super::partition::{Counted, Whose};
 use super::peer::{PeerMessage, WantPart};
 use super::record::Record;
-use super::task::{Filling, Outline, Place, Slot, Task, Wanted};
+use super::snapshot::Moved;
+use super::task::{Filling, Outline, Part, Place, Slot, Task, Wanted};
 use super::{Node, Observation};
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
@@ -33,9 +33,6 @@ use std::sync::Arc;
 
 /// So many tasks are looked at in vain: ended ones whose claims are not dropped yet.
 const LOOKS_MAX: usize = 64;
-
-/// What a record has of a task, with its hash.
-pub type Part = (TaskId, Slot, u64);
 
 /// A record of facts on its way to the log.
 #[derive(Debug)]

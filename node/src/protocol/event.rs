@@ -1,8 +1,9 @@
 //! Everything that can happen to a node.
 
 use crate::protocol::effect::Ticket;
-use crate::protocol::membership::{DiskReport, MemoryReport};
+use crate::protocol::host::{DiskReport, MemoryReport};
 use crate::protocol::peer::PeerMessage;
+use crate::protocol::snapshot::Moved;
 use crate::protocol::task::{Filling, Place};
 use norn_wire::{NodeId, PartitionId, Request, TaskId};
 use std::sync::Arc;
@@ -18,19 +19,6 @@ pub struct Principal {
     pub name: Arc<str>,
     /// Whether it is a node's certificate.
     pub node: bool,
-}
-
-/// Tasks of a partition in a record of a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moved {
-    /// Partition.
-    pub partition: PartitionId,
-    /// The first of them.
-    pub first: TaskId,
-    /// The last of them.
-    pub last: TaskId,
-    /// Where the record is.
-    pub place: Place,
 }
 
 /// Input of [`crate::protocol::Node::step`].

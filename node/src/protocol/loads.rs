@@ -5,10 +5,9 @@
 //! many wait: whoever asked does so again.
 
 use super::Node;
-use super::bodies::Part;
 use super::effect::Effect;
 use super::peer::PeerMessage;
-use super::task::{Filling, Slot, Task, Wanted};
+use super::task::{Filling, Part, Slot, Task, Wanted};
 use crate::config::mutant;
 use crate::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
 use norn_wire::{NodeId, PartitionId, TaskId};

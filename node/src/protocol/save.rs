@@ -2,9 +2,10 @@
 
 use super::Node;
 use super::record::Record;
+use super::snapshot::{Gap, Part};
 use crate::limits::{EXCHANGE_TASKS_MAX, within};
 use crate::protocol::consistent::Viewstamp;
-use crate::protocol::task::{Content, Task, Wanted};
+use crate::protocol::task::{Content, Task};
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -29,28 +30,6 @@ enum Place {
     Kept(Option<(PartitionId, TaskId)>),
     /// Also those; and what members lack, up to this task of that member.
     Owed(Option<(NodeId, (PartitionId, TaskId))>),
-}
-
-/// A part of the state.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Part {
-    /// In order.
-    pub records: Vec<Record>,
-    /// What is not in memory. The host puts it in, out of its log.
-    pub gaps: Vec<Gap>,
-    /// There are no more.
-    pub last: bool,
-}
-
-/// A task in a record of facts of which a part is left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gap {
-    /// Place of the record in the part.
-    pub record: usize,
-    /// Place of the task in the record.
-    pub item: usize,
-    /// What is missing.
-    pub wanted: Wanted,
 }
 
 /// Bytes of a task besides those that can be many, roughly.

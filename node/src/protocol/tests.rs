@@ -3,8 +3,7 @@
 
 use super::*;
 use crate::protocol::event::ClientId;
-use crate::protocol::membership::DiskWord;
-use crate::protocol::peer::{Heartbeat, LogWord};
+use crate::protocol::peer::{DiskWord, Heartbeat, LogWord};
 use norn_wire::error::Error;
 use norn_wire::membership::ClusterChange;
 use norn_wire::request::Spec;

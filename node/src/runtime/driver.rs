@@ -1,7 +1,7 @@
 //! Owns the node: hands it events, carries out its effects, sleeps until it wants to wake.
 
 use crate::protocol::Node;
-use crate::protocol::membership::MemoryReport;
+use crate::protocol::host::MemoryReport;
 use crate::protocol::{ClientId, Cursor, Effect, Event, Observation, PeerMessage, Principal};
 use crate::runtime::answers::AnswerSender;
 use crate::runtime::archive::{Archive, Batch};

@@ -4,7 +4,7 @@
 //! any process: they are not in use. But those that are mapped, its program above all, it would only have to read again and again:
 //! they are. Of several limits the one with the least left decides; the operator's takes the place of the machine's.
 
-use crate::protocol::membership::MemoryReport;
+use crate::protocol::host::MemoryReport;
 use crate::runtime::driver::Internal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A running node: log, core, listener and links, wired together.
 
 use crate::protocol::Node;
-use crate::protocol::membership::Room;
+use crate::protocol::host::Room;
 use crate::protocol::task::Place;
 use crate::protocol::{ClientId, Founding, Part, Principal, Record};
 use crate::restore::Restorer;

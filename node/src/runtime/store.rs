@@ -2,7 +2,7 @@
 //! it writes a part of a snapshot, if one is under way.
 
 use crate::gauge::DiskGauge;
-use crate::protocol::membership::{DiskReport, Room};
+use crate::protocol::host::{DiskReport, Room};
 use crate::protocol::task::Place;
 use crate::protocol::{Moved, Part, Record, Ticket};
 use crate::runtime::metrics::{Counter, Metrics};

@@ -14,7 +14,7 @@ use super::space::{Shortage, Space};
 #[cfg(feature = "mutants")]
 use crate::config::Mutant;
 use crate::limits::RECORD_BYTES_MAX;
-use crate::protocol::membership::Room;
+use crate::protocol::host::Room;
 use crate::protocol::record::Record;
 use crate::protocol::task::Place;
 use norn_wire::NodeId;

@@ -13,7 +13,7 @@
 //! it takes; but no write rests on them before they can be removed at any time, too. The reserve is not filled meanwhile.
 
 use super::disk::{Disk, DiskError};
-use crate::protocol::membership::Room;
+use crate::protocol::host::Room;
 
 /// The file. Its name is no segment's.
 pub const RESERVE: &str = "reserve";

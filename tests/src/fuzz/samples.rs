@@ -6,8 +6,9 @@ use norn_node::protocol::consistent::ledger::Decided;
 use norn_node::protocol::consistent::levels;
 use norn_node::protocol::consistent::table::{Op, Quota, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
-use norn_node::protocol::membership::DiskWord;
-use norn_node::protocol::peer::{Head, Heartbeat, Level, LogWord, Outcome, RecentPart, Step, WatchAt, WatchTold};
+use norn_node::protocol::peer::{
+    DiskWord, Head, Heartbeat, Level, LogWord, Outcome, RecentPart, Step, WatchAt, WatchTold,
+};
 use norn_node::protocol::schedules::{self, Schedules};
 use norn_node::protocol::task::{Completed, Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};

@@ -5,53 +5,18 @@
 //! them; a slow follower holds up nobody. So leaderships go elsewhere, as from a node whose clock is suspect: it campaigns
 //! late, so that it still leads where nobody else can.
 
+use crate::protocol::host::{DiskReport, Room, SLOW_US_MIN};
+use crate::protocol::peer::DiskWord;
 use crate::protocol::{Node, Observation};
 use norn_wire::error::{Cause, Error, ErrorCode};
 use norn_wire::{NodeId, Request};
-use serde::{Deserialize, Serialize};
 
-/// Syncs that are faster than this are no reason to hand over, however fast the others are.
-pub const SLOW_US_MIN: u64 = 50_000;
 /// A disk that is so many times slower than the others' is slow.
 const SLOW_TIMES: u64 = 10;
 /// A slow one must become better by so much before it counts as such.
 const BETTER_PARTS: u64 = 2;
 /// It must be slow for so long.
 const SLOW_MS: u64 = 1_000;
-
-/// Room on the disk of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Room {
-    /// Enough.
-    #[default]
-    Ample,
-    /// What is left is for votes, operations on claims, endings, and handing over.
-    Short,
-    /// Not even for these.
-    Out,
-}
-
-/// What the host says of the disk. Said whenever it changes; the host measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DiskReport {
-    /// Room.
-    pub room: Room,
-    /// There is no more room because of a setting, and not of the disk.
-    pub bounded: bool,
-    /// How long syncs take lately, in microseconds; 0 if there were none.
-    pub sync_us: u64,
-    /// Without more room so much may still be written of what the log has lost, so that a snapshot can be written, which makes room.
-    pub spare_bytes: u64,
-}
-
-/// What a heartbeat says of the sender's disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct DiskWord {
-    /// How long its syncs take lately, in microseconds; 0 if there were none.
-    pub sync_us: u64,
-    /// It is so much slower than the others' that these should lead.
-    pub slow: bool,
-}
 
 /// What a node knows of its own disk.
 #[derive(Debug, Default)]

@@ -11,6 +11,7 @@
 //! to have it. Claims, endings, and what others have acknowledged are taken: the first make room, and without the last replicas would
 //! stay apart.
 
+use crate::protocol::host::MemoryReport;
 use crate::protocol::{Node, Observation};
 
 /// A node is short of memory above this percentage of the limit...
@@ -21,23 +22,6 @@ const AMPLE_PERCENT: u64 = 85;
 const CALM_MS: u64 = 60_000;
 /// What a task takes besides what is counted, about.
 const TASK_BYTES: u64 = 256;
-
-/// What the host says of memory, again and again; nothing is in use of no limit where it cannot tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MemoryReport {
-    /// In use, without what the system takes back when it needs it.
-    pub used_bytes: u64,
-    /// What may be in use.
-    pub limit_bytes: u64,
-}
-
-impl MemoryReport {
-    /// How much of a part of the limit is exceeded.
-    fn above(&self, percent: u64) -> Option<u64> {
-        let allowed_bytes = self.limit_bytes / 100 * percent;
-        self.used_bytes.checked_sub(allowed_bytes).filter(|_| self.limit_bytes > 0)
-    }
-}
 
 /// What a node knows of its own memory.
 #[derive(Debug, Clone, Copy, Default)]

@@ -24,7 +24,7 @@ pub use end::{bound_reasons, claim_end, end_bytes, is_reason};
 pub use group::GroupFacts;
 pub use members::Members;
 pub use merge::Conflict;
-pub use outline::{Body, Content, Outline, Place, Wanted, whole_bytes};
+pub use outline::{Body, Content, Outline, Part, Place, Wanted, whole_bytes};
 pub use view::{in_order, visible};
 
 use norn_wire::request::{Completion, Spec};

@@ -75,6 +75,9 @@ impl Wanted {
     }
 }
 
+/// What a record has of a task, with its hash.
+pub type Part = (TaskId, Slot, u64);
+
 /// The whole spec, in memory or in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body {

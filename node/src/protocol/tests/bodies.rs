@@ -4,7 +4,7 @@ use super::forgetting::LONG_MS;
 use super::*;
 use crate::config::Retention;
 use crate::limits::EXCHANGE_TASKS_MAX;
-use crate::protocol::membership::Room;
+use crate::protocol::host::Room;
 use crate::protocol::task::{Place, Task, Tomb};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::forgetting::LONG_MS;
 use super::hints::go_on;
 use super::*;
 use crate::protocol::Cursor;
-use crate::protocol::membership::MemoryReport;
+use crate::protocol::host::MemoryReport;
 use crate::protocol::task::{Children, Completed, Task, Tomb};
 use norn_wire::State;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::OPS_KEPT_MAX;
-use crate::protocol::membership::Room;
+use crate::protocol::host::Room;
 use crate::protocol::partition::Wound;
 use norn_wire::PartitionId;
 use norn_wire::response::{Guarantee, Health};

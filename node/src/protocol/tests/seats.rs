@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::cohort::Seat;
-use crate::protocol::membership::Room;
+use crate::protocol::host::Room;
 use crate::protocol::peer::PeerMessage;
 
 const PARTITION: PartitionId = PartitionId(0);

@@ -2,7 +2,7 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
-use crate::protocol::membership::Room;
+use crate::protocol::host::Room;
 use norn_wire::error::Retry;
 use norn_wire::membership::{Mode, QueueSetting};
 use norn_wire::transaction::{Change, Delete, Depend, Expected, Refusal};

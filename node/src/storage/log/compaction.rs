@@ -12,7 +12,7 @@ use super::measuring::Measuring;
 use super::{Log, LogError};
 use crate::config::mutant;
 use crate::protocol::Gap;
-use crate::protocol::membership::Room;
+use crate::protocol::host::Room;
 use crate::protocol::record::Record;
 use crate::protocol::{Moved, Part};
 use crate::storage::disk::{Disk, DiskError};

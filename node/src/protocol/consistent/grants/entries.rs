@@ -6,9 +6,8 @@
 
 use crate::config::mutant;
 use crate::protocol::Node;
-use crate::protocol::bodies::Part;
 use crate::protocol::loads::Then;
-use crate::protocol::task::{Filling, Outline, Slot, Task, Wanted, in_order, visible};
+use crate::protocol::task::{Filling, Outline, Part, Slot, Task, Wanted, in_order, visible};
 use norn_wire::response::LogEntry;
 use norn_wire::{PartitionId, TaskId};
 use serde_bytes::ByteBuf;

@@ -1,7 +1,7 @@
 //! Snapshots where the disk is nearly full.
 
 use super::*;
-use crate::protocol::membership::Room;
+use crate::protocol::host::Room;
 use crate::protocol::task::Task;
 use crate::storage::disk::Disk;
 use crate::storage::space::RESERVE;
