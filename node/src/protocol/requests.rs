@@ -1,7 +1,7 @@
 //! Clients' requests: checked against the limits, then handed to whoever answers them.
 
 use super::available::{Asker, Purger, Selection, Shape, Until};
-use super::consistent::rescue::Rescue;
+use super::consistent::register::Rescue;
 use super::event::{ClientId, Principal};
 use super::membership::is_sound;
 use super::task::{Cancel, GroupFacts, Task};

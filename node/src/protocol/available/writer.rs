@@ -3,7 +3,7 @@
 use super::children::Delivery;
 use super::redrive::{Asker, Copying};
 use crate::protocol::Node;
-use crate::protocol::consistent::uniques;
+use crate::protocol::consistent::register::Name;
 use crate::protocol::event::ClientId;
 use crate::protocol::membership::FiringId;
 use norn_wire::error::Error;
@@ -22,7 +22,7 @@ pub enum Writer {
     /// A client or a leader that wants a copy of a dead task.
     Redrive(Box<Copying>),
     /// A leader, for a task that is the only one with its key.
-    Unique(Box<uniques::Name>),
+    Unique(Box<Name>),
     /// A leader, for a transaction that is decided.
     Transaction(TaskId),
     /// The join of a group that has failed: its members are cancelled.

@@ -13,7 +13,8 @@
 //! Where there is no archive the others are asked as well about tasks of which the spec is unknown: for how long such a task is kept,
 //! and whether a group needs it, its spec says. If a majority does not know it either, nobody was told strictly that it is there.
 
-use super::forgetting::{Due, PAUSE_MS};
+use super::forgetting::PAUSE_MS;
+use super::register::{Archiving, Batch, Due, Loss};
 use super::{Epoch, ReplicaId};
 use crate::config::mutant;
 use crate::limits::{EXCHANGE_BYTES_MAX, within};
@@ -31,62 +32,6 @@ use std::sync::Arc;
 const ARCHIVE_MS: u64 = 10_000;
 /// Others have so long to compare.
 const COMPARE_MS: u64 = 1_000;
-
-/// What a leader archives.
-#[derive(Debug, Default)]
-pub struct Archiving {
-    batch: Option<Batch>,
-    /// The last of the tasks that were passed over. Those up to there have their turn when all others had.
-    passed: Option<Due>,
-    /// Not before that.
-    again_us: u64,
-    /// Purged tasks of which something is lost here.
-    losses: BTreeMap<TaskId, Loss>,
-}
-
-/// What is lost of a purged task, as far as is known.
-#[derive(Debug)]
-struct Loss {
-    /// Of the task when the others were asked.
-    digest: Digest,
-    /// What all of them have lost; absent as long as they are asked.
-    everywhere: Option<Vec<Slot>>,
-}
-
-impl Loss {
-    fn is_asked(&self) -> bool {
-        self.everywhere.is_none()
-    }
-
-    /// Whether what a task lacks that was loaded is lost everywhere.
-    fn has_all_that_lacks(&self, task: &Task) -> bool {
-        let Some(everywhere) = &self.everywhere else { return false };
-        let blobs = task.blobs().filter(|(_, blob)| blob.here().is_none()).map(|(slot, _)| slot);
-        let spec = task.spec.is_none().then_some(Slot::Spec);
-        spec.into_iter().chain(blobs).all(|slot| everywhere.contains(&slot))
-    }
-}
-
-/// Tasks on their way to the archive, to be buried then.
-#[derive(Debug)]
-struct Batch {
-    number: u64,
-    /// With the digests that the tasks had.
-    tombs: Vec<(TaskId, Tomb, Digest)>,
-    last: Due,
-    /// As long as others are asked: those that are, and of which tasks they know the same, once they have answered.
-    asked: Option<BTreeMap<NodeId, Option<BTreeSet<TaskId>>>>,
-    /// Others are asked, or the tasks are loaded, until then. None while the archive has them.
-    until_us: Option<u64>,
-}
-
-impl Batch {
-    /// Whether a member that was asked knows the same of a task.
-    fn is_same_at(&self, node: NodeId, id: &TaskId) -> bool {
-        let said = self.asked.as_ref().and_then(|asked| asked.get(&node)?.as_ref());
-        said.is_some_and(|same| same.contains(id))
-    }
-}
 
 impl Node {
     fn archiving(&mut self, partition: PartitionId) -> &mut Archiving {

@@ -5,7 +5,7 @@
 
 use super::ReplicaId;
 use super::cohort::{Change, Cohort, Phase};
-use super::register::Progress;
+use super::register::{Changing, Progress, Retiring};
 use super::table::Op;
 use crate::config::mutant;
 use crate::protocol::peer::PeerMessage;
@@ -13,31 +13,9 @@ use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// However much comes in, a step is given up after so many times the patience with one that stands still.
 const PATIENCE: u64 = 20;
-
-/// What a leader knows of a change under way.
-#[derive(Debug, Default)]
-pub struct Changing {
-    /// The members that were asked for, until they are.
-    target: Option<Vec<ReplicaId>>,
-    /// Since when.
-    asked_us: u64,
-    /// Who is ready, or has nothing left to give, at the present version.
-    ready: BTreeSet<NodeId>,
-    /// How much each of those has that are not ready.
-    facts: BTreeMap<NodeId, u64>,
-    /// When the present step began.
-    began_us: u64,
-    /// When it last came nearer to its end.
-    moved_us: u64,
-    /// An exile leads until this time, and not any longer.
-    leave_us: Option<u64>,
-    /// Observers were told that the cohort is committed.
-    told: bool,
-}
 
 impl Node {
     /// At the leader: these shall be the members.
@@ -67,7 +45,7 @@ impl Node {
         for node in &fresh {
             leading.progress.insert(*node, Progress { stranger: true, ..Progress::default() });
         }
-        leading.retiring = super::forgetting::Retiring::new(now_us);
+        leading.retiring = Retiring::new(now_us);
         for node in fresh {
             self.catch_up(partition, node);
         }

@@ -2,8 +2,8 @@
 //! Viewstamped Replication for the state transfer).
 
 use super::cohort::Change;
-use super::register::{Leading, Progress, Role};
-use super::rescue::{Rescue, silence};
+use super::register::{Archiving, Changing, Leading, Progress, Rescue, Retiring, Role};
+use super::rescue::silence;
 use super::table::{Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, rules};
 use crate::config::{Config, mutant};
@@ -344,9 +344,9 @@ impl Node {
             transfers: 0,
             transfer_again_us: 0,
             heeded: 0,
-            retiring: super::forgetting::Retiring::new(now.mono_us),
-            archiving: super::archiving::Archiving::default(),
-            changing: super::change::Changing::default(),
+            retiring: Retiring::new(now.mono_us),
+            archiving: Archiving::default(),
+            changing: Changing::default(),
         }));
         self.led.insert(partition);
         let others: Vec<NodeId> = followers.into_iter().filter(|node| *node != me).collect();

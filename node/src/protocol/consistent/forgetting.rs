@@ -31,6 +31,7 @@
 //! A member that stays away keeps its partitions from forgetting. Tombstones are small, and it is told
 //! (`Observation::ForgettingHeld`).
 
+use super::register::{Due, Retiring};
 use super::table::Op;
 use super::{Epoch, ReplicaId};
 use crate::config::mutant;
@@ -42,7 +43,7 @@ use crate::protocol::task::{Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -54,47 +55,6 @@ pub(super) const PAUSE_MS: u64 = 10;
 const HELD_MS: u64 = 60_000;
 /// Where there is an archive, tasks without a spec are buried so many times later than ids must be old: it may yet come.
 const ORPHAN_PATIENCE: u64 = 10;
-
-/// A task whose retention is over, by its place among the ended ones.
-#[derive(Debug, Clone)]
-pub(super) struct Due {
-    queue: Option<QueueName>,
-    at_ms: u64,
-    pub(super) id: TaskId,
-}
-
-/// What a leader does about tasks whose retention is over.
-#[derive(Debug, Default)]
-pub struct Retiring {
-    /// Number of the question under way.
-    pub(super) number: u64,
-    /// The tombstones it is about, in order; none, if there is no question.
-    pub(super) ids: Vec<TaskId>,
-    /// Members that have them on disk.
-    buried: BTreeSet<NodeId>,
-    /// Nodes that know of no completion which brings tasks as old as these, and where they sat when they said so
-    /// (`outboxes.rs`).
-    pub(super) childless: BTreeMap<NodeId, u64>,
-    /// Members that have forgotten what the table says.
-    forgot: BTreeSet<NodeId>,
-    /// When this step began.
-    since_us: u64,
-    /// When it was last told who keeps it from its end.
-    told_us: u64,
-}
-
-impl Retiring {
-    /// Nothing is under way.
-    pub fn new(now_us: u64) -> Retiring {
-        Retiring { since_us: now_us, told_us: now_us, ..Retiring::default() }
-    }
-
-    /// Members that have not answered yet.
-    fn held_by(&self, members: impl Iterator<Item = NodeId>, forgetting: bool) -> Vec<NodeId> {
-        let answered = if forgetting { &self.forgot } else { &self.buried };
-        members.filter(|node| !answered.contains(node)).collect()
-    }
-}
 
 impl Node {
     /// What of a partition's finished tasks is due.

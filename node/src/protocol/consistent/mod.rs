@@ -36,13 +36,10 @@ pub mod table;
 pub mod transactions;
 pub mod uniques;
 
-use crate::protocol::membership::Asked;
+use norn_wire::NodeId;
 use norn_wire::error::{Error, ErrorCode, Retry};
-use norn_wire::membership::Roster;
-use norn_wire::{NodeId, QueueName, TaskId, Token};
-use seals::Sealing;
+pub use register::Waiting;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 /// Number of a leadership of one partition. Has at most one leader, for ever.
 pub type Epoch = u64;
@@ -64,67 +61,6 @@ pub struct Viewstamp {
     pub epoch: Epoch,
     /// Operations since.
     pub length: u64,
-}
-
-/// What waits at a leader for an operation to commit.
-#[derive(Debug)]
-pub enum Waiting {
-    /// Tasks of a grant session.
-    Grant {
-        /// Session.
-        session: u64,
-        /// Tasks.
-        items: Vec<(TaskId, Token)>,
-        /// Granted now, rather than asked for again: may be taken back as long as nobody was told.
-        fresh: bool,
-    },
-    /// Places in a forwarded call, with the lease to answer.
-    Call {
-        /// Call.
-        call: u64,
-        /// Place and lease.
-        slots: Vec<(usize, u64)>,
-    },
-    /// A change of the cluster: everybody is told, and whoever asked for it.
-    Root {
-        /// Who belongs to it then.
-        roster: Arc<Roster>,
-        /// Who asked, and what is answered.
-        answer: Option<Box<Asked>>,
-    },
-    /// A task that is given up: its end becomes a fact.
-    Kill {
-        /// Task.
-        id: TaskId,
-    },
-    /// A completion that is sealed: it becomes a fact, and whoever asked for it is told once a majority knows that.
-    Seal(Sealing),
-    /// A task that is to be the only one with its key.
-    Reserve {
-        /// Its key.
-        name: Box<uniques::Name>,
-        /// Task.
-        id: TaskId,
-    },
-    /// A transaction that is decided: now it may become facts.
-    Decide {
-        /// The transaction.
-        id: TaskId,
-    },
-    /// A transaction that is refused: whoever asked is told.
-    Refuse {
-        /// The transaction.
-        id: TaskId,
-    },
-    /// Permits for claims: whoever asked for them is told.
-    Permits(Box<permits::Giving>),
-    /// Claims that a partition may have: its leader is told.
-    Quota(Box<quotas::Changing>),
-    /// Grants that are taken back: the permits that they used go back, each to its queue and by the question that it answered.
-    Void {
-        /// One for each grant of a queue with a rate.
-        permits: Vec<(QueueName, u64)>,
-    },
 }
 
 /// Whether `present` counts more than half of `members`. Nothing else may compute a majority.

@@ -35,6 +35,7 @@ use self::bucket::{Bucket, Given};
 #[cfg(test)]
 pub(in crate::protocol) use self::keep::WRITES_MAX;
 use super::Waiting;
+use super::register::Giving;
 use super::table::Op;
 use crate::config::mutant;
 use crate::limits::PERMITS_MAX;
@@ -121,15 +122,6 @@ pub struct Permits {
     backs: Backs,
     /// When it was looked last which levels are to be written.
     kept_us: u64,
-}
-
-/// Permits that wait for a commit.
-#[derive(Debug)]
-pub struct Giving {
-    to: NodeId,
-    ask: u64,
-    queue: QueueName,
-    count: u64,
 }
 
 impl Node {

@@ -34,6 +34,7 @@
 //! that is deposed, or does not wait for the answer. So whoever is called says what it keeps to even if it has nothing to give, where
 //! that was confirmed a while ago.
 
+use super::register::QuotaChange;
 use super::table::{Op, Quota};
 use super::{Epoch, Waiting};
 use crate::config::mutant;
@@ -111,15 +112,6 @@ pub struct Quotas {
     wishes: BTreeMap<QueueName, Vec<Wish>>,
     /// At homes, while somebody waits: when all are to be called next.
     idle_us: BTreeMap<QueueName, u64>,
-}
-
-/// A change of a quota that waits for its commit.
-#[derive(Debug)]
-pub struct Changing {
-    node: NodeId,
-    partition: PartitionId,
-    queue: QueueName,
-    quota: Quota,
 }
 
 impl Node {
@@ -405,11 +397,11 @@ impl Node {
             } else if own.is_some() || count > 0 {
                 let Wish { node, partition, epoch, ask, .. } = wish;
                 let quota = Quota { count, epoch, ask };
-                let changing = Changing { node, partition, queue: queue.clone(), quota };
+                let changing = QuotaChange { node, partition, queue: queue.clone(), quota };
                 let op = Op::Quota { queue: queue.clone(), partition, quota };
                 self.append(home, op, Some(Waiting::Quota(Box::new(changing))));
             } else {
-                self.tell_quota(Changing {
+                self.tell_quota(QuotaChange {
                     node: wish.node,
                     partition: wish.partition,
                     queue: queue.clone(),
@@ -424,14 +416,14 @@ impl Node {
     }
 
     /// A quota is committed: it may be told, and what it leaves over is there for others.
-    pub(super) fn quota_changed(&mut self, changing: Changing) {
+    pub(super) fn quota_changed(&mut self, changing: QuotaChange) {
         let queue = changing.queue.clone();
         self.tell_quota(changing);
         self.serve_quotas(self.home_of(&queue), &queue);
     }
 
-    fn tell_quota(&mut self, changing: Changing) {
-        let Changing { node, partition, queue, quota: Quota { count, epoch, ask } } = changing;
+    fn tell_quota(&mut self, changing: QuotaChange) {
+        let QuotaChange { node, partition, queue, quota: Quota { count, epoch, ask } } = changing;
         self.outbox.send(node, PeerMessage::Quota { partition, epoch, ask, queue, count });
     }
 

@@ -12,8 +12,8 @@
 //! It is refused wherever it is not the last resort: where the cohort has a majority without the lost, and where one of the
 //! lost is heard, by any of those that are left.
 
-use super::cohort::{Cohort, Silence};
-use super::register::Role;
+use super::cohort::Silence;
+use super::register::{Rescue, Role};
 use super::{Epoch, ReplicaId, Viewstamp};
 use crate::limits::{EPOCH_STEP_MAX, RESCUE_EPOCHS};
 use crate::protocol::event::ClientId;
@@ -23,22 +23,6 @@ use norn_wire::error::{Error, ErrorCode};
 use norn_wire::membership::Remnant;
 use norn_wire::{NodeId, PartitionId, Response};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What an operator said of a partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rescue {
-    /// Nodes that never come back.
-    pub lost: BTreeSet<NodeId>,
-    /// No lease in use is longer.
-    pub lease_ms: u64,
-}
-
-impl Rescue {
-    /// Who is left to vote: all of them must.
-    pub fn left(&self, cohort: &Cohort) -> Vec<NodeId> {
-        cohort.voters().into_iter().filter(|node| !self.lost.contains(node)).collect()
-    }
-}
 
 impl Node {
     /// Says which partitions have no majority without the lost, and has those go on that are named.
@@ -161,7 +145,7 @@ const _: () = assert!(RESCUE_EPOCHS < EPOCH_STEP_MAX, "who hears of a rescue mus
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::consistent::cohort::Change;
+    use crate::protocol::consistent::cohort::{Change, Cohort};
 
     fn cohort(members: &[u128]) -> Cohort {
         let replica = |node: &u128| ReplicaId { node: NodeId(*node), incarnation: 1 };

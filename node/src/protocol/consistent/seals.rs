@@ -14,6 +14,7 @@
 //! Whoever comes too late is told so, and its result is kept beside the one that counts, if it ever held the task.
 
 use super::Waiting;
+use super::register::Sealing;
 use super::table::{CellState, Ended, Op};
 use crate::config::mutant;
 use crate::limits::SEALING_BYTES_MAX;
@@ -23,21 +24,6 @@ use norn_wire::error::{Error, ErrorCode};
 use norn_wire::membership::Mode;
 use norn_wire::request::Completion;
 use norn_wire::{PartitionId, TaskId, Token};
-
-/// A seal on its way.
-#[derive(Debug)]
-pub struct Sealing {
-    /// Task.
-    pub id: TaskId,
-    /// Whose completion it is.
-    pub token: Token,
-    /// The call that asked for it, and the place in it.
-    pub call: (u64, usize),
-    /// Bytes of the completion; none where it was sealed before.
-    pub bytes: usize,
-    /// The ending of the task is appended: with that it is told.
-    pub exported: bool,
-}
 
 /// A completion that may be sealed.
 enum Sealable {

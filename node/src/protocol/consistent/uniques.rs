@@ -13,6 +13,7 @@
 //! key before that is done. Who is refused is remembered for a while: a repeat that was long on its way, and comes when the other
 //! task has ended, enqueues nothing, unless another node leads by then. Two at a time there are never.
 
+use super::register::Name;
 use super::table::Op;
 use super::{Epoch, ReplicaId, Waiting, unwritten};
 use crate::config::mutant;
@@ -31,9 +32,6 @@ use std::sync::Arc;
 
 /// Until what could not be written is tried again, and until what is written is taken out of the table.
 const PLACE_MS: u64 = 500;
-
-/// Tasks of one partition that are of one queue and have one key.
-pub type Name = (PartitionId, QueueName, NonZeroU64);
 
 /// Who asks for a task.
 #[derive(Debug, Clone, Copy)]

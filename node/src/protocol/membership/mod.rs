@@ -28,7 +28,7 @@ use norn_wire::{NodeId, PartitionId};
 pub(in crate::protocol) use roster::{is_sound, name_in};
 pub use scheduler::{FiringId, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
-pub use steward::{Asked, SteerAsk, Steward};
+pub use steward::{SteerAsk, Steward};
 
 /// What is known of another node.
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@
 use crate::config::mutant;
 use crate::limits::SCHEDULE_PENDING_MAX;
 use crate::protocol::available::Writer;
+use crate::protocol::consistent::register::Asked;
 use crate::protocol::consistent::table::Op;
 use crate::protocol::consistent::{Epoch, Waiting};
 use crate::protocol::schedules::{Firing, Operation, SHOWN, Schedules, Standing, Turn, unknown};
@@ -137,7 +138,7 @@ impl Node {
     }
 
     /// Appends a change of schedules; whoever asked is answered once it is committed.
-    pub(super) fn append_schedules(&mut self, operation: Operation, answer: Option<Box<super::Asked>>) {
+    pub(super) fn append_schedules(&mut self, operation: Operation, answer: Option<Box<Asked>>) {
         let names: Vec<String> = operation.names().into_iter().map(str::to_owned).collect();
         // Nobody has to be told of anything else.
         let roster = self.roster.clone();

@@ -8,6 +8,7 @@
 
 use crate::config::mutant;
 use crate::protocol::available::Ask;
+use crate::protocol::consistent::register::Asked;
 use crate::protocol::consistent::table::Op;
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp, Waiting};
 use crate::protocol::event::ClientId;
@@ -59,14 +60,6 @@ pub struct SteerAsk {
     pub passed_on: bool,
     /// Why a leader could not say what became of it, the last that said so.
     pub put_off: Option<Box<Error>>,
-}
-
-/// Whom the leader answers, and what, once that is certain.
-#[derive(Debug)]
-pub struct Asked {
-    node: NodeId,
-    ask: u64,
-    response: Response,
 }
 
 impl Node {

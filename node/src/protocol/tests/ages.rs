@@ -5,7 +5,7 @@ use super::hints::go_on;
 use super::*;
 use crate::limits::{RAN_EARLY_MS, RAN_MS_MIN, TOLD_AGE_MS_MIN};
 use crate::protocol::consistent::Viewstamp;
-use crate::protocol::consistent::ages::{Ages, Exchange};
+use crate::protocol::consistent::register::{Ages, Exchange};
 
 const LEASE_MS: u64 = 20_000;
 /// What a restart of all may take: a tenth of the lease.

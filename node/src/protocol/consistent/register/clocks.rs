@@ -1,9 +1,9 @@
 //! The local clocks of claims: since when each one is known, and when it may be over by that.
 
 use super::Register;
+use super::ages::{Ages, name_of_silence};
 use crate::config::{Config, mutant};
 use crate::protocol::consistent::Viewstamp;
-use crate::protocol::consistent::ages::{Ages, name_of_silence};
 use crate::protocol::consistent::cell::{Cell, CellState};
 use crate::protocol::time::Now;
 use norn_wire::{TaskId, Token};
