@@ -25,13 +25,13 @@ use crate::protocol::available::Writer;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{Cancel, Content, Facts, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
+use crate::protocol::task::{Cancel, Content, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
 use crate::protocol::timers::Key;
 use crdts::CvRDT;
 use norn_wire::group::MemberOf;
 use norn_wire::limits::GROUP_MEMBERS_MAX;
 use norn_wire::membership::FailedDependency;
-use norn_wire::{Acks, NodeId, PartitionId, TaskId, Token};
+use norn_wire::{Acks, NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between two pieces of a sweep.
@@ -130,26 +130,6 @@ impl Dependencies {
         self.swept.remove(&partition);
         self.next_us.remove(&partition);
         self.hurried.remove(&partition);
-    }
-}
-
-impl Partition {
-    /// How a task ended, if that is known.
-    pub(super) fn end_of(&self, id: &TaskId) -> Option<Settled> {
-        let ended = self.store.task(id).and_then(Task::ended);
-        let state = ended.or_else(|| self.store.tomb(id).map(|tomb| tomb.state))?;
-        Settled::of(state)
-    }
-
-    /// Joins of groups that the completions of a task brought.
-    fn joins_of(&self, id: &TaskId) -> impl Iterator<Item = (TaskId, TaskId)> + '_ {
-        let facts = self.store.task(id).and_then(|task| task.facts.as_deref());
-        let counts = |facts: &Facts, token: Token| facts.seal.map_or(!token.needs_seal(), |seal| token == seal);
-        let completions = facts
-            .into_iter()
-            .flat_map(move |facts| facts.completions.iter().filter(move |(token, _)| counts(facts, *token)));
-        let id = *id;
-        completions.filter_map(move |(_, done)| Some((id, done.children.as_ref()?.join?)))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::protocol::consistent::table::{Cell, CellState, Misfit, Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::peer::DoneFlag;
 use crate::protocol::root::Root;
-use crate::protocol::task::{Cancel, Completed, Outline, Task};
+use crate::protocol::task::{Cancel, Completed, Facts, Outline, Settled, Task};
 use crate::protocol::time::Now;
 use index::Class;
 use norn_wire::{PartitionId, QueueName, TaskId, Token};
@@ -498,5 +498,23 @@ impl Partition {
     /// The class of a task that could be granted.
     pub fn is_ready(&self, id: &TaskId) -> bool {
         self.store.class(id) == Some(Class::Ready)
+    }
+
+    /// How a task ended, if that is known.
+    pub fn end_of(&self, id: &TaskId) -> Option<Settled> {
+        let ended = self.store.task(id).and_then(Task::ended);
+        let state = ended.or_else(|| self.store.tomb(id).map(|tomb| tomb.state))?;
+        Settled::of(state)
+    }
+
+    /// Joins of groups that the completions of a task brought.
+    pub fn joins_of(&self, id: &TaskId) -> impl Iterator<Item = (TaskId, TaskId)> + '_ {
+        let facts = self.store.task(id).and_then(|task| task.facts.as_deref());
+        let counts = |facts: &Facts, token: Token| facts.seal.map_or(!token.needs_seal(), |seal| token == seal);
+        let completions = facts
+            .into_iter()
+            .flat_map(move |facts| facts.completions.iter().filter(move |(token, _)| counts(facts, *token)));
+        let id = *id;
+        completions.filter_map(move |(_, done)| Some((id, done.children.as_ref()?.join?)))
     }
 }
