@@ -1,0 +1,170 @@
+//! Which files of the core know which. *Engine* is what has methods of `Node`, or runs one; everything else is *plain*: data, and
+//! functions of it. Plain files import nothing of the engine, so that each of them can be read, tested and moved without it.
+//!
+//! A path counts for the file that defines what it names, whatever re-exports it goes through. Tests may import what they like.
+
+use norn_tests::source::{Source, sources};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Of what is in `node/src`, the core. The rest is its host.
+const CORE: [&str; 6] = ["config", "gauge", "limits", "protocol", "restore", "storage"];
+/// These run a node, so they may know it.
+const USERS: [&str; 2] = ["node/src/restore.rs", "node/src/storage/double/sample.rs"];
+/// Imports that are still to be undone, as they are complained of. One that is undone must go.
+const WAIVERS: [&str; 0] = [];
+
+type Path = Vec<String>;
+
+/// A file without its tests.
+struct Module {
+    file: String,
+    is_engine: bool,
+    /// Paths of imports, by the name that each of them brings in.
+    imports: BTreeMap<String, Path>,
+    /// Those, and all others that do not begin with such a name.
+    paths: Vec<Path>,
+}
+
+/// By their paths: `crate::protocol::task`.
+struct Core(BTreeMap<String, Module>);
+
+fn segments(path: &str) -> Path {
+    path.split("::").map(str::trim).filter(|segment| !segment.is_empty()).map(str::to_owned).collect()
+}
+
+/// The path of the module in a file of the core.
+fn module_of(file: &str) -> Option<String> {
+    let inner = file.strip_prefix("node/src/")?.strip_suffix(".rs")?;
+    let inner = inner.strip_suffix("/mod").unwrap_or(inner);
+    let mut parts = inner.split('/');
+    let inside = parts.next().is_some_and(|first| CORE.contains(&first)) && parts.all(|part| part != "tests");
+    inside.then(|| format!("crate::{}", inner.replace('/', "::")))
+}
+
+/// Without tests, comments, and the modules in which something is visible.
+fn code_of(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().expect("there is a first part");
+    let lines = text.lines().map(|line| line.split("//").next().expect("there is a first part"));
+    let code: String = lines.flat_map(|line| [line, "\n"]).collect();
+    let mut parts = code.split("pub(");
+    let first = parts.next().expect("there is a first part").to_owned();
+    parts.fold(first, |code, part| code + "pub" + part.split_once(')').map_or("", |(_, rest)| rest))
+}
+
+/// Adds what a tree of imports brings in.
+fn expand(before: &str, tree: &str, imports: &mut Vec<(String, Path)>) {
+    let Some((head, body)) = tree.split_once('{') else {
+        let (path, name) = tree.split_once(" as ").unwrap_or((tree, ""));
+        let mut path = segments(&format!("{before}{path}"));
+        path.truncate(path.len() - usize::from(path.last().is_some_and(|last| last == "self")));
+        let name = if name.is_empty() { path.last().cloned().unwrap_or_default() } else { name.trim().to_owned() };
+        return imports.push((name, path));
+    };
+    let (mut depth, before) = (0, format!("{before}{}", head.trim()));
+    let body = body.rsplit_once('}').map_or(body, |(body, _)| body);
+    let parts = body.split(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    parts.filter(|part| !part.trim().is_empty()).for_each(|part| expand(&before, part.trim(), imports));
+}
+
+fn module(file: &str, text: &str) -> Module {
+    let code = code_of(text);
+    let is_engine = |line: &str| line.starts_with("impl Node {") || line.starts_with("impl crate::protocol::Node");
+    let is_engine = USERS.contains(&file) || code.lines().any(is_engine);
+    let (mut rest, mut statement, mut imports) = (String::new(), String::new(), Vec::new());
+    for line in code.lines() {
+        let bare = line.trim_start().trim_start_matches("pub ");
+        match bare.strip_prefix("use ") {
+            Some(tree) => statement = tree.to_owned(),
+            None if statement.is_empty() => rest = rest + line + "\n",
+            None => statement = statement + " " + bare,
+        }
+        if let Some((tree, _)) = statement.split_once(';') {
+            expand("", tree, &mut imports);
+            statement.clear();
+        }
+    }
+    let words = rest.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+    let imports: BTreeMap<String, Path> = imports.into_iter().collect();
+    let others = words.filter(|word| word.contains("::")).map(segments);
+    let others = others.filter(|path| path.first().is_some_and(|first| !imports.contains_key(first)));
+    let paths = imports.values().cloned().chain(others).collect();
+    Module { file: file.to_owned(), is_engine, imports, paths }
+}
+
+impl Core {
+    fn new(sources: &[Source]) -> Core {
+        let of_core = sources.iter().filter_map(|source| Some((module_of(&source.path)?, source)));
+        Core(of_core.map(|(path, source)| (path, module(&source.path, &source.text))).collect())
+    }
+
+    /// The module that has what a path in another one means, re-exports followed.
+    fn owner(&self, at: &str, path: &[String]) -> Option<&Module> {
+        let Some((segment, rest)) = path.split_first() else { return self.0.get(at) };
+        let child = format!("{at}::{segment}");
+        match segment.as_str() {
+            "crate" => self.owner("crate", rest),
+            "self" => self.owner(at, rest),
+            "super" => self.owner(at.rsplit_once("::")?.0, rest),
+            _ if self.0.contains_key(&child) => self.owner(&child, rest),
+            _ => match self.0.get(at)?.imports.get(segment) {
+                Some(import) if import[0] != *segment => self.owner(at, &[import, rest].concat()),
+                _ => self.0.get(at),
+            },
+        }
+    }
+
+    /// What plain files import of the engine.
+    fn complaints(&self) -> BTreeSet<String> {
+        let plain = self.0.iter().filter(|(_, module)| !module.is_engine);
+        let paths = plain.flat_map(|(at, module)| module.paths.iter().map(move |path| (at, module, path)));
+        let complaint = |(at, module, path): (&String, &Module, &Path)| {
+            let owner = self.owner(at, path).filter(|owner| owner.is_engine)?;
+            Some(format!("{} imports {} of {}", module.file, path.join("::"), owner.file))
+        };
+        paths.filter_map(complaint).collect()
+    }
+}
+
+#[test]
+fn plain_files_import_nothing_of_the_engine() {
+    let core = Core::new(&sources());
+    assert!(core.0.values().filter(|module| module.is_engine).count() > 50, "the engine was not found");
+    let (found, waived) = (core.complaints(), BTreeSet::from(WAIVERS.map(str::to_owned)));
+    let new: Vec<&str> = found.difference(&waived).map(String::as_str).collect();
+    assert!(new.is_empty(), "\n{}", new.join("\n"));
+    assert_eq!(waived.difference(&found).next(), None, "this is waived and undone: take it out of the list");
+}
+
+#[test]
+fn an_import_is_noticed_however_it_is_written() {
+    let engine = ("claims.rs", "pub struct Calls;\n\nimpl Node {\n}\n");
+    let root = ("mod.rs", "mod claims;\npub mod table;\npub use claims::{self as c, Calls};\n\nimpl Node {\n}\n");
+    let complaints = |plain: &str| {
+        let files = [engine, root, ("table.rs", "pub struct Table;\n"), ("plain.rs", plain)];
+        let source =
+            |(name, text): (&str, &str)| Source { path: format!("node/src/protocol/{name}"), text: text.into() };
+        Core::new(&files.map(source)).complaints().into_iter().collect::<Vec<String>>()
+    };
+    let noticed = [
+        ("use crate::protocol::claims::Calls;", "crate::protocol::claims::Calls"),
+        ("pub(super) use super::{\n    table::Table,\n    claims::{Calls as Them, *},\n};", "super::claims::Calls"),
+        ("use std::fmt;\nuse crate::protocol::Calls;", "crate::protocol::Calls"),
+        ("use super::c;\nfn f(_: &c::Calls) {}", "super::c"),
+        ("fn f() -> Option<super::claims::Calls> {\n    None\n}", "super::claims::Calls"),
+        ("use super::claims;", "super::claims"),
+    ];
+    for (text, path) in noticed {
+        let complaint = format!("node/src/protocol/plain.rs imports {path} of node/src/protocol/claims.rs");
+        assert!(complaints(text).contains(&complaint), "{text}: {:?}", complaints(text));
+    }
+    let allowed = [
+        "use super::table::Table;\nuse std::sync::{self, Arc};",
+        "/// See [`super::claims::Calls`].\npub(in crate::protocol) fn f() {}",
+        "#[cfg(test)]\nmod tests {\n    use super::super::claims::Calls;\n}",
+    ];
+    allowed.into_iter().for_each(|text| assert_eq!(complaints(text), [""; 0], "{text}"));
+    assert_eq!(complaints("impl Node {\n}\nuse super::claims::Calls;"), [""; 0], "the engine knows itself");
+}
