@@ -1,9 +1,10 @@
-//! What can be set, with defaults and bounds.
+//! Settings of the protocol core. The [`table`] has the defaults and bounds of these and all others.
 
-use crate::limits::LEASE_MS_MAX;
-use norn_wire::{QueueName, Versions};
+use norn_wire::QueueName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub mod table;
 
 /// Settings of the protocol core. All nodes of a cluster should agree on them; safety does not depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -308,33 +309,7 @@ pub enum Mutant {
 
 impl Default for Config {
     fn default() -> Self {
-        Config {
-            heartbeat_ms: 50,
-            election_timeout_ms: 300,
-            resend_ms: 200,
-            request_timeout_ms: 2_000,
-            exchange_interval_ms: 1_000,
-            repair_bytes_per_second: 16 << 20,
-            repair_items_per_second: 20_000,
-            sweep_interval_ms: 2_000,
-            clock_epsilon_ms: 1_000,
-            clock_drift_ppm: 1_000,
-            clock_fencing: true,
-            clock_calm_ms: 30_000,
-            transfer_after_ms: 5_000,
-            payload_memory_bytes: 256 << 20,
-            tasks_max: 10_000_000,
-            retention: Arc::new(Retention::default()),
-            forget_after_ms: 24 * 3_600_000,
-            hints_bytes_max: 64 << 20,
-            hint_ttl_ms: 24 * 3_600_000,
-            revert_after_ms: 30_000,
-            exile_ttl_ms: 7 * 24 * 3_600_000,
-            archives: false,
-            protocol_version_max: Versions::SPOKEN.newest,
-            #[cfg(feature = "mutants")]
-            mutant: None,
-        }
+        Config::from_numbers(|name| table::number_of(name).default)
     }
 }
 
@@ -353,35 +328,75 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// Checks every bound.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let (oldest, newest) = (u64::from(Versions::SPOKEN.oldest), u64::from(Versions::SPOKEN.newest));
-        let bounds = [
-            ("protocol_version_max", u64::from(self.protocol_version_max), oldest, newest),
-            ("heartbeat_ms", self.heartbeat_ms, 5, 5_000),
-            ("election_timeout_ms", self.election_timeout_ms, self.heartbeat_ms * 3, 60_000),
-            ("resend_ms", self.resend_ms, 10, 60_000),
-            ("request_timeout_ms", self.request_timeout_ms, 100, 300_000),
-            ("exchange_interval_ms", self.exchange_interval_ms, 50, 3_600_000),
-            ("repair_bytes_per_second", self.repair_bytes_per_second, 1 << 14, 1 << 36),
-            ("repair_items_per_second", self.repair_items_per_second, 10, 1 << 30),
-            ("sweep_interval_ms", self.sweep_interval_ms, 50, 60_000),
-            ("clock_epsilon_ms", self.clock_epsilon_ms, 1, 600_000),
-            ("clock_drift_ppm", self.clock_drift_ppm, 1, 100_000),
-            ("clock_calm_ms", self.clock_calm_ms, 0, 3_600_000),
-            ("payload_memory_bytes", self.payload_memory_bytes, 0, 1 << 50),
-            ("tasks_max", self.tasks_max, 1, 1 << 40),
-            ("hints_bytes_max", self.hints_bytes_max, 0, 1 << 40),
-            ("hint_ttl_ms", self.hint_ttl_ms, 1_000, 1 << 50),
-            ("revert_after_ms", self.revert_after_ms, 500, 1 << 40),
-            ("exile_ttl_ms", self.exile_ttl_ms, 1_000, 1 << 50),
-            ("transfer_after_ms", self.transfer_after_ms, 100, LEASE_MS_MAX),
-            ("forget_after_ms", self.forget_after_ms, self.request_timeout_ms * 2, u64::MAX),
-        ];
-        match bounds.into_iter().find(|(_, value, low, high)| value < low || value > high) {
-            Some((name, value, low, high)) => Err(ConfigError { name, value, low, high }),
-            None => Ok(()),
+    /// Takes each number by its name in the [`table`]; what is no number is as by default.
+    pub fn from_numbers(number: impl Fn(&'static str) -> u64) -> Self {
+        Config {
+            heartbeat_ms: number("heartbeat_ms"),
+            election_timeout_ms: number("election_timeout_ms"),
+            resend_ms: number("resend_ms"),
+            request_timeout_ms: number("request_timeout_ms"),
+            exchange_interval_ms: number("exchange_interval_ms"),
+            repair_bytes_per_second: number("repair_bytes_per_second"),
+            repair_items_per_second: number("repair_items_per_second"),
+            sweep_interval_ms: number("sweep_interval_ms"),
+            clock_epsilon_ms: number("clock_epsilon_ms"),
+            clock_drift_ppm: number("clock_drift_ppm"),
+            clock_fencing: number("clock_fencing") == 1,
+            clock_calm_ms: number("clock_calm_ms"),
+            transfer_after_ms: number("transfer_after_ms"),
+            payload_memory_bytes: number("payload_memory_bytes"),
+            tasks_max: number("tasks_max"),
+            retention: Arc::new(Retention::default()),
+            forget_after_ms: number("forget_after_ms"),
+            hints_bytes_max: number("hints_bytes_max"),
+            hint_ttl_ms: number("hint_ttl_ms"),
+            revert_after_ms: number("revert_after_ms"),
+            exile_ttl_ms: number("exile_ttl_ms"),
+            archives: false,
+            protocol_version_max: u8::try_from(number("protocol_version_max")).unwrap_or(u8::MAX),
+            #[cfg(feature = "mutants")]
+            mutant: None,
         }
+    }
+
+    /// The numbers by their names in the [`table`].
+    fn numbers(&self) -> [(&'static str, u64); 21] {
+        [
+            ("protocol_version_max", self.protocol_version_max.into()),
+            ("heartbeat_ms", self.heartbeat_ms),
+            ("election_timeout_ms", self.election_timeout_ms),
+            ("resend_ms", self.resend_ms),
+            ("request_timeout_ms", self.request_timeout_ms),
+            ("exchange_interval_ms", self.exchange_interval_ms),
+            ("repair_bytes_per_second", self.repair_bytes_per_second),
+            ("repair_items_per_second", self.repair_items_per_second),
+            ("sweep_interval_ms", self.sweep_interval_ms),
+            ("clock_epsilon_ms", self.clock_epsilon_ms),
+            ("clock_drift_ppm", self.clock_drift_ppm),
+            ("clock_fencing", self.clock_fencing.into()),
+            ("clock_calm_ms", self.clock_calm_ms),
+            ("transfer_after_ms", self.transfer_after_ms),
+            ("payload_memory_bytes", self.payload_memory_bytes),
+            ("tasks_max", self.tasks_max),
+            ("forget_after_ms", self.forget_after_ms),
+            ("hints_bytes_max", self.hints_bytes_max),
+            ("hint_ttl_ms", self.hint_ttl_ms),
+            ("revert_after_ms", self.revert_after_ms),
+            ("exile_ttl_ms", self.exile_ttl_ms),
+        ]
+    }
+
+    /// Checks every bound of the [`table`].
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let numbers = self.numbers();
+        let value_of = |name: &str| numbers.iter().find(|(own, _)| *own == name).map_or(0, |(_, value)| *value);
+        for (name, value) in numbers {
+            let bounds = table::number_of(name).bounds(value_of);
+            if !bounds.allow(value) {
+                return Err(ConfigError { name, value, low: bounds.low, high: bounds.high });
+            }
+        }
+        Ok(())
     }
 
     /// A length on a clock that may run fast by the allowed drift: at least `ms` of true time.
@@ -421,6 +436,16 @@ mod tests {
         assert_eq!(Config::default().validate(), Ok(()));
         let wrong = Config { election_timeout_ms: 60, ..Config::default() };
         assert_eq!(wrong.validate().unwrap_err().name, "election_timeout_ms");
+    }
+
+    /// Goal: no two fields are mixed up. Method: each number is another one.
+    #[test]
+    fn numbers_have_the_names_of_their_fields() {
+        let place = |name: &str| table::settings().position(|setting| setting.name == name).unwrap() as u64;
+        for (name, value) in Config::from_numbers(place).numbers() {
+            let is_switch = name == "clock_fencing";
+            assert!(value == place(name) || is_switch, "{name}");
+        }
     }
 
     // S47

@@ -285,6 +285,7 @@ async fn serve(settings: Settings) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use norn_node::config::table::find;
     use std::os::unix::ffi::OsStringExt;
 
     /// Goal: what an operator has set is used or refused.
@@ -298,6 +299,21 @@ mod tests {
         }
         for name in ["LS_COLORS", "NORN_CONFIG", "NORN_CLIENT"] {
             assert_eq!(read(name).unwrap(), [("HOME".to_owned(), "h".to_owned())]);
+        }
+    }
+
+    /// Goal: flags of their own show the defaults of the table of settings.
+    #[test]
+    fn flags_of_settings_show_the_defaults_of_the_table() {
+        let command = Options::augment_args(clap::Command::new("start"));
+        let shown = command.get_arguments().filter_map(|argument| {
+            let default = find(argument.get_id().as_str())?.default_text();
+            Some((default, argument.get_help().map(ToString::to_string).unwrap_or_default()))
+        });
+        let with_default: Vec<(String, String)> = shown.filter(|(default, _)| !default.is_empty()).collect();
+        assert_eq!(with_default.len(), 3, "{with_default:?}");
+        for (default, help) in with_default {
+            assert!(help.ends_with(&format!("[default: {default}]")), "{help}");
         }
     }
 

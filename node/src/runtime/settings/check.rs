@@ -1,13 +1,11 @@
 //! What a start wants of settings beside what each may be by itself. Neither files nor addresses are looked at.
 
 use super::{Effective, SettingsError};
+use crate::config::table::{self, Bounds};
 use crate::runtime::certificates::check_name;
 use crate::storage::RESERVES_FREE;
 use norn_wire::address::parse_address;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-
-/// Of a log that has just begun, beside what is written ahead.
-const LOG_BYTES_LEAST: u64 = 1 << 20;
 
 /// Crates that log, beside those of this program.
 const CRATES: [&str; 6] = ["mio", "quinn", "quinn_proto", "quinn_udp", "rustls", "tokio"];
@@ -28,16 +26,11 @@ impl Effective {
         self.core().map(|_| ())
     }
 
-    /// Bytes of a data directory that can be used: a log as it begins, and room in which its reserve is written.
-    pub(super) fn disk_bytes_least(&self) -> u64 {
-        let (reserve, ahead) = (self.number("reserve_bytes"), self.number("ahead_bytes"));
-        reserve * RESERVES_FREE + ahead + LOG_BYTES_LEAST
-    }
-
-    /// Bound on the bytes of the data directory.
+    /// Bound on the bytes of the data directory: a log as it begins, and room in which its reserve is written.
     pub(super) fn disk_bytes_max(&self) -> Result<Option<u64>, SettingsError> {
-        let (bytes_max, least) = (self.number("disk_bytes_max"), self.disk_bytes_least());
-        if bytes_max > 0 && bytes_max < least {
+        let bytes_max = self.number("disk_bytes_max");
+        let bounds = self.bounds("disk_bytes_max");
+        if let Some(Bounds { low: least, .. }) = bounds.filter(|bounds| !bounds.allow(bytes_max)) {
             let wanted = format!(
                 "0, or at least {least}: a log as it begins, and {RESERVES_FREE} times `reserve_bytes`, which is written where so much \
                  is free"
@@ -115,7 +108,8 @@ fn is_directive(piece: &str) -> bool {
 /// Variables that begin as those of settings do and are none: mistyped, most likely. Empty ones are as not set.
 pub fn unknown_variables(variables: impl Iterator<Item = (String, String)>) -> Vec<String> {
     /// Of commands, and of tests.
-    const OTHERS: [&str; 9] = [
+    const OTHERS: [&str; 10] = [
+        "NORN_BLESS",
         "NORN_CLIENT",
         "NORN_CONFIG",
         "NORN_NETWORK_SECONDS",
@@ -128,7 +122,7 @@ pub fn unknown_variables(variables: impl Iterator<Item = (String, String)>) -> V
     ];
     let is_unknown = |name: &String| {
         let setting = name.strip_prefix("NORN_").map(str::to_lowercase);
-        setting.is_some_and(|setting| super::find(&setting).is_none()) && !OTHERS.contains(&name.as_str())
+        setting.is_some_and(|setting| table::find(&setting).is_none()) && !OTHERS.contains(&name.as_str())
     };
     let set = variables.filter(|(_, value)| !value.is_empty()).map(|(name, _)| name);
     let mut unknown: Vec<String> = set.filter(is_unknown).collect();

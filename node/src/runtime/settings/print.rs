@@ -1,6 +1,7 @@
 //! Settings as people and programs read them: each with its value, its source, its default and its limits.
 
-use super::{DEFINITIONS, Definition, Effective, Form};
+use super::Effective;
+use crate::config::table::{self, Bounds, Form, SECTIONS, Section, Setting};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -8,59 +9,60 @@ impl Effective {
     /// A file that says the same, with where each value came from.
     pub fn print(&self) -> String {
         let mut out = String::new();
-        for definition in DEFINITIONS {
-            let (value, source) = &self.values[definition.name];
-            let zero = if matches!(definition.form, Form::ZeroOr(..)) { "0, or " } else { "" };
-            let limits = self.limits(definition);
-            let limits = limits.map_or_else(String::new, |[low, high]| format!(", {zero}{low} to {high}"));
-            let shown = match definition.form {
-                Form::Text => toml::Value::String(value.clone()).to_string(),
-                Form::Number(..) | Form::ZeroOr(..) => value.clone(),
-            };
-            writeln!(out, "# {} (default {:?}{limits})", definition.about, definition.default)
-                .and_then(|()| writeln!(out, "{} = {shown}  # {source}", definition.name))
-                .expect("a string takes everything");
+        for (index, Section { title, settings }) in SECTIONS.iter().enumerate() {
+            let gap = if index == 0 { "" } else { "\n" };
+            writeln!(out, "{gap}## {title}").expect("a string takes everything");
+            settings.iter().for_each(|setting| out.push_str(&self.print_one(setting)));
         }
         out
     }
 
+    fn print_one(&self, setting: &Setting) -> String {
+        let (value, source) = &self.values[setting.name];
+        let bounds = self.bounds(setting.name).map_or_else(String::new, |Bounds { low, high, or_zero }| {
+            let zero = if or_zero { "0, or " } else { "" };
+            let unit = setting.number().map_or("", |number| number.unit);
+            let gap = if unit.is_empty() { "" } else { " " };
+            format!(", {zero}{low} to {high}{gap}{unit}")
+        });
+        let shown = match setting.form {
+            Form::Text { .. } => toml::Value::String(value.clone()).to_string(),
+            Form::Number(_) => value.clone(),
+        };
+        let (about, default) = (setting.about, setting.default_text());
+        format!("# {about} (default {default:?}{bounds})\n{} = {shown}  # {source}\n", setting.name)
+    }
+
     /// The same for programs: an object a line. A default has the form of a value that is set.
     pub fn print_json(&self) -> String {
-        let line = |definition: &Definition| {
-            let (value, source) = &self.values[definition.name];
-            let limits = self.limits(definition);
-            let Definition { name, form, default, about } = *definition;
-            let (value, default, source) = (as_json(form, value), as_json(form, default), source.to_string());
-            let or_zero = matches!(form, Form::ZeroOr(..));
+        let line = |section: &Section, setting: &Setting| {
+            let (value, source) = &self.values[setting.name];
+            let bounds = self.bounds(setting.name);
             let object = json!({
-                "name": name, "value": value, "source": source, "default": default, "limits": limits, "or_zero": or_zero,
-                "about": about,
+                "name": setting.name, "value": as_json(setting.form, value), "source": source.to_string(),
+                "default": as_json(setting.form, &setting.default_text()),
+                "limits": bounds.map(|Bounds { low, high, .. }| [low, high]),
+                "or_zero": bounds.is_some_and(|bounds| bounds.or_zero), "about": setting.about,
+                "unit": setting.number().map(|number| number.unit).filter(|unit| !unit.is_empty()),
+                "section": section.title,
             });
             format!("{object}\n")
         };
-        DEFINITIONS.iter().map(line).collect()
+        SECTIONS.iter().flat_map(|section| section.settings.iter().map(move |setting| line(section, setting))).collect()
     }
 
-    /// Of a number, but for a 0 below them, beside the other settings; some depend on others.
-    fn limits(&self, definition: &Definition) -> Option<[u64; 2]> {
-        let [low, high] = definition.form.limits()?;
-        let least = match definition.name {
-            "forget_after_ms" => self.number("request_timeout_ms") * 2,
-            "disk_bytes_max" => self.disk_bytes_least(),
-            "election_timeout_ms" => self.number("heartbeat_ms") * 3,
-            _ => low,
-        };
-        Some([low.max(least), high])
+    /// Bounds of a number beside the other settings.
+    pub(super) fn bounds(&self, name: &'static str) -> Option<Bounds> {
+        let number = table::find(name)?.number()?;
+        Some(number.bounds(|name| self.number(name)))
     }
 }
 
 /// A number in the unit of its setting where that takes numbers, and else a text.
 fn as_json(form: Form, text: &str) -> Value {
     match form {
-        Form::Text => json!(text),
-        Form::Number(..) | Form::ZeroOr(..) => {
-            json!(text.parse::<u64>().expect("numbers were checked when they were set"))
-        }
+        Form::Text { .. } => json!(text),
+        Form::Number(_) => json!(text.parse::<u64>().expect("numbers were checked when they were set")),
     }
 }
 
@@ -84,12 +86,12 @@ mod tests {
         assert!(printed.contains("zone = \"c\"  # flag\n"), "{printed}");
         assert!(printed.contains("resend_ms = 150  # environment NORN_RESEND_MS\n"), "{printed}");
         assert!(printed.contains(&format!("heartbeat_ms = 40  # file {}\n", file.display())), "{printed}");
-        assert!(printed.contains("(default \"200\", 10 to 60000)\nresend_ms"), "{printed}");
-        assert!(printed.contains(", 4000 to 1125899906842624)\nforget_after_ms = "), "{printed}");
-        assert!(printed.contains(", 120 to 60000)\nelection_timeout_ms = "), "{printed}");
-        assert!(printed.contains(", 0, or 67108864 to 1125899906842624)\nmemory_bytes_max = 0"), "{printed}");
+        assert!(printed.contains("(default \"200\", 10 to 60000 ms)\nresend_ms"), "{printed}");
+        assert!(printed.contains(", 4000 to 1125899906842624 ms)\nforget_after_ms = "), "{printed}");
+        assert!(printed.contains(", 120 to 60000 ms)\nelection_timeout_ms = "), "{printed}");
+        assert!(printed.contains(", 0, or 67108864 to 1125899906842624 B)\nmemory_bytes_max = 0"), "{printed}");
         let again: toml::Table = printed.parse().unwrap();
-        assert_eq!(again.len(), DEFINITIONS.len());
+        assert_eq!(again.len(), table::settings().count());
     }
 
     #[test]
@@ -99,7 +101,7 @@ mod tests {
         let objects = printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let lines: BTreeMap<String, Value> =
             objects.map(|object| (object["name"].as_str().unwrap().to_owned(), object)).collect();
-        assert_eq!(lines.len(), DEFINITIONS.len());
+        assert_eq!(lines.len(), table::settings().count());
         let shown = |name: &str| {
             let line = &lines[name];
             (line["value"].clone(), line["default"].clone(), line["source"].clone(), line["limits"].clone())

@@ -47,8 +47,8 @@ fn the_later_source_wins_and_is_named() {
 fn defaults_are_those_of_the_core_and_within_limits() {
     let effective = Effective::gather(None, pairs(&[]), pairs(&[])).unwrap();
     assert_eq!(effective.core().unwrap(), Config::default());
-    for definition in DEFINITIONS {
-        assert_eq!(definition.form.check(definition.default), Ok(()), "{}", definition.name);
+    for setting in table::settings() {
+        assert_eq!(check_form(setting.form, &setting.default_text()), Ok(()), "{}", setting.name);
     }
 }
 
@@ -71,11 +71,29 @@ fn an_empty_variable_is_as_one_that_is_not_set() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("norn.toml");
     std::fs::write(&file, "zone = \"a\"\n").unwrap();
-    let empty: Vec<(String, String)> = DEFINITIONS
-        .iter()
-        .map(|definition| (format!("NORN_{}", definition.name.to_uppercase()), String::new()))
-        .collect();
+    let empty: Vec<(String, String)> =
+        table::settings().map(|setting| (format!("NORN_{}", setting.name.to_uppercase()), String::new())).collect();
     let effective = Effective::gather(Some(&file), empty.into_iter(), pairs(&[])).unwrap();
     effective.check().unwrap();
     assert_eq!((effective.text("zone"), effective.text("log")), ("a", "info"));
+}
+
+/// Goal: the document of the settings says what the table says.
+#[test]
+fn the_document_of_the_settings_is_that_of_the_table() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/settings.md");
+    if std::env::var("NORN_BLESS").is_ok_and(|bless| bless == "1") {
+        std::fs::write(&file, document()).unwrap();
+    }
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    let bless = "NORN_BLESS=1 cargo test -p norn-node --lib the_document_of_the_settings";
+    assert!(written == document(), "{} is not as the table of settings has it; `{bless}` writes it", file.display());
+}
+
+#[test]
+fn amounts_are_shown_in_the_largest_unit_that_divides_them() {
+    let shown =
+        [(0, "ms"), (300, "ms"), (86_400_000, "ms"), (8 << 20, "B"), (1 << 14, "B/s"), (1 << 50, "tasks"), (5, "")];
+    let shown = shown.map(|(value, unit)| document::amount(value, unit));
+    assert_eq!(shown, ["0", "300 ms", "1 d", "8 MiB", "16 KiB/s", "2^50 tasks", "5"]);
 }
