@@ -1,5 +1,5 @@
-//! What the README shows of the library: each module is one of its blocks, word for word, and a test of the library compares them. It is
-//! compiled with the feature `net` alone, as a program is that has the dependency lines of the README.
+//! What `client/docs/workers.md` shows of the library: each module is one of its blocks, word for word, and a test of the library compares
+//! them. It is compiled with the feature `net` alone, as a program is that has the dependency lines of that document.
 //!
 //! `cargo run -p norn-client --example readme -- .norn/client.toml` shows the queues of a cluster.
 
@@ -131,9 +131,10 @@ mod worker {
         let Ok(letter) = std::str::from_utf8(context.payload()) else {
             return Outcome::Invalid { reason: "not UTF-8".into() };
         };
-        // What earlier attempts wrote down, oldest first: where to go on.
+        // What the leader knows of the logs of earlier attempts, oldest first. The latest entries may be missing.
         if !context.updates().iter().any(|entry| entry.data == b"sent") {
-            println!("{letter}");
+            // The effect comes before its checkpoint, so it may come twice: the target knows a repeat by the task's id.
+            println!("{}: {letter}", context.id());
             if context.checkpoint("sent").await.is_err() {
                 // It waits as long as its queue's back-off says; `RetryLater` names the pause itself.
                 return Outcome::Retry { reason: "no log".into() };

@@ -4,8 +4,12 @@
 //! background, stops a handler whose lease is lost or whose [time limit](Worker::time_limit) is over, reports outcomes, and drains
 //! gracefully. With many claims it is cheaper under a [session](Worker::session).
 //!
-//! A handler may run more than once for a task, and after a lost lease another worker may already run: effects on
-//! the outside should carry the claim's [token](Context::token), so that the later one wins.
+//! A handler may run more than once for a task, and after a lost lease another worker may already run. So effects on the outside
+//! carry two things. By the task's [id](Context::id) the target recognizes a repeat (idempotency key), as by an attempt that follows
+//! one which crashed after its effect. By the claim's [token](Context::token) it refuses a late writer, which has a lower one. The
+//! token does not stop repeats: that of a repeat is higher.
+//!
+//! In the example the checkpoint comes before the work. So it says that an attempt has begun, and not that the work was done.
 //!
 //! ```no_run
 //! use norn_client::client::{Client, ClientConfig};

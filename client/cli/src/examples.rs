@@ -22,10 +22,14 @@ See also: renew, update, complete, fail, release, session open";
 pub const RENEW: &str = "Example, with what `claim` printed:
   norn renew 000038g2m4d7kq9rjscg0080000w3n5t 7.42 --lease 1m
 
+A lease grows as far as the policy of the queue allows, and is never shortened.
+
 See also: claim, session renew";
 
 pub const UPDATE: &str = "Example:
   norn update 000038g2m4d7kq9rjscg0080000w3n5t 7.42 0 'half of it is done'    # the next entry is number 1
+
+An entry is stored at once, but not shown while one of a lower number is missing in its claim.
 
 See also: claim, log, complete";
 
@@ -43,11 +47,16 @@ pub const FAIL: &str = "Examples:
   norn fail 000038g2m4d7kq9rjscg0080000w3n5t 7.42 --reason 'server is busy' --retry-in 30s
   norn fail 000038g2m4d7kq9rjscg0080000w3n5t 7.42 --reason 'no such address' --invalid    # dead, whatever attempts are left
 
+The task waits as long as --retry-in or its queue says. After its last attempt, or with --invalid, it is dead. A claim that is over
+is refused (superseded, ended); a repeat of the call that ended it is answered as the first.
+
 See also: claim, complete, release, redrive";
 
 pub const RELEASE: &str = "Examples:
   norn release 000038g2m4d7kq9rjscg0080000w3n5t 7.42
   norn release --queue mail --older 1h --dry-run
+
+A claim that is given back was no attempt. One that is over is refused, as by `fail`.
 
 See also: claim, fail";
 
@@ -55,6 +64,8 @@ pub const CANCEL: &str = "Examples:
   norn cancel 000038g2m4d7kq9rjscg0080000w3n5t --reason 'not needed any more'
   norn cancel --queue mail --key customer-7 --dry-run
   norn cancel --queue mail --key customer-7 --confirm 12
+
+A task that was done or dead before stays so: the answer says that, and the exit code is 5.
 
 See also: get, release, redrive, purge";
 
@@ -80,12 +91,17 @@ pub const REDRIVE: &str = "Examples:
   norn redrive --queue mail --reason timeout --limit 100    # and these once more
   norn redrive --letters mail-dead                          # letters, back to where they came from
 
+Of several ids each is tried: a failure names its id, and the exit code is that of the worst.
+
 See also: list, get, purge, queue set, enqueue";
 
 pub const PURGE: &str = "Examples:
   norn purge 000038g2m4d7kq9rjscg0080000w3n5t
   norn purge --queue mail --state done --state cancelled --older 1h --dry-run
   norn purge --queue mail --state done --state cancelled --older 1h --confirm 12
+
+Payload, result and log go with the task. One that has not ended is refused: cancel it first. Of several ids each is tried: a
+failure names its id, and the exit code is that of the worst.
 
 See also: cancel, list, redrive, queue set";
 
@@ -129,6 +145,9 @@ pub const LIST: &str = "Examples:
   norn list mail --state dead --limit 20
   norn list mail --newest --newer 1h --header tenant=acme
   norn list --json
+
+With --state waiting, the list says when each task is due, or what it waits for. 64+ claims: the latest 64 are kept, so there may have
+been earlier ones.
 
 See also: get, count, queues";
 
@@ -229,6 +248,8 @@ See also: ring, nodes, status";
 pub const STATUS: &str = "Examples:
   norn status --watch
   norn status --nodes    # what each node has counted, side by side
+
+Without a majority, it says of how many partitions the tasks are uncounted.
 
 See also: nodes, partitions, cluster status";
 

@@ -86,6 +86,8 @@ pub use transact::TransactArguments;
 pub use transport::Transport;
 pub use watch::WatchArguments;
 pub use why::WhyArguments;
+#[doc(hidden)]
+pub use words::split;
 
 use clap::Subcommand;
 use norn_wire::TaskView;

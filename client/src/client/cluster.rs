@@ -84,8 +84,9 @@ impl Client {
     }
 
     /// Has replicas of the answering node go on without members that are lost for good. LOSES DATA that only these have: see
-    /// *If a majority is lost for good* in the README. Nothing is granted in these partitions for as long as `longest_lease`. Without
-    /// partitions it changes nothing. Either way the answer says which partitions of this node have no majority without the lost.
+    /// *A majority that is lost for good* in `node/docs/operating.md`. Nothing is granted in these partitions for as long as
+    /// `longest_lease`. Without partitions it changes nothing. Either way the answer says which partitions of this node have no
+    /// majority without the lost.
     ///
     /// Each node speaks for its own replicas ([`Client::node`]). Of the nodes that are left and have a partition, the one whose replica
     /// has the highest epoch, and the greatest length in it, is to go on; the node refuses what could be undone by others.

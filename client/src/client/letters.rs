@@ -119,7 +119,7 @@ impl Letters {
     /// Sends the next one back; nothing after the last, and after as many as the options say. Nothing also where the queue of the
     /// letters is paused, or its rate or its limit of claims is used up.
     ///
-    /// A task in the queue that is no letter is given back, and an error of code [`ErrorCode::Invalid`](norn_wire::ErrorCode::Invalid)
+    /// A task in the queue that is no letter is given back, and an error of code [`ErrorCode::Invalid`]
     /// names it once the letters that were claimed with it are sent. Where some partitions could not be asked for letters, the error
     /// is `unavailable`. After another error all letters that were claimed are given back, and asking again claims them anew; after one
     /// of code `unknown` the letter may have been sent back. If the future is dropped, the next one is of the same letter.

@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
+const WORKERS: &str = include_str!("../../docs/workers.md");
+
 fn mail() -> QueueName {
     "mail".parse().unwrap()
 }
@@ -332,17 +334,17 @@ async fn a_node_whose_certificate_has_expired_is_named_with_the_date() {
     assert!(error.message.contains(&expected), "{error:?}");
 }
 
-/// A program with the dependency lines of the README is built with them, and reads the file that `norn dev` writes.
+/// A program with the dependency lines of the document is built with them, and reads the file that `norn dev` writes.
 #[test]
-fn dependency_lines_of_the_readme_name_features_that_suffice() {
-    let readme = include_str!("../../../README.md");
-    let (_, lines) = readme.split_once("```toml\n[dependencies]\n").expect("the README has dependency lines");
+fn dependency_lines_of_the_document_name_features_that_suffice() {
+    let (_, lines) = WORKERS.split_once("```toml\n[dependencies]\n").expect("the document has dependency lines");
     let (lines, _) = lines.split_once("```").expect("they end");
     let lines: toml::Table = lines.parse().unwrap();
     let manifest: toml::Table = include_str!("../../Cargo.toml").parse().unwrap();
     let line = &lines["norn-client"];
     assert_eq!(line["git"].as_str(), Some(env!("CARGO_PKG_REPOSITORY")));
-    let features = line["features"].as_array().unwrap();
+    assert!(line.get("default-features").is_none(), "without its default feature it is the session alone");
+    let features = line.get("features").unwrap_or(&manifest["features"]["default"]).as_array().unwrap();
     let features = features.iter().map(|feature| &manifest["features"][feature.as_str().unwrap()]);
     let needs: Vec<&str> =
         features.flat_map(|needs| needs.as_array().unwrap()).filter_map(toml::Value::as_str).collect();
@@ -350,11 +352,11 @@ fn dependency_lines_of_the_readme_name_features_that_suffice() {
     assert!(!needs.contains(&"dep:clap"), "no command line comes with the library: {needs:?}");
 }
 
-/// Goal: what the README shows of the library compiles. Method: its blocks are those of an example, which is compiled as they say.
+/// Goal: what the document shows of the library compiles. Method: its blocks are those of an example, which is compiled as they say.
 #[test]
-fn the_rust_of_the_readme_is_that_of_its_example() {
-    let (readme, example) = (include_str!("../../../README.md"), include_str!("../../examples/readme.rs"));
-    let blocks: Vec<&str> = readme.split("\n```").filter_map(|block| block.strip_prefix("rust\n")).collect();
+fn the_rust_of_the_document_is_that_of_its_example() {
+    let example = include_str!("../../examples/readme.rs");
+    let blocks: Vec<&str> = WORKERS.split("\n```").filter_map(|block| block.strip_prefix("rust\n")).collect();
     for block in &blocks {
         let indented = |line: &str| if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") };
         let module: String = block.lines().map(indented).collect();
@@ -364,7 +366,7 @@ fn the_rust_of_the_readme_is_that_of_its_example() {
         );
     }
     assert_eq!(example.matches("\nmod ").count(), blocks.len(), "a module for each block");
-    assert!(readme.contains("`ClientConfig::load`") && example.contains("ClientConfig::load("));
+    assert!(WORKERS.contains("`ClientConfig::load`") && example.contains("ClientConfig::load("));
     let gate = include_str!("../../../.ci/run");
     assert!(gate.contains("-p norn-client --no-default-features --features net --lib --example readme"));
 }

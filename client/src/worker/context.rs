@@ -228,12 +228,13 @@ impl Context {
         &self.granted
     }
 
-    /// Its id.
+    /// Its id, the same in all attempts: the idempotency key of effects on the outside.
     pub fn id(&self) -> TaskId {
         self.granted.id
     }
 
-    /// The fencing token: goes with every effect on the outside.
+    /// Fencing token: goes with every effect on the outside, whose target refuses lower ones. It stops late writers, not repeats; for
+    /// these the target has to know the [id](Context::id).
     pub fn token(&self) -> Token {
         self.granted.token
     }
@@ -258,7 +259,8 @@ impl Context {
         self.granted.attempt
     }
 
-    /// What earlier claims logged: where to go on. See [`Granted::updates`](norn_wire::Granted::updates).
+    /// Logs of earlier claims, as far as the leader's replica has heard of them: where to go on. A checkpoint that a majority has
+    /// acknowledged may be missing; [`Client::get`] asks a majority. See [`Granted::updates`](norn_wire::Granted::updates).
     pub fn updates(&self) -> &[LogEntry] {
         &self.granted.updates
     }
@@ -269,7 +271,7 @@ impl Context {
     }
 
     /// Puts off the handler's [time limit](super::Worker::time_limit): it counts anew from now. For a handler that knows that it is
-    /// alive and needs longer. The worker renews the lease by itself, and a checkpoint does not put the limit off.
+    /// alive and needs longer. It does not renew the lease, which the worker does by itself. A checkpoint does not put the limit off.
     ///
     /// False once the claim is over, at the limit or by the loss of its lease: whatever still works on it is to stop. A handler is
     /// dropped then, so that this is for work that runs beside it, as on a thread that blocks.

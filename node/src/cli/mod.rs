@@ -16,6 +16,8 @@ mod founding;
 mod interrupts;
 mod log;
 mod progress;
+#[cfg(test)]
+mod reference;
 mod start;
 mod verbs;
 
@@ -210,20 +212,10 @@ mod tests {
 
     /// All commands as a person types them, with what stands behind their help.
     fn commands() -> Vec<(String, String)> {
-        fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, String)>) {
-            let is_shown = |verb: &&clap::Command| !verb.is_hide_set() || verb.get_name() == LOG_GROUP;
-            for verb in command.get_subcommands().filter(is_shown) {
-                let name = verb.get_name().replace(LOG_GROUP, "log");
-                let path = format!("{path} {name}").trim().to_owned();
-                match verb.has_subcommands() {
-                    true => leaves(verb, &path, all),
-                    false => all.push((path, verb.get_after_help().map(ToString::to_string).unwrap_or_default())),
-                }
-            }
-        }
-        let mut all = Vec::new();
-        leaves(&Arguments::command(), "", &mut all);
-        all
+        let leaves = reference::commands().into_iter().filter(|(_, command)| !command.has_subcommands());
+        leaves
+            .map(|(path, command)| (path, command.get_after_help().map(ToString::to_string).unwrap_or_default()))
+            .collect()
     }
 
     /// Goal: what the client crate sees to for its verbs holds for the commands of the program, too.
@@ -240,11 +232,8 @@ mod tests {
             }
             let lines: Vec<&str> = help.lines().filter_map(|line| line.trim().strip_prefix("norn ")).collect();
             assert!(lines.iter().any(|line| line.starts_with(name)), "no example of `{name}`: {help}");
-            for line in lines.iter().filter(|_| is_own(name)) {
-                let line = line.split("  #").next().unwrap_or(line).trim();
-                let line = line.split(" <").next().unwrap_or(line);
-                let words = std::iter::once("norn").chain(line.split(' ')).map(OsString::from).collect();
-                Arguments::try_parse_from(separate_logs(words)).unwrap_or_else(|error| panic!("{line}: {error}"));
+            for line in lines {
+                reference::check(line).unwrap();
             }
         }
     }

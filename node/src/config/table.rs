@@ -226,7 +226,8 @@ const LEADERS: &[Setting] = &[
         "ms",
         [15, 60_000],
         300,
-        "Silence after which a leader counts as lost; another one follows within about twice this. Raise it and `heartbeat_ms` on slow networks.",
+        "Silence after which a leader counts as lost; another one follows within about twice this. \
+         Raise it and `heartbeat_ms` on slow networks.",
     )
     .at_least(&[(3, "heartbeat_ms")], 0),
     number("resend_ms", "ms", [10, 60_000], 200, "Time before an unanswered replication message is sent again."),
@@ -326,7 +327,8 @@ const REPAIR: &[Setting] = &[
         "ms",
         [1_000, 1 << 50],
         7 * DAY_MS,
-        "Time for which a removed replica that is away is waited for. What it alone has it hands over if it comes later.",
+        "Time for which a removed replica that is away is waited for. \
+         A node that is still a member hands over what it alone has later, too.",
     ),
 ];
 
@@ -381,9 +383,15 @@ const DISK: &[Setting] = &[
         8 << 20,
         "Room kept on the disk for votes, claims and endings; with less room besides, new tasks are refused. 0: none.",
     ),
-    number("disk_bytes_max", "B", [1, 1 << 50], 0, "Most bytes of the data directory. 0: as many as the disk has.")
-        .or_zero()
-        .at_least(&[(RESERVES_FREE, "reserve_bytes"), (1, "ahead_bytes")], LOG_BYTES_LEAST),
+    number(
+        "disk_bytes_max",
+        "B",
+        [1, 1 << 50],
+        0,
+        "Most bytes of the data directory; held only with a reserve. 0: as many as the disk has.",
+    )
+    .or_zero()
+    .at_least(&[(RESERVES_FREE, "reserve_bytes"), (1, "ahead_bytes")], LOG_BYTES_LEAST),
     number(
         "scrub_bytes_per_second",
         "B/s",

@@ -1,6 +1,6 @@
 //! Settings of a node: defaults, a TOML file, `NORN_*` environment variables and flags, the later winning.
 //!
-//! [`table`](crate::config::table) is the only list of settings: names, bounds, defaults, meanings.
+//! The [`table`] is the only list of settings: names, bounds, defaults, meanings.
 
 use crate::config::table::{self, Form, Number};
 use crate::config::{Config, ConfigError, Retention};

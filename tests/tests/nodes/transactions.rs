@@ -103,7 +103,7 @@ fn transact_with(cli: &Cli, transaction: &Value) -> Value {
     cli.json(&["transact", &transaction.to_string()]).object()
 }
 
-/// The README's own example: a task moves on as long as a switch is there, and its old holder is told what stands against it.
+/// The example of `client/docs/tasks.md`: a task moves on as long as a switch is there, and its old holder is told what stands against it.
 // T36, T43, T44, T45, T46
 #[test]
 fn a_task_moves_on_as_long_as_the_switch_is_there() {

@@ -2,6 +2,7 @@
 //!
 //! All of these compute. What needs real nodes is in `nodes`, and what bounds the memory of its whole process in `fuzz`.
 
+mod documents;
 mod layout;
 mod pieces;
 mod planted;

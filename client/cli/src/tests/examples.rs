@@ -1,11 +1,11 @@
-//! Each verb is shown by example, in its help and in the README.
+//! Each verb is shown by example in its help, and ends by the exit codes of `client/docs/scripts.md`.
 
 use super::*;
 use crate::{unexplained_default, words};
 use clap::CommandFactory as _;
 use std::collections::BTreeSet;
 
-pub(super) const README: &str = include_str!("../../../../README.md");
+const SCRIPTS: &str = include_str!("../../../docs/scripts.md");
 
 fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, String)>) {
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
@@ -48,39 +48,38 @@ fn each_verb_has_an_example_in_its_help_that_is_one() {
     }
 }
 
-#[test]
-fn the_readme_shows_each_verb_by_example() {
-    let shown: Vec<&str> = lines(README).collect();
-    let once = README.split("Each once;").nth(1).and_then(|rest| rest.split("```").nth(1)).expect("a block of lines");
-    for line in lines(once) {
-        check(line).unwrap();
-    }
-    let wanting: BTreeSet<String> = verbs()
-        .into_iter()
-        .map(|(verb, _)| verb)
-        .filter(|verb| !shown.iter().any(|line| line.starts_with(verb)))
-        .collect();
-    assert_eq!(wanting, BTreeSet::new(), "verbs without an example in the README");
+/// The rows of a table, by its title, and of each its columns.
+fn rows(title: &str) -> impl Iterator<Item = Vec<&'static str>> {
+    let (_, table) = SCRIPTS.split_once(title).expect("the table");
+    let rows = table.lines().skip(2).take_while(|row| row.starts_with('|'));
+    rows.map(|row| row.split('|').map(|column| column.trim().trim_matches('`')).skip(1).collect())
 }
 
 /// The table of exit codes, in its order. A row may have several.
 fn codes() -> Vec<u8> {
-    let table = README.split("| exit code | meaning |").nth(1).expect("the table");
-    let rows = table.lines().skip(2).take_while(|row| row.starts_with('|'));
-    let codes = |row: &str| {
-        let codes = row.split('|').nth(1).expect("a row has a first column").split(',');
-        codes.map(|code| code.trim().parse().unwrap_or_else(|_| panic!("no exit code: {row}"))).collect::<Vec<u8>>()
-    };
-    rows.flat_map(codes).collect()
+    let codes = |row: Vec<&'static str>| row[0].split(',').map(|code| code.trim().parse().expect("an exit code"));
+    rows("| exit code | meaning |").flat_map(codes).collect()
 }
 
 /// Programs that end by a signal have 128 and its number: of a hang-up, Ctrl-C and SIGTERM.
 const BY_SIGNALS: [u8; 3] = [128 + 1, 128 + 2, 128 + 15];
 
 #[test]
-fn the_readme_has_each_exit_code_once() {
+fn the_document_has_each_exit_code_once() {
     let own = [Exit::Done, Exit::Refused, Exit::Usage, Exit::Unavailable, Exit::NothingToClaim, Exit::AlreadyEnded];
     assert_eq!(codes(), [&own.map(Exit::code)[..], &BY_SIGNALS].concat());
+}
+
+#[test]
+fn the_document_has_each_code_of_an_error_with_its_retry_and_exit_code() {
+    let read = |row: Vec<&str>| {
+        let code: ErrorCode = serde_json::from_value(row[0].into()).expect("a code");
+        assert_eq!(serde_json::to_value(code.retry()).expect("it is text"), row[2], "{code:?}");
+        assert_eq!(Exit::of(code).code().to_string(), row[3], "{code:?}");
+        code
+    };
+    let codes: BTreeSet<ErrorCode> = rows("| code | meaning | retry | exit |").map(read).collect();
+    assert_eq!(codes.len(), ErrorCode::Unsupported as usize + 1, "each is there: {codes:?}");
 }
 
 /// Each verb, but for the one that asks nobody, and the example of its help.

@@ -1,11 +1,13 @@
-//! Goal: what the command line does, a program can do with the library. Method: the table of the README names the calls for each verb; the
-//! calls are made here as far as a compiler goes.
+//! Goal: what the command line does, a program can do with the library. Method: the table of `client/docs/workers.md` names the calls for
+//! each verb; the calls are made here as far as a compiler goes.
 
-use super::examples::{README, verbs};
+use super::examples::verbs;
 use norn_client::client::{Client, LetterOptions, ListOptions, RedriveOptions, WorkerSession};
 use norn_wire::Acks;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+const WORKERS: &str = include_str!("../../../docs/workers.md");
 
 /// Whatever is wanted. Nothing here runs.
 fn any<T>() -> T {
@@ -22,7 +24,7 @@ macro_rules! calls {
             $(is_there($call);)+
         }
 
-        /// What the README may name, and the call.
+        /// What the table may name, and the call.
         const CALLS: &[(&str, &str)] = &[$(($name, stringify!($call))),+];
     };
 }
@@ -87,9 +89,9 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// For each verb what the README says of it: calls, or why there is none.
+/// For each verb what the document says of it: calls, or why there is none.
 fn table() -> BTreeMap<&'static str, &'static str> {
-    let table = README.split("| verb | in the library |").nth(1).expect("the table");
+    let table = WORKERS.split("| verb | in the library |").nth(1).expect("the table");
     let mut calls = BTreeMap::new();
     for row in table.lines().skip(2).take_while(|row| row.starts_with('|')) {
         let [_, verbs, said, _] = row.split('|').collect::<Vec<_>>()[..] else { panic!("two columns: {row}") };
@@ -109,7 +111,7 @@ fn the_names_of_calls_are_those_of_the_calls() {
 }
 
 #[test]
-fn the_readme_names_a_call_of_the_library_for_each_verb() {
+fn the_document_names_a_call_of_the_library_for_each_verb() {
     let table = table();
     for (verb, _) in verbs() {
         let said = table

@@ -83,8 +83,9 @@ impl Node {
         self.grants.by_ask.insert((from, ask), number);
         let recalled = self.recall(number, &claim, max, got);
         let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
-        // The first answer was lost, or is late. The present leaders of the partitions that this node led then know what was in it:
-        // they are asked first. And it was granted all that this question is granted, be it nothing: nobody may look at a second answer.
+        // A repeat: the first answer is lost, or late. It may have had grants in partitions that this node leads no more. The answer names
+        // these as unsure, so that the broker asks their present leaders. A repeat makes no new grants, even if the first answer had none:
+        // the broker may have taken the first one, and pass over this one.
         let lost: Vec<PartitionId> =
             self.grants.given(from, ask).into_iter().filter(|partition| !self.led.contains(partition)).collect();
         let is_new = !self.grants.is_answered(from, ask);

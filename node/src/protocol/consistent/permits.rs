@@ -1,18 +1,19 @@
 //! At most so many claims of a queue in a time, in the whole cluster (`queue set Q rate N/s`).
 //!
-//! Each queue has a home: the partition to which a hash of its name leads. The leader of the home keeps a bucket for the queue, into
-//! which permits drip at the rate, and gives them to leaders that ask; each grant of the queue uses one up. So in any stretch of
-//! time there are no more grants than drip into the bucket in it, and than it holds. The bucket holds what drips in two seconds and
-//! one more: permits that were given count as in it until they are surely over, which they are after one second.
+//! A token bucket. Each queue has a home: the partition to which a hash of its name leads. The leader of the home keeps a bucket for the
+//! queue, into which permits drip at the rate. It gives them to nodes that ask, to each for all partitions that the node leads; each
+//! grant of the queue uses one up. So in any stretch of time there are at most as many grants as drip into the bucket in it, and as the
+//! bucket holds. The bucket holds what drips in two seconds and one more. A permit that was given takes up its room in the bucket until
+//! it is surely over, which is after one second.
 //!
-//! - **Permits are over** a second after they were *asked for*, by the clock of whoever asked. So nobody has to take them back, and
-//!   those that are lost on their way do no harm. Who finds no use for them gives them back before, so that what drips slowly is
-//!   not lost with a node that was quicker to ask than to find a worker.
-//! - **A permit whose grant is taken back** (`broker/confirm.rs`) was used by nobody. Once it is committed that the grant is void, its
-//!   leader gives the permit back as well (`spent.rs`), mostly when it is over long since. Then the bucket holds what it would hold had
-//!   it never given the permit: no more, so that in any stretch of time the grants that were not void are no more than drips and it
-//!   holds. What would have run over meanwhile is left out (`Past::room`). A home remembers what it gave for as long as grants go back,
-//!   and that is lost with it.
+//! - **Permits are over** a second after they were *asked for*, by the clock of the node that asked. So no home has to take them back,
+//!   and those that are lost on their way do no harm. A node that finds no use for them gives them back before, so that what drips
+//!   slowly is not lost with a node that was quicker to ask than to find a worker.
+//! - **A permit whose grant is taken back** (`broker/confirm.rs`) was used by no client. Once it is committed that the grant is void, its
+//!   leader gives the permit back as well (`spent.rs`), mostly long after it is over. The home puts it back into the bucket as if it had
+//!   never been given. Had it stayed there, the bucket may have been full at some moment since, and what dripped then would have run
+//!   over. So no more is put back than there was room for ever since (`Past::room`), and the grants that were not void keep to the
+//!   rate in any stretch of time. A home remembers what it gave for as long as grants go back, and that is lost with it.
 //! - **A new leader of the home** gives nothing before all permits of those before it are over. That they are it can tell from when it
 //!   was established: permits are told once an operation that was appended *after the question* is committed. So the leader that told
 //!   them led after they were asked for, and the next leader was established later than that.

@@ -377,7 +377,10 @@ fn an_image_that_counts_alike_does_not_pass_for_the_process_that_was_heard() {
     cluster.queue.clear();
     cluster.down.insert(2);
     cluster.restart(1);
-    for answer in answers {
+    for mut answer in answers {
+        if let Some(word) = answer.log() {
+            answer.set_log(LogWord { start: 0, ..word });
+        }
         tell(&mut cluster, 1, NodeId(1), answer);
     }
     cluster.logs[0] = image;
@@ -432,8 +435,8 @@ fn heartbeats_of_an_image_are_no_sign_of_life() {
     }
 }
 
-/// A peer that has just started hears a vote of node 0 over the link of an older program, which does not say in which process, and
-/// then an image of node 0 that counts its start alike. Whether node 0 and the peer are retired.
+/// A peer that has just started hears a vote of node 0 that does not say in which process it was given, and then an image of node 0 that
+/// counts its start alike. Whether node 0 and the peer are retired.
 fn a_word_that_names_no_process(config: &Config) -> [bool; 2] {
     let mut cluster = Cluster::with_config(3, config);
     cluster.advance(500);

@@ -80,15 +80,17 @@ fn a_leader_grants_no_head_that_is_out_of_date_within_the_step() {
     cluster.advance(1_000);
     assert_eq!(cluster.choice(&ids[0]), ids);
     let (leader, partition) = (cluster.leader(&ids[0]), cluster.nodes[0].partition_of(&ids[0]));
-    let broker = cluster.nodes[(leader + 1) % 3].founding.node;
+    let asking = (leader + 1) % 3;
+    let broker = cluster.nodes[asking].founding.node;
     let cancel = Some(Cancel { dead: false, reason: String::new(), at_ms: cluster.now.wall_ms });
     let over = Task { facts: Some(Box::new(Facts { cancel, ..Facts::default() })), ..Task::default() };
     let urgent = cluster.id(TAG);
     let news = [(ids[0], over, ids[1]), (urgent, Task::from_spec(Arc::new(spec(b"x", 7))), urgent)];
     for (number, (about, facts, granted)) in (1..).zip(news) {
-        let (node, claim) = (&mut cluster.nodes[leader], ClaimId(u128::from(number)));
+        let (ask, claim) = (cluster.nodes[asking].asks.number(), ClaimId(number));
+        let node = &mut cluster.nodes[leader];
         node.learn(partition, vec![(about, facts)]);
-        node.on_grant_ask(broker, number, claim_of(claim, 60_000, 1), 1, (false, &[]));
+        node.on_grant_ask(broker, ask, claim_of(claim, 60_000, 1), 1, (false, &[]));
         assert_eq!(node.partitions[&partition].register.held_by(claim), [granted]);
         cluster.queue.push_back((leader, Event::Wake));
         cluster.drain();

@@ -5,12 +5,13 @@
 //! counts its own disk as one copy. Nothing else has them, so they are never given up for age, or for want of room: with
 //! no room, the write is refused.
 //!
-//! They go once a majority of the cohort has them on disk. Of `n` copies that were promised, one was the keeper's and the
-//! others were members', of which fewer than a majority had no holes, or the write would have been strict. Without holes `n`
-//! is at most a majority, and there are never fewer copies than were promised; copies of members with holes count for what
-//! they are, and anti-entropy keeps those. With fewer members than that, one copy would be given up for nothing. What
-//! a majority has is as safe as a strict write, and anti-entropy brings it to the rest. A member that has lost records
-//! since does not count (`forget_answers`), nor do the answers of before the keeper's own start, which are not written down.
+//! They go (`settle_kept`, `Kept::fate`) once a majority of the cohort has them on disk. That never leaves fewer copies than the
+//! answer promised. The promised copies are the keeper's and those of members. Of members without holes fewer than a majority
+//! have one, or the write would be strict. So together with the keeper's these copies are a majority at most; at fewer members a
+//! copy would be given up for nothing. Copies of members with holes stay where they are, and anti-entropy keeps them. What a majority
+//! has is as safe as a strict write, and anti-entropy brings it to the rest.
+//! Two kinds of answers do not count: those of a member that has lost records since (`forget_answers`), and those from before
+//! the keeper's own start, which are not written down.
 //!
 //! **Ids of tasks that a member lacks** (`owed`). While a member is away, the first of the others in the order of preference
 //! notes, once a round, which tasks have changed since that member is known to know everything: its cursor among the

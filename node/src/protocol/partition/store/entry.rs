@@ -14,7 +14,7 @@ pub(super) struct Entry {
     class: u64,
 }
 
-/// A field that most tasks leave empty belongs behind the pointer of `Outline`; README.md says what a task takes.
+/// A field that most tasks leave empty belongs behind the pointer of `Outline`; `node/docs/operating.md` says what a task takes.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Entry>() <= 112);
 

@@ -163,8 +163,8 @@ fn kind(zone: Tz, change: i64) -> (i64, i64) {
     ((before + 1).rem_euclid(7 * DAY_S), zone.offset(change) - zone.offset(change - 1))
 }
 
-/// Goal: what README says of changed clocks, in all zones. Method: one change of each kind from 2000 to 2040, and every other expression at
-/// each of them.
+/// Goal: what `client/docs/tasks.md` says of changed clocks, in all zones. Method: one change of each kind from 2000 to 2040, and every
+/// other expression at each of them.
 #[test]
 fn fixed_times_are_due_once_and_patterns_as_clocks_show_them() {
     let mut kinds = BTreeSet::new();
@@ -182,7 +182,7 @@ fn fixed_times_are_due_once_and_patterns_as_clocks_show_them() {
 /// A zone, an expression, a moment, and when it is due from then on.
 type Due = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
-/// By README, without a reckoning.
+/// By the document, without a reckoning.
 const DUE: [Due; 6] = [
     // In Berlin, 2:00 to 3:00 is skipped on 2026-03-29, and comes twice on 2026-10-25.
     (
@@ -234,8 +234,8 @@ const DUE: [Due; 6] = [
     ),
 ];
 
-/// Goal: what README says of fixed times that clocks skip or show twice, of the expressions that it names, and of a gap that ends on
-/// another day than the one that is named.
+/// Goal: what the document says of fixed times that clocks skip or show twice, of the expressions that it names, and of a gap that ends
+/// on another day than the one that is named.
 #[test]
 fn what_is_promised_of_fixed_times_is_so() {
     for (zone, expression, from, due) in DUE {
