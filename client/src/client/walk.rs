@@ -22,6 +22,7 @@ const STRETCH_TASKS_MIN: usize = LIST_PAGE_MAX as usize / STRETCH_FACTOR as usiz
 
 impl ListOptions {
     /// Whether a task of a page is wanted.
+    #[doc(hidden)]
     pub fn wants(&self, task: &TaskView) -> bool {
         let has = |header: &(String, String)| task.spec.headers.contains(header);
         let contains = |wanted: &Option<String>, text: Option<&str>| {

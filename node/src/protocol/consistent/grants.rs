@@ -52,13 +52,13 @@ impl Node {
         if !self.knows_leads(from) {
             return;
         }
+        if recall && max == 0 {
+            return self.take_question_back((from, ask), claim.claim);
+        }
         // A copy may be as late as the network likes. The broker that has started since knows nothing of the call, so that what it was
         // granted would be held until its lease ends.
         if self.is_of_former_process(from, ask) {
             return;
-        }
-        if recall && max == 0 {
-            return self.take_question_back((from, ask), claim.claim);
         }
         let max = max.min(CLAIM_TASKS_MAX) as usize;
         self.grants.next += 1;

@@ -377,10 +377,7 @@ fn an_image_that_counts_alike_does_not_pass_for_the_process_that_was_heard() {
     cluster.queue.clear();
     cluster.down.insert(2);
     cluster.restart(1);
-    for mut answer in answers {
-        if let Some(word) = answer.log() {
-            answer.set_log(LogWord { start: 0, ..word });
-        }
+    for answer in answers {
         tell(&mut cluster, 1, NodeId(1), answer);
     }
     cluster.logs[0] = image;
@@ -454,7 +451,10 @@ fn a_word_that_names_no_process(config: &Config) -> [bool; 2] {
     cluster.queue.clear();
     cluster.down.insert(2);
     cluster.restart(1);
-    for answer in answers {
+    for mut answer in answers {
+        if let Some(word) = answer.log() {
+            answer.set_log(LogWord { start: 0, ..word });
+        }
         tell(&mut cluster, 1, NodeId(1), answer);
     }
     cluster.logs[0] = image;

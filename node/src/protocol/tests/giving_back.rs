@@ -268,3 +268,30 @@ fn a_question_of_a_process_that_has_ended_is_granted_nothing() {
         assert_eq!(cluster.state_of(leader, id), state, "restarts: {restarts}");
     }
 }
+
+/// Goal: that a question is given up is heeded also where the process that says so has ended since: it is true all the same, and nobody
+/// says it again. Method: the answer to the question is lost, and what the broker says of it comes when it has restarted.
+#[test]
+fn a_question_that_a_process_gave_up_before_it_ended_is_taken_back() {
+    let (mut cluster, id, leader) = cluster_of_many();
+    let broker = (leader + 1) % 3;
+    ask_until(&mut cluster, broker, confirmed_claim(1), (broker, is_answer, 1));
+    cluster.queue.retain(|event| !is_on_its_way(event, broker, is_answer));
+    cluster.client_goes(broker);
+    while !cluster.queue.iter().any(|event| is_on_its_way(event, leader, is_taken_back)) {
+        assert!(cluster.handle_next(), "the broker gives its question up");
+    }
+    let place = cluster.queue.iter().position(|event| is_on_its_way(event, leader, is_taken_back));
+    let given_up = cluster.queue.remove(place.expect("just seen")).expect("just found");
+    cluster.restart(broker);
+    cluster.connect_all();
+    cluster.advance(2_000);
+    assert_eq!(cluster.state_of(leader, id), State::Claimed);
+    cluster.queue.push_back(given_up);
+    cluster.advance(20);
+    assert_eq!(cluster.state_of(leader, id), State::Ready);
+}
+
+fn is_taken_back(message: &PeerMessage) -> bool {
+    matches!(message, PeerMessage::GrantAsk { max: 0, recall: true, .. })
+}
