@@ -126,6 +126,9 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     };
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
+        Mutant::FlagsForgotten => {
+            Overrides { crash_before_flag_percent: Some(70), crash_mean_ms: Some(1_200), ..plain }
+        }
         Mutant::HolesGrant => {
             Overrides { damage_percent: Some(60), lost_writes_percent: Some(50), crash_mean_ms: Some(1_500), ..plain }
         }

@@ -19,7 +19,7 @@ const CAUGHT_FROM: [(Mutant, u64); 100] = [
     (Mutant::VoteIgnoresViewstamp, 20),
     (Mutant::DoneFlagIgnored, 1053),
     (Mutant::WallClockOnly, 54),
-    (Mutant::FlagsForgotten, 3436),
+    (Mutant::FlagsForgotten, 81),
     (Mutant::LeaderBelieved, 135),
     (Mutant::FencedLeads, 14),
     (Mutant::RecoveringCounts, 30),
