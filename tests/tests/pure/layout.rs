@@ -87,10 +87,14 @@ fn module(file: &str, text: &str) -> Module {
         }
     }
     let words = rest.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+    // Each is judged, also where two have one name, as globs have.
+    let mut paths: Vec<Path> = imports.iter().map(|(_, path)| path.clone()).collect();
     let imports: BTreeMap<String, Path> = imports.into_iter().collect();
     let others = words.filter(|word| word.contains("::")).map(segments);
-    let others = others.filter(|path| path.first().is_some_and(|first| !imports.contains_key(first)));
-    let paths = imports.values().cloned().chain(others).collect();
+    paths.extend(others.map(|path| match path.first().and_then(|first| imports.get(first)) {
+        Some(import) => [import, &path[1..]].concat(),
+        None => path,
+    }));
     Module { file: file.to_owned(), is_engine, imports, paths }
 }
 
@@ -155,6 +159,8 @@ fn an_import_is_noticed_however_it_is_written() {
         ("use super::c;\nfn f(_: &c::Calls) {}", "super::c"),
         ("fn f() -> Option<super::claims::Calls> {\n    None\n}", "super::claims::Calls"),
         ("use super::claims;", "super::claims"),
+        ("use super::claims::*;\nuse super::table::*;", "super::claims::*"),
+        ("use crate::protocol;\nfn f(_: &protocol::claims::Calls) {}", "crate::protocol::claims::Calls"),
     ];
     for (text, path) in noticed {
         let complaint = format!("node/src/protocol/plain.rs imports {path} of node/src/protocol/claims.rs");
