@@ -114,6 +114,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("peer_messages_sent", "messages to peers"),
     ("process_stalls", "pauses of this process longer than the failure detector's timeout"),
     ("promises_refused_at_start", "promises refused until replicas know their state after a start"),
+    ("questions_of_ended_processes", "late questions of nodes that have restarted since, refused"),
     ("repairs", "repairs by anti-entropy"),
     ("replicas_added", "replicas added because partitions moved here"),
     ("replicas_removed", "replicas removed because partitions moved away"),

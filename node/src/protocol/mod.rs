@@ -12,6 +12,7 @@ pub mod event;
 mod healing;
 pub mod host;
 mod inspect;
+mod latest;
 mod loads;
 pub mod membership;
 mod mint;
@@ -327,6 +328,10 @@ impl Node {
     fn on_message(&mut self, from: NodeId, message: PeerMessage) {
         use PeerMessage as M;
         if self.is_of_before(&message) {
+            return;
+        }
+        if message.takes().is_some_and(|ask| self.is_of_former_process(from, ask)) {
+            self.outbox.count("questions_of_ended_processes");
             return;
         }
         self.seat_for(&message);

@@ -33,7 +33,7 @@ pub struct Outbox {
 }
 
 /// Counters beside those of observations.
-pub const COUNTED: [&str; 2] = ["loads_refused", "promises_refused_at_start"];
+pub const COUNTED: [&str; 3] = ["loads_refused", "promises_refused_at_start", "questions_of_ended_processes"];
 
 impl Outbox {
     /// For one node.

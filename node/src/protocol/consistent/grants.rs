@@ -55,11 +55,6 @@ impl Node {
         if recall && max == 0 {
             return self.take_question_back((from, ask), claim.claim);
         }
-        // A copy may be as late as the network likes. The broker that has started since knows nothing of the call, so that what it was
-        // granted would be held until its lease ends.
-        if self.is_of_former_process(from, ask) {
-            return;
-        }
         let max = max.min(CLAIM_TASKS_MAX) as usize;
         self.grants.next += 1;
         let number = self.grants.next;
@@ -357,15 +352,18 @@ impl Node {
         let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, untold, .. } =
             session_state;
         let mut entries = session_state.entries;
-        let (mut whole, mut unreadable) = (Vec::new(), Vec::new());
+        // The broker that has started since knows nothing of the call.
+        let has_ended = self.is_of_former_process(to, ask);
+        let (mut whole, mut untellable) = (Vec::new(), Vec::new());
         for Tellable { mut granted, fresh, gaps } in tasks {
             let has_log = entries::fill(&mut granted.updates, gaps, &mut entries);
-            match (bodies.remove(&granted.id).filter(|_| has_log).map(Arc::unwrap_or_clone), fresh) {
+            let body = bodies.remove(&granted.id).filter(|_| has_log && !(has_ended && fresh.is_some()));
+            match (body.map(Arc::unwrap_or_clone), fresh) {
                 (Some(spec), _) => {
                     (granted.payload, granted.headers) = (spec.payload, spec.headers);
                     whole.push((granted, fresh));
                 }
-                (None, Some(at)) if !repeated.contains(&granted.id) => unreadable.push((granted.id, granted.token, at)),
+                (None, Some(at)) if !repeated.contains(&granted.id) => untellable.push((granted.id, granted.token, at)),
                 // A client may have it: its lease runs out, or the next question finds its body and its log.
                 (None, _) => {
                     unsure.insert(self.partition_of(&granted.id));
@@ -386,7 +384,7 @@ impl Node {
         };
         self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads, partitions });
         // No client was told of these.
-        self.give_back_grants(unreadable);
+        self.give_back_grants(untellable);
         // A broker that still asks for these renews them, and then they stay.
         self.give_back_untold(untold);
     }

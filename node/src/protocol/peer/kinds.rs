@@ -1,7 +1,7 @@
 //! What is to be known of a message without reading it: its stream, its name, what it says of its sender's log.
 
 use super::{LogWord, PeerMessage};
-use norn_wire::PartitionId;
+use norn_wire::{PartitionId, Request};
 
 /// Which stream a message travels on, so that bulk never stands in the way of claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +86,24 @@ impl PeerMessage {
             | PeerMessage::Compare { partition, .. }
             | PeerMessage::Tombs { partition, .. }
             | PeerMessage::Forget { partition, .. } => Some(*partition),
+            _ => None,
+        }
+    }
+
+    /// The number of a question that takes something for the process that asks: claims, permits, longer leases, changes of the cluster.
+    /// A copy may be as late as the network likes, and nobody waits for the answer once that process has ended. What gives something
+    /// back is true all the same then.
+    pub fn takes(&self) -> Option<u64> {
+        match self {
+            PeerMessage::GrantAsk { ask, max, recall, .. } => (!recall || *max > 0).then_some(*ask),
+            PeerMessage::PermitAsk { ask, .. } => Some(*ask),
+            PeerMessage::Forward { ask, request } => {
+                let takes = matches!(
+                    **request,
+                    Request::Renew { .. } | Request::Change { .. } | Request::Arrange { .. } | Request::Schedule(_)
+                );
+                takes.then_some(*ask)
+            }
             _ => None,
         }
     }

@@ -269,6 +269,27 @@ fn a_question_of_a_process_that_has_ended_is_granted_nothing() {
     }
 }
 
+/// Goal: the same of a question that was heard in time, and whose grant is committed when its broker has restarted. Method: the leader hears
+/// no acknowledgement of a follower meanwhile.
+#[test]
+fn a_grant_that_is_made_for_a_process_that_has_ended_goes_back() {
+    for (restarts, state) in [(false, State::Claimed), (true, State::Ready)] {
+        let (mut cluster, id, leader) = cluster_of_many();
+        let broker = (leader + 1) % 3;
+        let number = ask_until(&mut cluster, broker, confirmed_claim(1), (leader, is_ack, 1));
+        let is_late = |to: usize, message: &PeerMessage| to == leader && is_ack(message);
+        cluster.advance_losing(1, is_late);
+        if restarts {
+            cluster.restart(broker);
+            cluster.connect_all();
+        }
+        cluster.advance_losing(1_000, is_late);
+        assert!(!cluster.replies.contains_key(&number), "it is not committed");
+        cluster.advance(1_000);
+        assert_eq!(cluster.state_of(leader, id), state, "restarts: {restarts}");
+    }
+}
+
 /// Goal: that a question is given up is heeded also where the process that says so has ended since: it is true all the same, and nobody
 /// says it again. Method: the answer to the question is lost, and what the broker says of it comes when it has restarted.
 #[test]
