@@ -232,6 +232,9 @@ impl Node {
         };
         let from_us = state.from_us;
         let bucket = self.bucket(home, &queue, rate);
+        if !bucket.heard.is_news(from, ask) {
+            return;
+        }
         bucket.fill(rate, now_us);
         let count = bucket.count(rate).min(wanted).min(PERMITS_MAX);
         if count == 0 || now_us < from_us {

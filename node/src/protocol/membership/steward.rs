@@ -12,6 +12,7 @@ use crate::protocol::consistent::register::Asked;
 use crate::protocol::consistent::table::Op;
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp, Waiting};
 use crate::protocol::event::ClientId;
+use crate::protocol::latest::Latest;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
 use crate::protocol::timers::Key;
@@ -41,6 +42,9 @@ pub struct Steward {
     looked_us: u64,
     /// Partitions that were asked to move, until then.
     asked: BTreeMap<PartitionId, u64>,
+    /// The latest change that each node asked for: a copy of an earlier one may come behind what undoes it. Where the wish itself was
+    /// overtaken, who asks sends it again under a new number.
+    changes: Latest,
 }
 
 /// A call of a client that one leader answers: the root's, if it is about the cluster.
@@ -164,6 +168,10 @@ impl Node {
             self.answer_root_call(from, ask, Response::Error(error));
             return;
         };
+        let changes = matches!(request, Request::Schedule(_) | Request::Change { .. } | Request::Arrange { .. });
+        if changes && !self.steward.changes.is_news(from, ask) {
+            return;
+        }
         let (change, dry_run) = match request {
             Request::Schedule(change) => return self.on_schedule((from, ask), change),
             Request::Schedules { name } => {

@@ -134,6 +134,30 @@ impl Cluster {
     }
 }
 
+/// Goal: copies of a question, and those of a process that has ended, take no permits: nobody would use them, or give them back.
+#[test]
+fn a_late_copy_of_a_question_takes_no_permits() {
+    for restarts in [false, true] {
+        let mut cluster = queue_with(rate(1, 60_000));
+        cluster.advance(70_000);
+        let (home, queue) = (cluster.home("mail"), QueueName::new("mail").expect("a name"));
+        let asker = (home + 1) % 3;
+        let ask = cluster.nodes[asker].asks.number();
+        if restarts {
+            cluster.restart(asker);
+            cluster.connect_all();
+            cluster.advance(2_000);
+        } else {
+            // The home tells these, the node takes none of what it has not asked for, and they are over.
+            cluster.deliver(asker, home, PeerMessage::PermitAsk { ask, queue: queue.clone(), wanted: 1 });
+            cluster.advance(65_000);
+        }
+        cluster.deliver(asker, home, PeerMessage::PermitAsk { ask, queue, wanted: 1 });
+        cluster.spread_tasks(5);
+        assert_eq!(cluster.claimed_in(3_000), 1, "restarts: {restarts}");
+    }
+}
+
 /// In any stretch of time as many as the rate allows, and the burst; and not many fewer, whoever has the tasks and the workers.
 #[test]
 fn no_more_claims_are_granted_than_the_rate_allows() {

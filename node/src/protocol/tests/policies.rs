@@ -38,6 +38,41 @@ pub(super) fn is_changed(response: &Response) -> bool {
     matches!(response, Response::Changed(changed) if !changed.already)
 }
 
+/// Goal: a copy of a change that comes behind the change that undoes it does nothing. Method: it comes once more through the node that asked,
+/// and once more when that has restarted, where the change that undid it came through another.
+#[test]
+fn a_copy_of_a_change_that_comes_late_undoes_no_later_one() {
+    for restarts in [false, true] {
+        let mut cluster = Cluster::modern(3);
+        let root = cluster.nodes.iter().position(|node| node.leader_of(PartitionId::ROOT) == Some(node.me));
+        let root = root.expect("it has a leader");
+        let (one, two) = ((root + 1) % 3, (root + 2) % 3);
+        let queue = QueueName::new("mail").expect("a name");
+        let change = Box::new(ClusterChange::Queue { queue: queue.clone(), setting: QueueSetting::Paused(true) });
+        cluster.post(one, Request::Change { change, dry_run: false });
+        let is_wish = |(to, event): &(usize, Event)| {
+            *to == root && matches!(event, Event::Peer { message: PeerMessage::Forward { .. }, .. })
+        };
+        while !cluster.queue.iter().any(is_wish) {
+            assert!(cluster.handle_next(), "it is sent");
+        }
+        let Some((_, Event::Peer { message, .. })) = cluster.queue.iter().find(|event| is_wish(event)).cloned() else {
+            panic!("just seen")
+        };
+        cluster.advance(500);
+        assert!(cluster.nodes[root].policy_of(&queue).paused);
+        if restarts {
+            cluster.restart(one);
+            cluster.connect_all();
+            cluster.advance(2_000);
+        }
+        assert!(is_changed(&cluster.set(if restarts { two } else { one }, "mail", QueueSetting::Paused(false))));
+        cluster.deliver(one, root, message);
+        cluster.advance(500);
+        assert!(!cluster.nodes[root].policy_of(&queue).paused, "restarts: {restarts}");
+    }
+}
+
 /// Goal: an operator can see which nodes have heard of a change. Method: one of three nodes is down while a queue is paused.
 #[test]
 fn the_status_of_each_node_tells_which_changes_it_has_heard_of() {

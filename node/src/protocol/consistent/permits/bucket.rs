@@ -2,6 +2,7 @@
 
 use crate::limits::SPENT_MS;
 use crate::protocol::consistent::levels::{Level, WHOLE};
+use crate::protocol::latest::Latest;
 use norn_wire::NodeId;
 use norn_wire::membership::Rate;
 use std::collections::VecDeque;
@@ -59,6 +60,9 @@ pub struct Bucket {
     out: u64,
     /// What is over, and may come back late.
     past: VecDeque<Past>,
+    /// The latest question of each node. A node asks anew only when it waits for no answer any more, so that what an earlier one brings
+    /// is of use to nobody.
+    pub heard: Latest,
     /// What was last written down, and when.
     written: u128,
     written_us: u64,
@@ -104,7 +108,8 @@ impl Bucket {
         // The leader that begins with it writes soon what has come in since: the next one may have started later.
         let keep_us = since_us.saturating_add(WORTH_ANYWAY_MS * 1_000);
         let (written, written_us) = (parts, since_us);
-        Bucket { parts, cost: cost(rate), at_us: since_us, given, out, past, written, written_us, keep_us }
+        let heard = Latest::default();
+        Bucket { parts, cost: cost(rate), at_us: since_us, given, out, past, heard, written, written_us, keep_us }
     }
 
     /// A bucket into which nothing has dripped before that.
