@@ -7,6 +7,9 @@ use norn_node::protocol::{Cursor, Event as Input, Record};
 use norn_wire::PartitionId;
 use std::collections::BTreeSet;
 
+/// Until the next look whether a process goes on that stands still.
+const LOOK_US: u64 = 60_000_000;
+
 impl World {
     /// Lets the log do a little for itself.
     pub fn keep_up(&mut self, node: usize) {
@@ -39,7 +42,8 @@ impl World {
         let process = &mut self.nodes[node];
         let Some(running) = process.running.as_mut().filter(|_| process.boot == boot) else { return };
         if paused_us > 0 {
-            return self.schedule_in(paused_us, Event::Save { node, boot, anew });
+            // A node that is away has no end of its pause yet.
+            return self.schedule_in(paused_us.min(LOOK_US), Event::Save { node, boot, anew });
         }
         if anew {
             running.saved = Cursor::default();
