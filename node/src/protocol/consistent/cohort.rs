@@ -1,25 +1,27 @@
-//! Who holds a partition, as its table says, and how that changes.
+//! The replica group (cohort) of a partition, as its table states it, and its reconfiguration.
 //!
-//! A change goes by joint consensus (Ongaro's thesis, 4.3), on a table instead of a log. The leader appends each step:
+//! Reconfiguration is by joint consensus (Ongaro's thesis, 4.3), on a table instead of a log. The leader appends each step:
 //!
-//! 1. `Admit`: those that shall hold the partition next are named. New ones among them are *learners*: they get the table and
-//!    all facts, and count for nothing.
-//! 2. `Join`, once they are near: from this operation on, every majority is one of the members and one of the next members.
-//! 3. `Settle`, once `Join` is committed and the next members have every strictly acknowledged fact: they are the members.
-//!    `Revert` in its place lets go of the next ones.
+//! 1. `Admit` names the next members. New ones among them are *learners*: they receive the table and all facts, and count in no
+//!    quorum.
+//! 2. `Join`, once the learners have nearly caught up: from this operation on, every quorum is a majority of the members and a
+//!    majority of the next members.
+//! 3. `Settle`, once `Join` is committed and the next members have every strictly acknowledged fact: the next members become the
+//!    members. `Revert` in its place drops the next members.
 //!
-//! Whoever leaves is an *exile* until it has handed over what it may be the only one to have; then `Clear` takes it out, and
-//! it drops its replica. What it has promised it never forgets, so that a node that comes back is no stranger to itself.
+//! A replica that leaves becomes a draining replica (*exile*) until it has handed over the facts that only it may have. Then
+//! `Clear` removes it, and it drops its table and facts. It keeps its promise and vote for ever, so that a node that comes back
+//! cannot contradict what it promised before.
 //!
 //! **A version names a cohort**: the viewstamp of the operation that made it. Equal versions mean equal cohorts, as equal
-//! viewstamps mean equal tables. Whoever acknowledges or answers says at which version; only answers of one version make a
-//! quorum of it.
+//! viewstamps mean equal tables. Every acknowledgement and answer carries its sender's version, and only answers of one version
+//! make a quorum of it.
 //!
-//! **Why a strict fact is never left behind.** It was acknowledged by a quorum of one version V. Let the next cohort be joint
-//! at J > V. `Settle` waits until each new member, and a majority of all next ones, has agreed on all facts with
-//! `n - majority + 1` of the `n` members, each of which had applied J when it compared. Among those is one of the quorum of V;
-//! it had the fact before it applied J, as it said V. So each of them has it. Facts that are acknowledged at J are on a
-//! majority of both sides.
+//! **Why a strict fact is never left behind.** It was acknowledged by a quorum of one version V. Let the next cohort be joint at
+//! J > V. `Settle` waits until each new member, and a majority of all next members, has agreed on all facts with `n - majority +
+//! 1` of the `n` members, each of which had applied J when it compared. At least one of these belongs to the quorum of V. It had
+//! the fact before it applied J, because it acknowledged at V. So each of those next members has the fact. Facts that are
+//! acknowledged at J are on a majority of both sides.
 
 use super::{Epoch, ReplicaId, Viewstamp, majority};
 use crate::limits::{EXILES_MAX, REPLICAS_MAX};
@@ -30,148 +32,150 @@ use std::collections::BTreeSet;
 /// A replica's place in a cohort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Seat {
-    /// Whose it is.
+    /// Replica in this slot.
     pub replica: ReplicaId,
-    /// The operation that admitted it: a replica that left and came back sits elsewhere.
+    /// Operation that admitted the replica. A replica that left and came back has another slot.
     pub since: Viewstamp,
 }
 
-/// How far a change is.
+/// Phase of a reconfiguration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// The next members count for nothing yet.
+    /// The next members count in no quorum yet.
     #[serde(rename = "L")]
     Learning,
-    /// Both sides count.
+    /// Quorums need both sides.
     #[serde(rename = "J")]
     Joint,
 }
 
-/// Who shall hold the partition.
+/// Target of a reconfiguration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Next {
     /// In the order of preference; some may be members already.
     pub seats: Vec<Seat>,
-    /// How far the change is.
+    /// Phase of the reconfiguration.
     pub phase: Phase,
 }
 
-/// A replica that is out, and may still have facts that nobody else has.
+/// Draining replica: removed from the cohort, and possibly the only one that has some facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exile {
-    /// Where it sat.
+    /// Its slot before it was removed.
     pub seat: Seat,
-    /// When it was let go of, by the wall clock of the leader.
+    /// When it was removed, by the wall clock of the leader.
     pub since_ms: u64,
 }
 
-/// Nothing is granted: claims may be held that nobody who is left has heard of.
+/// Grant quarantine after an unsafe recovery: lost replicas may have granted leases that the survivors never saw, so nothing is
+/// granted until the longest lease has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Silence {
-    /// Until then, by the wall clock of whoever leads.
+    /// End of the quarantine, by the leader's wall clock.
     pub until_ms: u64,
-    /// And for so long, by the other clock of whoever leads, since it heard of this.
+    /// Length of the quarantine on the leader's monotonic clock, from when that leader learned of the rescue. Both ends must
+    /// pass.
     pub lease_ms: u64,
 }
 
-/// Who holds a partition.
+/// Replica group (configuration) of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cohort {
-    /// The operation that made it so; zero at genesis.
+    /// Viewstamp of the operation that made this cohort; zero at genesis.
     pub version: Viewstamp,
     /// In the order of preference.
     pub members: Vec<Seat>,
-    /// Under way.
+    /// Reconfiguration under way.
     pub next: Option<Next>,
-    /// In the order in which they left.
+    /// Draining replicas, in the order in which they left.
     pub exiles: Vec<Exile>,
-    /// After a rescue.
+    /// Grant quarantine after a rescue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence: Option<Silence>,
 }
 
-/// A cohort as a replica tells of it. What is told out of a later epoch counts more: an earlier leader may have appended what
-/// was never committed.
+/// Configuration that a replica advertises. A later epoch outranks an earlier one: an earlier leader may have appended a change
+/// that was never committed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Told {
-    /// Of the replica's table.
+    /// Epoch of the replica's table.
     pub epoch: Epoch,
-    /// In that table.
+    /// Cohort in that table.
     pub cohort: Cohort,
 }
 
 impl Told {
-    /// Of two, the one with the greater rank is believed.
+    /// Order of trust: of two advertised cohorts, receivers believe the one of greater rank.
     pub fn rank(&self) -> (Epoch, Viewstamp) {
         (self.epoch, self.cohort.version)
     }
 }
 
-/// A step of a change.
+/// Step of a reconfiguration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// These shall be the members, in this order of preference.
+    /// Begins a change to these next members.
     #[serde(rename = "A")]
     Admit {
-        /// The members now, in the order of preference, which a table does not have at genesis.
+        /// Present members in the order of preference, which a table does not have at genesis.
         members: Vec<ReplicaId>,
-        /// The next members.
+        /// Next members, in the order of preference.
         next: Vec<ReplicaId>,
     },
-    /// From now on both sides count.
+    /// Begins joint consensus: quorums need both sides.
     #[serde(rename = "J")]
     Join,
-    /// The next members are the members.
+    /// Ends joint consensus: the next members become the members.
     #[serde(rename = "S")]
     Settle {
-        /// By the wall clock of the leader.
+        /// Wall clock of the leader.
         at_ms: u64,
     },
-    /// The change is given up.
+    /// Abandons the change.
     #[serde(rename = "R")]
     Revert {
-        /// By the wall clock of the leader.
+        /// Wall clock of the leader.
         at_ms: u64,
     },
-    /// An exile has nothing left to give.
+    /// Removes a draining replica that has nothing left to hand over.
     #[serde(rename = "C")]
     Clear {
-        /// Which.
+        /// Replica to remove.
         replica: ReplicaId,
     },
-    /// A replica that was cleared unheard is back, and has something: it is an exile again until it has handed that over.
+    /// Re-admits, as a draining replica, one that was cleared without draining and still has facts to hand over.
     #[serde(rename = "B")]
     Recall {
-        /// Where it sat.
+        /// Slot that it had.
         seat: Seat,
-        /// By the wall clock of the leader.
+        /// Wall clock of the leader.
         at_ms: u64,
     },
-    /// An operator says that a majority is lost: whoever is left goes on alone (`rescue.rs`).
+    /// Unsafe recovery on an operator's word that a majority is lost: the survivors go on alone (`rescue.rs`).
     #[serde(rename = "X")]
     Rescue {
-        /// They are no members any more.
+        /// Nodes that are no longer members.
         lost: Vec<NodeId>,
-        /// By the wall clock of the leader.
+        /// Wall clock of the leader.
         at_ms: u64,
-        /// What follows.
+        /// Quarantine that follows.
         silence: Silence,
     },
-    /// The silence after a rescue is over.
+    /// Ends the grant quarantine after a rescue.
     #[serde(rename = "Q")]
     Calm,
 }
 
-/// What a replica is in a cohort.
+/// Role of a node in a cohort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Nothing, as far as this cohort knows.
+    /// No role that this cohort knows of.
     Outside,
-    /// Let go of.
+    /// Draining replica.
     Exile,
-    /// Counts for nothing yet, or only on the side of the next members.
+    /// Next member that is no member: counts in no quorum yet, or only on the side of the next members.
     Learner,
-    /// Counts.
+    /// Member, counts in every quorum.
     Member,
 }
 
@@ -182,7 +186,7 @@ impl Cohort {
         Cohort { members: preference.iter().map(seat).collect(), ..Cohort::default() }
     }
 
-    /// The cohort after a step at viewstamp `at`, or why there is none.
+    /// Returns the cohort after a step at viewstamp `at`, or the reason why the step is invalid.
     pub fn changed(&self, change: &Change, at: Viewstamp) -> Result<Cohort, &'static str> {
         if at <= self.version {
             return Err("it is from before the cohort that it changes");
@@ -265,7 +269,7 @@ impl Cohort {
         self.exiles.len() + self.members.len() <= EXILES_MAX
     }
 
-    /// The members in this order, if it names all of them.
+    /// Returns the members in this order, if `members` names exactly all of them.
     fn reordered(&self, members: &[ReplicaId]) -> Option<Vec<Seat>> {
         let seat = |replica: &ReplicaId| self.members.iter().find(|seat| seat.replica == *replica).copied();
         let seats: Vec<Seat> = members.iter().map(seat).collect::<Option<_>>()?;
@@ -273,18 +277,18 @@ impl Cohort {
         (seats.len() == self.members.len() && different.len() == seats.len()).then_some(seats)
     }
 
-    /// Those of `seats` that are no members leave.
+    /// Makes draining replicas of those `seats` that are no members.
     fn let_go(&mut self, seats: &[Seat], since_ms: u64) {
         let out = seats.iter().filter(|seat| !self.members.contains(seat));
         self.exiles.extend(out.map(|seat| Exile { seat: *seat, since_ms }));
     }
 
-    /// The next members, if they count.
+    /// Returns the next members, if they count in quorums.
     fn joint(&self) -> Option<&[Seat]> {
         self.next.as_ref().filter(|next| next.phase == Phase::Joint).map(|next| next.seats.as_slice())
     }
 
-    /// Whether nothing is under way but farewells.
+    /// Whether no reconfiguration is under way. Replicas may still be draining.
     pub fn is_stable(&self) -> bool {
         self.next.is_none()
     }
@@ -294,23 +298,24 @@ impl Cohort {
         self.version == Viewstamp::default()
     }
 
-    /// A majority of the members, and of the next members where both count.
+    /// Whether `present` holds for a majority of the members and, in joint consensus, of the next members.
     pub fn quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
         let mut of = |seats: &[Seat]| majority(seats, |seat| present(seat.replica.node));
         of(&self.members) && self.joint().is_none_or(of)
     }
 
-    /// A majority of the next members, where they count.
+    /// Whether `present` holds for a majority of the next members; true outside joint consensus.
     pub fn next_quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
         self.joint().is_none_or(|seats| majority(seats, |seat| present(seat.replica.node)))
     }
 
-    /// A majority of the members alone: as long as nobody can acknowledge a fact without them, they know every strict one.
+    /// Whether `present` holds for a majority of the members alone. Such a majority knows every strict fact, because no quorum
+    /// acknowledges a fact without a majority of the members.
     pub fn members_quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
         majority(&self.members, |seat| present(seat.replica.node))
     }
 
-    /// Members and next members, whether these count or not, in the order of preference.
+    /// Members and next members, whether the next ones count or not, in the order of preference.
     pub fn seats(&self) -> impl Iterator<Item = &Seat> {
         let fresh = self.next.iter().flat_map(|next| &next.seats).filter(|seat| !self.members.contains(seat));
         self.members.iter().chain(fresh)
@@ -321,8 +326,9 @@ impl Cohort {
         self.seats().map(|seat| seat.replica.node).collect()
     }
 
-    /// Those that count, in the order of preference: what they have stored is told to clients. Learners are written to as well
-    /// and say nothing, as what one alone has would go with it where the leader that admits it is deposed at once.
+    /// Replicas that count in quorums, in the order of preference: their acknowledgements of writes count for clients. Learners
+    /// receive writes as well and do not acknowledge them: a fact that only a learner has would be lost with it if the leader
+    /// that admitted it were deposed at once.
     pub fn holders(&self) -> impl Iterator<Item = &Seat> {
         let fresh = self.joint().into_iter().flatten().filter(|seat| !self.members.contains(seat));
         self.members.iter().chain(fresh)
@@ -338,7 +344,7 @@ impl Cohort {
         self.members.iter().map(|seat| seat.replica.node)
     }
 
-    /// Everybody that the leader sends the table to, exiles too.
+    /// All nodes to which the leader sends the table, draining replicas included.
     pub fn followers(&self) -> Vec<NodeId> {
         self.seats().chain(self.exiles.iter().map(|exile| &exile.seat)).map(|seat| seat.replica.node).collect()
     }
@@ -348,7 +354,7 @@ impl Cohort {
         self.seats().any(|seat| seat.replica.node == node)
     }
 
-    /// Whether a node is one of the members that count alone.
+    /// Whether a node is one of the present members; next members do not count here.
     pub fn has_member(&self, node: NodeId) -> bool {
         self.members().any(|member| member == node)
     }
@@ -358,12 +364,12 @@ impl Cohort {
         self.members.iter().chain(self.joint().into_iter().flatten()).any(|seat| seat.replica.node == node)
     }
 
-    /// Whether a node takes part in any way.
+    /// Whether a node has any role in the cohort.
     pub fn knows(&self, node: NodeId) -> bool {
         self.role(node) > Role::Outside
     }
 
-    /// Whether a replica has a seat, or had one and is an exile.
+    /// Whether a replica has a slot or is draining.
     pub fn knows_replica(&self, replica: &ReplicaId) -> bool {
         let exiles = self.exiles.iter().map(|exile| &exile.seat);
         self.seats().chain(exiles).any(|seat| seat.replica == *replica)
@@ -374,7 +380,7 @@ impl Cohort {
         self.seats().any(|seat| seat.replica == *replica)
     }
 
-    /// What a node is here.
+    /// Returns the role of a node.
     pub fn role(&self, node: NodeId) -> Role {
         if self.has_member(node) {
             Role::Member
@@ -387,41 +393,41 @@ impl Cohort {
         }
     }
 
-    /// When the replica of a node was admitted that has a seat, or is an exile.
+    /// When the replica of a node that has a slot or is draining was admitted.
     pub fn since(&self, node: NodeId) -> Option<Viewstamp> {
         let exiles = self.exiles.iter().map(|exile| &exile.seat);
         self.seats().chain(exiles).find(|seat| seat.replica.node == node).map(|seat| seat.since)
     }
 
-    /// Whether a node is one of the next members, new or not.
+    /// Whether a node is among the next members, new or not.
     pub fn has_next(&self, node: NodeId) -> bool {
         self.next.iter().flat_map(|next| &next.seats).any(|seat| seat.replica.node == node)
     }
 
-    /// Whether both sides count.
+    /// Whether joint consensus is under way.
     pub fn is_joint(&self) -> bool {
         self.joint().is_some()
     }
 
-    /// Next members that are no members: all must be ready before the change goes on.
+    /// Next members that are no members yet. All of them must be ready before the change goes on.
     pub fn learners(&self) -> impl Iterator<Item = &Seat> {
         self.next.iter().flat_map(|next| &next.seats).filter(|seat| !self.members.contains(seat))
     }
 
-    /// Whether so many are ready that both sides may count: all new members. Or that the next side may count alone: a majority
-    /// of the next members, too, as those that stay need not have what those that leave have.
+    /// Whether enough replicas are ready for the next phase. `Join` needs all new members. `Settle` also needs a majority of the
+    /// next members, because members that stay need not have the facts of those that leave.
     pub fn is_ready(&self, mut ready: impl FnMut(NodeId) -> bool) -> bool {
         let Some(next) = &self.next else { return false };
         self.learners().all(|seat| ready(seat.replica.node))
             && (next.phase == Phase::Learning || majority(&next.seats, |seat| ready(seat.replica.node)))
     }
 
-    /// Members that must agree with a replica before it has every strictly acknowledged fact.
+    /// Number of members that must agree with a replica before it has every strictly acknowledged fact.
     pub fn agreements_needed(&self) -> usize {
         crate::protocol::partition::wound::agreements_needed(self.members.len())
     }
 
-    /// Whether it could be the cohort of a table that came by the network.
+    /// Whether the cohort is plausible as part of a table received over the network.
     pub fn is_sound(&self) -> bool {
         let bounded = |seats: &[Seat]| {
             let nodes: BTreeSet<NodeId> = seats.iter().map(|seat| seat.replica.node).collect();
@@ -455,7 +461,7 @@ mod tests {
         Change::Admit { members, next: nodes.iter().copied().map(replica).collect() }
     }
 
-    /// A cohort while it learns.
+    /// Returns a cohort in its learning phase.
     fn learning(from: &[u128], to: &[u128]) -> Cohort {
         let cohort = founded(from);
         cohort.changed(&admit(&cohort, to), at(1)).unwrap()

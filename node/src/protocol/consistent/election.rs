@@ -1,5 +1,5 @@
-//! Elections: pre-vote, vote, fetch of newer state, hand-over. Raft's rules on viewstamps (Ongaro's thesis for the pre-vote;
-//! Viewstamped Replication for the state transfer).
+//! Elections: pre-vote, vote, fetch of newer state, leadership transfer. Raft's rules on viewstamps (Ongaro's thesis for the
+//! pre-vote; Viewstamped Replication for the state transfer).
 
 use super::cohort::Change;
 use super::register::{Archiving, Changing, Leading, Progress, Rescue, Retiring, Role};
@@ -16,27 +16,27 @@ use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The table that whoever is left goes on with.
+/// Returns the table with which the survivors of an unsafe recovery go on.
 fn rescued(table: &Table, rescue: &Rescue, at: Viewstamp, now: Now, config: &Config) -> Table {
     let lost = rescue.lost.iter().copied().collect();
-    // Who is left may know of longer leases than the operator.
+    // The survivors may know of longer leases than the operator.
     let longest_ms = table.cells.values().map(|cell| cell.lease_ms).max().unwrap_or(0);
     let silence = silence(now.wall_ms, rescue.lease_ms.max(longest_ms), config.clock_epsilon_ms);
     let mut table = table.clone();
     let change = Change::Rescue { lost, at_ms: now.wall_ms, silence };
     table.apply(&Op::Cohort(change), at).expect("who leads is left");
-    // The lost ones may have given what is earned here still: buckets begin empty.
+    // The lost replicas may have given away tokens that this table still counts as accrued, so rate buckets begin empty.
     for queue in table.levels.keys().cloned().collect::<Vec<_>>() {
         table.apply(&Op::Level { queue, level: None }, at).expect("a level may always go");
     }
     table
 }
 
-/// The time until somebody is asked to take over again doubles so often.
+/// Upper limit on doublings of the pause between attempts to transfer leadership.
 const TRANSFER_DOUBLINGS_MAX: u32 = 4;
 
 impl Node {
-    /// At a start: a campaign follows after a while, unless a leader shows up. Preferred replicas wait less.
+    /// At a start: sets a timer for a campaign in case no leader shows up. Preferred replicas wait less.
     pub(in crate::protocol) fn await_leader(&mut self, partition: PartitionId) {
         let timeout_ms = self.config.election_timeout_ms;
         let voters = self.partitions[&partition].cohort().voters();
@@ -46,25 +46,26 @@ impl Node {
         self.campaign_after(partition, wait_ms);
     }
 
-    /// A leader was lost: those that can follow it take turns, so that one takes over at once and no votes are split. The order
-    /// is that of preference, which differs from partition to partition, so that no node takes over all. Whoever believes
-    /// another to be before it waits for that one's campaign, no longer: nobody needs to be right about the others.
+    /// After the loss of a leader: the replicas that can win campaign in turn, so that one takes over at once and votes do not
+    /// split. The order is that of preference; it differs between partitions, so that no node takes over all of them. A replica
+    /// waits for the campaigns of those that it believes to be before it, and no longer, so safety and progress do not depend on
+    /// its view of the others.
     pub(in crate::protocol) fn await_turn(&mut self, partition: PartitionId) {
         let voters = self.partitions[&partition].cohort().voters();
         let before = voters.into_iter().take_while(|node| *node != self.me);
         let turn = before.filter(|node| self.can_win(*node, partition)).count() as u64;
-        // Others find out up to a heartbeat later, and refuse until then.
+        // Other replicas detect the loss up to a heartbeat later, and refuse votes until then.
         let found_out_ms = self.config.heartbeat_ms + self.random.between(0, self.config.heartbeat_ms / 2);
         self.campaign_after(partition, found_out_ms + turn * self.config.election_timeout_ms / 2);
     }
 
-    /// Whether another node would win an election, for all that is known of it.
+    /// Whether another node would win an election, by all that this node knows of it.
     fn can_win(&self, node: NodeId, partition: PartitionId) -> bool {
         self.is_reachable(node) && self.may_lead(node) && self.hears_quorum(node, partition)
     }
 
     fn campaign_after(&mut self, partition: PartitionId, wait_ms: u64) {
-        // One with a doubtful clock leads only if nobody else does.
+        // A node with a suspect clock leads only if no other node does.
         let doubt_ms = if self.is_suspect() { 2 * self.config.election_timeout_ms } else { 0 };
         self.timers.set(Key::Election(partition), self.now.mono_after_ms(wait_ms + doubt_ms));
     }
@@ -75,7 +76,7 @@ impl Node {
         self.timers.set(Key::Election(partition), self.now.mono_after_ms(wait_ms));
     }
 
-    /// Whether a message may carry an epoch so high: a damaged one must not exhaust them.
+    /// Whether an epoch in a message is plausible: a damaged message must not exhaust the epochs.
     pub(super) fn plausible(&mut self, partition: PartitionId, epoch: Epoch) -> bool {
         let Some(replica) = self.partitions.get(&partition) else {
             self.outbox.observe(Observation::Refused { what: "message about a partition that is not held here" });
@@ -96,7 +97,7 @@ impl Node {
         let barred = self.is_fenced() || !self.may_vote(partition);
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
         replica.register.leader = None;
-        // Others than members win nothing.
+        // Only voters can win.
         if barred || !replica.cohort().has_voter(self.me) {
             return;
         }
@@ -120,7 +121,7 @@ impl Node {
         if !self.plausible(partition, epoch) {
             return;
         }
-        // A supposed leader that asks for votes leads no more.
+        // A supposed leader that asks for votes no longer leads.
         let asks_itself = self.partitions[&partition].register.leader.is_some_and(|leader| leader.node == from)
             && !mutant!(self.config, LeaderBelieved);
         let led = self.has_leader(partition) && from != self.me && !asks_itself;
@@ -161,7 +162,7 @@ impl Node {
         }
     }
 
-    /// votes for itself, and asks the others.
+    /// votes for itself and asks the other voters.
     fn campaign(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let voters = replica.cohort().voters();
@@ -178,7 +179,7 @@ impl Node {
         self.vote(partition, epoch, candidate);
     }
 
-    /// writes promise and vote down, and answers when they are on disk.
+    /// persists promise and vote, and answers once they are durable.
     pub(super) fn vote(&mut self, partition: PartitionId, epoch: Epoch, candidate: ReplicaId) {
         let not_durable = mutant!(self.config, VoteNotDurable);
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
@@ -218,7 +219,7 @@ impl Node {
         self.answer_vote(partition, epoch, (candidate, viewstamp), may_vote);
     }
 
-    /// R-1, where nothing else stands against a vote.
+    /// decides on a vote by promise and viewstamp. `may_vote` says whether other reasons forbid it.
     pub(super) fn answer_vote(
         &mut self,
         partition: PartitionId,
@@ -293,7 +294,7 @@ impl Node {
         }
     }
 
-    /// names its table `(epoch, 0)` and installs it everywhere. After a rescue that table also says who is left.
+    /// names its table `(epoch, 0)` and installs it at all followers. After a rescue that table also names the survivors.
     fn lead(
         &mut self,
         partition: PartitionId,
@@ -310,7 +311,7 @@ impl Node {
         let table = rescue.map(|rescue| rescued(&replica.register.table, rescue, viewstamp, now, &config));
         replica.install(viewstamp, table.clone(), now, &config);
         if table.is_some() {
-            // Nobody else stands there: all get the table whole.
+            // No other replica has this viewstamp yet, so all of them receive the whole table.
             (base, base_digest) = (viewstamp, replica.register.table.digest());
             self.note_standing(partition, &standing);
         }
@@ -318,7 +319,7 @@ impl Node {
         let replica = self.partitions.get_mut(&partition).expect("just seen");
         replica.borrowed = false;
         let followers = replica.cohort().followers();
-        // Who did not vote may have no replica yet, unless it is one that counts.
+        // A node that did not vote may have no replica yet, unless it is a voter.
         let counts = |node: &NodeId| replica.cohort().has_voter(*node);
         let progress = |node: &NodeId| {
             let (viewstamp, stranger) = (votes.get(node).copied(), !counts(node));
@@ -365,7 +366,7 @@ impl Node {
         self.change_early(partition);
     }
 
-    /// Safety does not depend on it.
+    /// gives up leadership. Safety does not depend on it.
     pub(in crate::protocol) fn step_down(&mut self, partition: PartitionId, reason: &'static str) {
         let now = self.now;
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
@@ -404,7 +405,7 @@ impl Node {
         }
     }
 
-    /// A candidate that is behind takes over the newer state, and campaigns again with it. This is no acknowledgement.
+    /// A candidate that is behind takes over the newer state and campaigns again with it. This acknowledges nothing.
     pub(in crate::protocol) fn on_state(&mut self, partition: PartitionId, viewstamp: Viewstamp, table: &Arc<Table>) {
         if !self.plausible(partition, viewstamp.epoch) || !self.whole(partition, table, viewstamp) {
             return;
@@ -432,7 +433,7 @@ impl Node {
         }
     }
 
-    /// Whether a table that came by the network is what its digest says, and of the right partition.
+    /// Whether a table received over the network matches its digest and belongs to this partition.
     pub(in crate::protocol) fn whole(&mut self, partition: PartitionId, table: &Table, viewstamp: Viewstamp) -> bool {
         let right = self.partitions.get(&partition).is_some_and(|replica| {
             let sound = table.cohort.as_ref().is_none_or(|cohort| cohort.is_sound() && cohort.version <= viewstamp);
@@ -453,11 +454,12 @@ impl Node {
         right
     }
 
-    /// The leader hands over: campaigns at once, without asking first.
+    /// Leadership transfer: campaigns at once, without a pre-vote.
     pub(in crate::protocol) fn on_transfer(&mut self, partition: PartitionId, epoch: Epoch) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let register = &replica.register;
-        // A campaign of before may have failed: then more is promised, and the leader knows nothing of it.
+        // An earlier campaign of this replica may have failed. Then its promise is above the leader's epoch, unknown to the
+        // leader; so the table's epoch is compared.
         let level = register.viewstamp.epoch == epoch;
         if level
             && self.may_vote(partition)
@@ -471,16 +473,16 @@ impl Node {
         }
     }
 
-    /// Asks one of those that are `fit` to take over, if it is level and nothing is under way. Nothing is granted until that
-    /// one leads or a timeout is over; so who does not heed it is not asked again at once, but the next one, and ever later.
-    /// Returns whether one was asked.
+    /// Asks one of the `fit` nodes to take over, if it has caught up and nothing is under way. Nothing is granted until that node
+    /// leads or a timeout has passed. If the request has no effect, the next attempt asks the next node, after a pause that
+    /// doubles with each attempt. Returns whether a node was asked.
     pub(in crate::protocol) fn transfer(&mut self, partition: PartitionId, fit: &[NodeId]) -> bool {
         let (now_us, timeout_ms, stopping) = (self.now.mono_us, self.config.election_timeout_ms, self.stopping);
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (length, commit) = (register.viewstamp.length, register.commit);
         let Some(leading) = register.leading_mut() else { return false };
         let quiet = leading.established && commit == length && leading.waiting.is_empty();
-        // Who stops has no time to lose.
+        // A node that is stopping has no time to lose.
         let again_us = if stopping { leading.transferring_until_us } else { leading.transfer_again_us };
         if !quiet || fit.is_empty() || now_us < again_us {
             return false;
@@ -496,7 +498,7 @@ impl Node {
         true
     }
 
-    /// Leaderships that belong elsewhere go there, once the preferred node has been up for a while.
+    /// Transfers leadership to preferred nodes that have been up for a while.
     pub(in crate::protocol) fn hand_over_misplaced(&mut self) {
         const AT_ONCE_MAX: usize = 16;
         let patience_us = self.config.transfer_after_ms * 1_000;
@@ -528,7 +530,7 @@ mod tests {
     use super::*;
     use norn_wire::QueueName;
 
-    /// Goal: whoever is left gives no permits that the lost ones may have given. Method: a queue had earned some.
+    /// Goal: survivors of a rescue give no permits that the lost replicas may have given. Method: a queue had earned some.
     #[test]
     fn a_rescue_begins_with_empty_buckets() {
         let seats = [1, 2, 3].map(|node| ReplicaId { node: NodeId(node), incarnation: 1 });

@@ -41,36 +41,36 @@ use norn_wire::error::{Error, ErrorCode, Retry};
 pub use register::Waiting;
 use serde::{Deserialize, Serialize};
 
-/// Number of a leadership of one partition. Has at most one leader, for ever.
+/// Term of leadership of one partition (Raft's term, Viewstamped Replication's view). At most one replica ever leads in it.
 pub type Epoch = u64;
 
-/// A replica of a partition. Dies with its disk: a wiped node's replicas are other replicas.
+/// Identity of a replica of a partition. It ends with the replica's disk: a wiped node comes back with new replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReplicaId {
-    /// The node that holds it.
+    /// Node that holds the replica.
     pub node: NodeId,
-    /// Drawn when the replica was created.
+    /// Random number, drawn when the replica was created.
     pub incarnation: u64,
 }
 
-/// Names a state of a table: the epoch of the last installation and the operations applied since. Equal viewstamps mean
+/// State version of a table: the epoch of the last installation and the number of operations applied since. Equal viewstamps mean
 /// equal tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Viewstamp {
     /// Epoch whose leader installed the table.
     pub epoch: Epoch,
-    /// Operations since.
+    /// Number of operations applied since.
     pub length: u64,
 }
 
-/// Whether `present` counts more than half of `members`. Nothing else may compute a majority.
+/// Whether `present` holds for more than half of `members`. All majorities are computed here.
 pub fn majority<T>(members: &[T], mut present: impl FnMut(&T) -> bool) -> bool {
     assert!(!members.is_empty(), "a cohort has members");
     2 * members.iter().filter(|member| present(member)).count() > members.len()
 }
 
-/// What is said of what is decided and could not be written yet. Where disks or memory are full that lasts, and whoever asks is told
-/// at once; else asking again soon will do, which nodes do by themselves.
+/// Error for a decision that is made but not written yet. Full disks or full memory last, so the client gets `Unknown`. In all
+/// other cases the code is `Unavailable`: a retry soon succeeds, and nodes retry by themselves.
 fn unwritten(error: &Error, what: &str) -> Error {
     let lasts = error.code.is_full() || error.code == ErrorCode::Unknown && error.retry == Retry::Later;
     let code = if lasts { ErrorCode::Unknown } else { ErrorCode::Unavailable };

@@ -1,4 +1,4 @@
-//! One replica's part of the register: what it promised, its table, and the clocks of the claims in it.
+//! A replica's consensus state (the register) of one partition: promise, vote, table, and the local clocks of the claims in it.
 
 mod ages;
 mod clocks;
@@ -29,82 +29,82 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 pub use waiting::{Asked, Giving, Name, QuotaChange, Sealing, Waiting};
 
-/// Entries of recent claims that are kept without a look at what has become of them.
+/// Recent claims beyond which superseded ones are pruned.
 const RECENT_CLAIMS_MAX: usize = 4 * OPS_UNCOMMITTED_MAX as usize;
 
-/// What keeps a task from being claimed, beside itself.
+/// Claim status of a task.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hold<'a> {
-    /// Its claim.
+    /// Claim-table entry of the task.
     pub cell: Option<&'a Cell>,
-    /// The leader saw that run out.
+    /// The leader saw that claim expire.
     pub lapsed: bool,
-    /// A transaction is changing it.
+    /// A transaction locks the task.
     pub locked: bool,
 }
 
-/// One replica of the register.
+/// Consensus state of one replica.
 #[derive(Debug)]
 pub struct Register {
     /// This replica.
     pub me: ReplicaId,
     /// Durable: highest epoch voted for or followed.
     pub promised: Epoch,
-    /// Durable: who has the vote in `promised`.
+    /// Durable: candidate that has this replica's vote in `promised`.
     pub voted_for: Option<ReplicaId>,
-    /// Durable: names `table`.
+    /// Durable: state version of `table`.
     pub viewstamp: Viewstamp,
-    /// Durable.
+    /// Durable: claim table.
     pub table: Table,
-    /// Who holds the partition, by the table; at genesis in the order of preference.
+    /// Replica group by the table; at genesis in the order of preference.
     pub cohort: Cohort,
-    /// As it was at genesis.
+    /// Replica group at genesis.
     founded: Cohort,
-    /// The table then.
+    /// Table at genesis.
     origin: Table,
     /// Operations of `viewstamp.epoch` known to be committed.
     pub commit: u64,
-    /// Volatile.
+    /// Volatile: follower, candidate or leader.
     pub role: Role,
-    /// Who leads, as far as known.
+    /// Leader, as far as known.
     pub leader: Option<Leader>,
     /// When the leader last sent something for this partition.
     pub heard_us: u64,
     /// Highest epoch seen anywhere, for the next campaign.
     pub seen: Epoch,
-    /// Claims that operations above `commit` granted or renewed, by number of the operation.
+    /// Claims granted or renewed by operations above `commit`, by number of the operation.
     recent: BTreeMap<u64, Vec<TaskId>>,
-    /// Whether the leader was told how old claims are, and has told it; since the table was last installed.
+    /// Progress of the exchange of lease ages with the leader, since the table was last installed.
     pub exchange: Exchange,
-    /// Nothing is granted before, by this process's monotonic clock, if the cohort is silent.
+    /// While the cohort is in quarantine: earliest time for grants, by this process's monotonic clock.
     pub silent_until_us: u64,
-    /// With more entries, those of claims that changed since are looked for.
+    /// Size of `recent` above which superseded claims are pruned.
     recent_max: usize,
-    /// Since when the cohort has been silent.
+    /// When the quarantine of the cohort began, by the same clock.
     silent_since_us: i64,
-    /// Each held claim on this process's monotonic clock.
+    /// Held claims with their deadlines on this process's monotonic clock.
     deadlines: BTreeMap<TaskId, Clock>,
-    /// The same by the time of its end.
+    /// The same claims by deadline.
     expiry: BTreeSet<(u64, TaskId)>,
-    /// Claims that the leader saw run out.
+    /// Claims that this leader saw expire.
     lapsed: BTreeMap<TaskId, Token>,
-    /// Claims whose time is over by both clocks, and of which it is not known what is to follow.
+    /// Claims expired by both clocks whose successor is not known yet.
     overdue: BTreeSet<TaskId>,
-    /// Claims by the call that took them.
+    /// Tasks by the call that claimed them.
     by_claim: BTreeMap<ClaimId, BTreeSet<TaskId>>,
-    /// Tasks that are held under a session, by session.
+    /// Tasks held under a worker session, by session.
     by_session: BTreeMap<TaskId, BTreeSet<TaskId>>,
-    /// The same, by task.
+    /// Sessions by the task held under them.
     sessions: BTreeMap<TaskId, TaskId>,
-    /// When the levels of the table were applied.
+    /// When this process applied the rate levels of the table.
     levels: Applied,
-    /// A bug that is put back.
+    /// Mutant: a known bug, put back for tests.
     #[cfg(feature = "mutants")]
     flaw: Option<crate::config::Mutant>,
 }
 
 impl Register {
-    /// The register of a replica that has no table yet but that of genesis; `founders` in the order of preference.
+    /// Returns the register of a replica that has only the table of genesis; `founders` in the order of preference.
     pub fn new(me: ReplicaId, founders: Vec<ReplicaId>) -> Register {
         let founded = Cohort::founded(&founders);
         Register {
@@ -139,7 +139,7 @@ impl Register {
         }
     }
 
-    /// The register of the same replica without its table.
+    /// Returns the register of the same replica without its table; promise and vote stay.
     pub fn cleared(&self) -> Register {
         let founders = self.founded.members.iter().map(|seat| seat.replica).collect();
         let Register { promised, voted_for, seen, .. } = *self;
@@ -147,36 +147,36 @@ impl Register {
         Register { promised, voted_for, seen, table, origin, ..Register::new(self.me, founders) }
     }
 
-    /// A vote is read back from the log.
+    /// Restores promise and vote from the log.
     pub fn recover_vote(&mut self, promised: Epoch, voted_for: Option<ReplicaId>) {
         self.promised = promised;
         self.voted_for = voted_for;
         self.seen = self.seen.max(promised);
     }
 
-    /// The register of the root of a new cluster.
+    /// Sets up the metadata group of a new cluster.
     pub fn begin_root(&mut self, root: Root) {
         assert!(self.viewstamp == Viewstamp::default(), "a cluster is founded once");
         self.origin.begin_root(root);
         self.table = self.origin.clone();
     }
 
-    /// A task's claim.
+    /// Returns a task's claim-table entry.
     pub fn cell(&self, id: &TaskId) -> Option<&Cell> {
         self.table.cells.get(id)
     }
 
-    /// Whether this leader saw the task's current claim run out.
+    /// Whether this leader saw the task's current claim expire.
     pub fn is_lapsed(&self, id: &TaskId) -> bool {
         self.lapsed.get(id).is_some_and(|token| self.cell(id).is_some_and(|cell| cell.token == *token))
     }
 
-    /// How a task is held.
+    /// Returns a task's claim status.
     pub fn hold(&self, id: &TaskId) -> Hold<'_> {
         Hold { cell: self.cell(id), lapsed: self.is_lapsed(id), locked: self.table.ledger.is_locked(id) }
     }
 
-    /// The same, or its time is over, and what is to follow is not known.
+    /// Whether the claim lapsed, or expired by both clocks with its successor not known yet.
     pub fn has_run_out(&self, id: &TaskId) -> bool {
         self.is_lapsed(id) || self.overdue.contains(id)
     }
@@ -197,12 +197,12 @@ impl Register {
         }
     }
 
-    /// Leads, and the installation is committed.
+    /// Whether this replica leads and its installation is committed.
     pub fn established(&self) -> bool {
         self.leading().is_some_and(|leading| leading.established)
     }
 
-    /// At a leader: the longest that a quorum has.
+    /// At a leader: the highest operation that a quorum has acknowledged with a whole table.
     pub fn held(&self) -> Option<u64> {
         let leading = self.leading()?;
         let holds = |node: NodeId| leading.progress.get(&node).and_then(|progress| progress.holds);
@@ -210,7 +210,7 @@ impl Register {
         rules::reached(lengths, |length| self.quorum(|node| holds(node) >= Some(length)))
     }
 
-    /// A majority of the members, and of the next ones where both count.
+    /// Whether `present` holds for a majority of the members and, in joint consensus, of the next members.
     pub fn quorum(&self, present: impl FnMut(NodeId) -> bool) -> bool {
         #[cfg(feature = "mutants")]
         if let Some(flaw) = self.flaw {
@@ -232,8 +232,9 @@ impl Register {
         }
     }
 
-    /// At a leader: grants up to this one may be told, as a majority of members that would have flagged ended tasks has them.
-    /// Members alone, as every strict fact is with a majority of them; and nothing above the commit.
+    /// At a leader: highest operation up to which grants may be reported to brokers, because a majority of the members
+    /// acknowledged it while their facts were complete; those would have flagged ended tasks. Only the members count, because a
+    /// majority of them has every strict fact. Callers cap this at the commit index.
     pub fn heeded(&self) -> u64 {
         let Some(leading) = self.leading() else { return 0 };
         let heeds = |node: NodeId| leading.progress.get(&node).and_then(|progress| progress.heeds);
@@ -245,13 +246,13 @@ impl Register {
     fn note_cohort(&mut self, now: Now, config: &Config) {
         let before = self.cohort.silence;
         self.cohort = self.table.cohort.as_deref().cloned().unwrap_or_else(|| self.founded.clone());
-        // A second rescue begins another one.
+        // A second rescue begins a quarantine of its own.
         if self.cohort.silence != before {
             self.note_silence(clocks::signed(now.mono_us), config);
         }
     }
 
-    /// Applies the next operation; names the tasks whose claims changed.
+    /// Applies the next operation; returns the tasks whose claims changed.
     pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<Vec<TaskId>, Misfit> {
         let at = Viewstamp { epoch: self.viewstamp.epoch, length: self.viewstamp.length + 1 };
         let touched: Vec<(TaskId, Option<ClaimId>)> = match op {
@@ -280,7 +281,7 @@ impl Register {
             | Op::Root(_)
             | Op::Schedules(_) => Vec::new(),
         };
-        // Whether these may be claimed changes with it, though their cells need not.
+        // A transaction's lock changes whether these tasks may be claimed, though their cells need not change.
         let locked = match op {
             Op::Decide { decided, .. } => decided.locked.clone(),
             Op::Made { id } => self.table.ledger.decided().get(id).map(|made| made.locked.clone()).unwrap_or_default(),
@@ -315,7 +316,8 @@ impl Register {
         Ok(changed)
     }
 
-    /// Where no quorum is without holes, renewals go on and nothing is heeded: of each claim only the latest change counts.
+    /// Prunes superseded entries of `recent`. They pile up where no quorum has complete facts: renewals go on, and the grant-ack
+    /// index does not advance. Only the latest change of each claim counts.
     fn bound_recent(&mut self) {
         if self.recent.len() <= self.recent_max {
             return;
@@ -340,7 +342,7 @@ impl Register {
         }
     }
 
-    /// Lists a task under the session that it is held under.
+    /// Updates the session index for a task.
     fn note_session(&mut self, id: TaskId) {
         let held = self.table.cells.get(&id).filter(|cell| cell.state == CellState::Held);
         let (before, after) = (self.sessions.get(&id).copied(), held.and_then(|cell| cell.session));
@@ -362,7 +364,7 @@ impl Register {
         }
     }
 
-    /// What the bucket of a queue's rate held when that was written, and since when this is known here.
+    /// Returns the persisted level of a queue's rate bucket, and since when this process knows it.
     pub fn level(&self, queue: &QueueName) -> Option<(Level, u64)> {
         let (level, _) = self.table.levels.get(queue)?;
         Some((*level, self.levels.since(queue)?))
@@ -373,20 +375,20 @@ impl Register {
         self.by_session.contains_key(session)
     }
 
-    /// Sessions after this one under which tasks are held, in order.
+    /// Sessions after `after` under which tasks are held, in order.
     pub fn sessions_after(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         self.by_session.range((from, std::ops::Bound::Unbounded)).map(|(session, _)| *session)
     }
 
-    /// Tasks after this one that are held under a session, in order.
+    /// Tasks after `after` that are held under a session, in order.
     pub fn held_under(&self, session: &TaskId, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let held = self.by_session.get(session).into_iter();
         held.flat_map(move |held| held.range((from, std::ops::Bound::Unbounded))).copied()
     }
 
-    /// Replaces the table, or gives the same table a new name. Returns the tasks whose claims may have changed.
+    /// Replaces the table, or gives the same table a new viewstamp. Returns the tasks whose claims may have changed.
     pub fn install(
         &mut self,
         viewstamp: Viewstamp,
@@ -430,7 +432,7 @@ impl Register {
         touched
     }
 
-    /// Finds in the table which claims are recent, where the operations themselves were not seen.
+    /// Rebuilds `recent` from the table, where this replica did not see the operations themselves.
     fn recollect(&mut self, config: &Config) {
         let Viewstamp { epoch, .. } = self.viewstamp;
         self.recent.clear();
@@ -443,7 +445,7 @@ impl Register {
         }
     }
 
-    /// Held claims that operations above the known commit granted or renewed.
+    /// Held claims granted or renewed by operations above the known commit index.
     pub fn recent_claims(&self) -> impl Iterator<Item = (&TaskId, Token)> {
         self.recent.iter().flat_map(|(length, ids)| ids.iter().map(move |id| (*length, id))).filter_map(
             |(length, id)| {
@@ -454,24 +456,24 @@ impl Register {
         )
     }
 
-    /// While the log is replayed nobody asks what is recent; at the end of it the table tells.
+    /// Clears `recent`: it is not used while the log is replayed, and is rebuilt from the table at the end.
     pub fn forget_recent(&mut self) {
         self.recent.clear();
     }
 
-    /// Whether one call may hold claims here; cheap enough to be asked of every partition that is led.
+    /// Whether a claim call may hold tasks here; cheap enough to check for every partition that this node leads.
     pub fn knows_claim(&self, claim: &ClaimId) -> bool {
         self.by_claim.contains_key(claim)
     }
 
-    /// Claims that one call holds here.
+    /// Tasks that a claim call holds here.
     pub fn held_by(&self, claim: ClaimId) -> Vec<TaskId> {
         let held =
             |id: &&TaskId| self.cell(id).is_some_and(|cell| cell.state == CellState::Held && cell.claim == claim);
         self.by_claim.get(&claim).into_iter().flatten().filter(held).copied().collect()
     }
 
-    /// Operations up to this one are committed.
+    /// Advances the commit index.
     pub fn learn_commit(&mut self, length: u64) {
         self.commit = self.commit.max(length.min(self.viewstamp.length));
         while self.recent.first_key_value().is_some_and(|(length, _)| *length <= self.commit) {
@@ -479,7 +481,7 @@ impl Register {
         }
     }
 
-    /// Keeps an appended operation for followers.
+    /// Keeps an appended operation for retransmission to followers.
     pub fn keep(&mut self, op: Arc<Op>) {
         let leading = self.leading_mut().expect("only a leader appends");
         leading.ops_bytes += op.size_bytes();
@@ -489,7 +491,7 @@ impl Register {
         }
     }
 
-    /// Lets go of operations that all followers have. Whether the others carry much.
+    /// Drops kept operations that all followers have. Returns whether the remaining ones exceed the byte limit.
     pub fn trim_kept(&mut self) -> bool {
         let (commit, length) = (self.commit, self.viewstamp.length);
         let Role::Leader(leading) = &mut self.role else { return false };
@@ -498,8 +500,8 @@ impl Register {
         leading.ops_bytes > OPS_KEPT_BYTES_MAX
     }
 
-    /// Where operations carry much, lets go of committed ones that only followers lack which are not heard from; and of more, where
-    /// they carry very much. A follower that is further behind gets the table.
+    /// Enforces the byte limits on kept operations. Above the first limit, drops committed operations that only silent followers
+    /// lack; above the second, drops any committed ones. A follower that is further behind receives the whole table.
     pub fn trim_large(&mut self, is_alive: impl Fn(NodeId) -> bool) {
         let (commit, length) = (self.commit, self.viewstamp.length);
         let Role::Leader(leading) = &mut self.role else { return };
@@ -509,7 +511,8 @@ impl Register {
         });
     }
 
-    /// Kept operations from number `first` on, at most `most` and not many bytes; `None` if that is longer ago than is kept.
+    /// Returns kept operations from number `first` on, at most `most` and within a byte limit; `None` if `first` is no longer
+    /// kept.
     pub fn kept_from(&self, first: u64, most: usize) -> Option<Vec<Arc<Op>>> {
         let leading = self.leading()?;
         let oldest = self.viewstamp.length - leading.ops.len() as u64 + 1;
@@ -520,7 +523,7 @@ impl Register {
         Some(within(ENDINGS_BYTES_MAX, kept, |op| op.size_bytes()).cloned().collect())
     }
 
-    /// What must always hold.
+    /// Checks the invariants.
     pub fn check(&self) -> Result<(), String> {
         if self.table.cohort.as_deref().is_some_and(|cohort| *cohort != self.cohort) || !self.cohort.is_sound() {
             return Err("the cohort is not that of the table".into());

@@ -1,4 +1,4 @@
-//! How old operations are, as replicas tell each other, and whether they have (`consistent/ages.rs`).
+//! Lower bounds on the ages of leases, and the exchange of them between replicas (`consistent/ages.rs`).
 
 use super::Leader;
 use crate::limits::{AGES_MAX, AGES_STEPS, ASK_AGES_MS_MAX, TOLD_AGE_MS_MIN};
@@ -7,29 +7,29 @@ use crate::protocol::consistent::{Epoch, Viewstamp};
 use crate::protocol::time::Now;
 use norn_wire::NodeId;
 
-/// No operation is of it.
+/// Reserved epoch of no operation.
 const NO_EPOCH: Epoch = 0;
 
-/// By what the age of a silence is told.
+/// Key under which the age of a quarantine is exchanged.
 pub(super) fn name_of_silence(silence: Silence) -> Viewstamp {
     Viewstamp { epoch: NO_EPOCH, length: silence.until_ms }
 }
 
-/// In milliseconds: each operation up to one of these viewstamps, in the same epoch, is at least so old.
+/// Lease ages in milliseconds: each operation up to one of these viewstamps, in the same epoch, is at least this old.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ages {
-    /// In order; within an epoch they grow younger.
+    /// In the order of viewstamps; within an epoch the ages decrease.
     points: Vec<(Viewstamp, u64)>,
 }
 
 impl Ages {
-    /// Out of what is known of single operations, in any order.
+    /// Builds the ages from those of single operations, in any order.
     pub fn new(mut points: Vec<(Viewstamp, u64)>) -> Ages {
         points.sort_unstable();
         let mut kept: Vec<(Viewstamp, u64)> = Vec::new();
         for (at, age_ms) in points.into_iter().rev() {
             match kept.last() {
-                // What is before something old is as old.
+                // An operation before an old one is at least as old.
                 Some((later, later_ms)) if later.epoch == at.epoch && *later_ms >= age_ms => {}
                 Some(_) | None => kept.push((at, age_ms)),
             }
@@ -43,15 +43,15 @@ impl Ages {
         &self.points
     }
 
-    /// How old an operation, or a silence, is at least; none if nothing is known.
+    /// Lower bound on the age of an operation or a quarantine; none if unknown.
     pub fn of(&self, at: Viewstamp) -> Option<u64> {
         let place = self.points.partition_point(|(point, _)| *point < at);
-        // Silences do not come one after the other.
+        // Quarantines are not ordered like operations, so the age of one says nothing of another.
         let speaks_of = |point: Viewstamp| point.epoch == at.epoch && (point == at || at.epoch != NO_EPOCH);
         self.points.get(place).filter(|(point, _)| speaks_of(*point)).map(|(_, age_ms)| *age_ms)
     }
 
-    /// Whether others know of something that it is younger than it is by these.
+    /// Whether these ages would make some operation noticeably older than `others` has it.
     pub(in crate::protocol::consistent) fn tells(&self, others: &Ages) -> bool {
         let news =
             |(at, age_ms): &(Viewstamp, u64)| *age_ms > others.of(*at).unwrap_or(0).saturating_add(TOLD_AGE_MS_MIN);
@@ -59,7 +59,7 @@ impl Ages {
     }
 }
 
-/// Few enough points, each for all of about the same age; the newest, if there are too many epochs.
+/// Thins the points to the limit: one for each group of similar age, and only the newest if there are too many epochs.
 fn thinned(mut points: Vec<(Viewstamp, u64)>) -> Vec<(Viewstamp, u64)> {
     if points.len() <= AGES_MAX {
         return points;
@@ -75,27 +75,27 @@ fn thinned(mut points: Vec<(Viewstamp, u64)>) -> Vec<(Viewstamp, u64)> {
     points.split_off(points.len().saturating_sub(AGES_MAX))
 }
 
-/// What a follower and its leader have said to each other of ages.
+/// State of the exchange of ages between a follower and its leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exchange {
-    /// Nothing, as far as this replica knows.
+    /// Nothing was exchanged, as far as this replica knows.
     #[default]
     Unasked,
-    /// The follower has told what it knows, and was not answered yet.
+    /// The follower has sent its ages and has no answer yet.
     Asked {
-        /// Whom.
+        /// Leader that was asked.
         leader: Leader,
-        /// When it says so again.
+        /// When the follower sends them again.
         again_us: u64,
-        /// Between the last time and that.
+        /// Pause before that time; it doubles.
         pause_ms: u64,
     },
-    /// Both.
+    /// Both sides have sent theirs.
     Answered(Leader),
 }
 
 impl Exchange {
-    /// Whether this leader is to be asked now.
+    /// Whether to ask this leader now.
     pub(in crate::protocol::consistent) fn is_due(self, leader: Leader, now_us: u64) -> bool {
         match self {
             Exchange::Answered(by) => by != leader,
@@ -104,7 +104,7 @@ impl Exchange {
         }
     }
 
-    /// It is asked now.
+    /// Notes that the leader is being asked now.
     pub(in crate::protocol::consistent) fn asked(self, leader: Leader, now: Now, resend_ms: u64) -> Exchange {
         let pause_ms = match self {
             Exchange::Asked { leader: asked, pause_ms, .. } if asked == leader => {
@@ -115,7 +115,8 @@ impl Exchange {
         Exchange::Asked { leader, again_us: now.mono_after_ms(pause_ms), pause_ms }
     }
 
-    /// A node answers. Whoever was not asked since the table is another knows nothing of that table.
+    /// Notes a node's answer. An answer from a node that was not asked since the table was installed is ignored: it is not about
+    /// this table.
     pub(in crate::protocol::consistent) fn answered(self, from: NodeId) -> Exchange {
         match self {
             Exchange::Asked { leader, .. } if leader.node == from => Exchange::Answered(leader),
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(ages.of(at(1, 1)), Some(4));
     }
 
-    /// What is told comes from outside: no number is too great to be looked at.
+    /// Received ages are untrusted input: no number is too great to be compared.
     #[test]
     fn the_greatest_age_is_no_news_to_who_told_it() {
         let (own, told) = (Ages::new(vec![(at(1, 1), 5)]), Ages::new(vec![(at(1, 1), u64::MAX)]));

@@ -1,4 +1,4 @@
-//! The local clocks of claims: since when each one is known, and when it may be over by that.
+//! Local clocks of claims: since when each claim is known, and when it may expire by that.
 
 use super::Register;
 use super::ages::{Ages, name_of_silence};
@@ -8,45 +8,45 @@ use crate::protocol::consistent::cell::{Cell, CellState};
 use crate::protocol::time::Now;
 use norn_wire::{TaskId, Token};
 
-/// While the log is replayed: when a claim began that no stamp behind it has dated yet. Later than all stamps.
+/// During replay of the log: start of a claim that no later timestamp has dated yet. Later than all timestamps.
 pub const UNDATED_US: u64 = 1 << 62;
 
-/// A claim on the monotonic clock of this process.
+/// Claim on the monotonic clock of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Clock {
-    /// Which claim.
+    /// Token of the claim.
     pub token: Token,
-    /// It was surely granted, or last renewed, by then. Before 0, where that was before the clock began.
+    /// Latest time at which it can have been granted or last renewed. Negative if that was before the clock began.
     since_us: i64,
-    /// When its end is to be looked at.
+    /// When to check its end.
     pub at_us: u64,
 }
 
-/// A reading that can be reckoned with.
+/// Converts a clock reading for signed arithmetic.
 pub(super) fn signed(mono_us: u64) -> i64 {
     i64::try_from(mono_us).unwrap_or(i64::MAX)
 }
 
-/// When a lease is over that began by then.
+/// When a lease that began at `since_us` or earlier is over.
 fn end_us(since_us: i64, lease_ms: u64, config: &Config) -> u64 {
     let length_us = signed(config.stretched_us(lease_ms));
     u64::try_from(since_us.saturating_add(length_us)).unwrap_or(0)
 }
 
-/// So old is what began by then.
+/// Lower bound on the age of what began at `since_us` or earlier.
 fn age_us(since_us: i64, now_us: i64) -> i64 {
     now_us.saturating_sub(since_us).max(0)
 }
 
 impl Register {
-    /// The local clock of a silence begins.
+    /// Starts the local clock of a quarantine.
     pub(super) fn note_silence(&mut self, since_us: i64, config: &Config) {
         let lease_ms = self.cohort.silence.map_or(0, |silence| silence.lease_ms);
         self.silent_since_us = since_us;
         self.silent_until_us = end_us(since_us, lease_ms, config);
     }
 
-    /// Starts or moves the local clock of a claim: never earlier than before for the same token.
+    /// Starts or moves the local clock of a claim; for the same token the deadline never moves earlier.
     pub(super) fn arm(&mut self, id: TaskId, now: Now, config: &Config) {
         let before = self.deadlines.remove(&id);
         if let Some(Clock { at_us, .. }) = before {
@@ -75,7 +75,7 @@ impl Register {
         self.deadlines.get(id).map(|clock| clock.token) == held
     }
 
-    /// A claim is known to have begun by then. What nobody waits for any more stays so.
+    /// Moves the start of a claim to `since_us`. A lapsed claim stays lapsed.
     fn date(&mut self, id: TaskId, since_us: i64, config: &Config) {
         let (Some(clock), Some(cell)) = (self.deadlines.get_mut(&id), self.table.cells.get(&id)) else { return };
         let at_us = end_us(since_us, cell.lease_ms, config);
@@ -85,7 +85,7 @@ impl Register {
         (clock.since_us, clock.at_us) = (since_us, at_us);
     }
 
-    /// While the log is replayed: what it said before this had happened by then.
+    /// During replay of the log: everything logged before this timestamp had happened by `ran_us`.
     pub fn date_all(&mut self, ran_us: u64, config: &Config) {
         let since_us = signed(ran_us);
         for (_, id) in self.expiry.split_off(&(UNDATED_US, TaskId::MIN)) {
@@ -98,8 +98,8 @@ impl Register {
         }
     }
 
-    /// The log is replayed, and the node has run for `ran_us` by it: claims are as old as it says, and go on from now. What it
-    /// does not date counts from now. No commit is known, so any claim of this epoch is recent.
+    /// At the end of the replay: claims are as old as the log shows after `ran_us` of uptime, and their clocks go on from now.
+    /// Claims that the log does not date start now. No commit index is known, so every claim of this epoch is recent.
     pub fn rearm(&mut self, now: Now, ran_us: u64, config: &Config) {
         let (now_us, ran_us) = (signed(now.mono_us), signed(ran_us));
         let anew = mutant!(config, AgesForgotten);
@@ -118,10 +118,10 @@ impl Register {
         self.recollect(config);
     }
 
-    /// How old claims are, and the silence.
+    /// Returns the ages of the held claims and of the quarantine.
     pub fn ages(&self, now_us: u64, config: &Config) -> Ages {
         let now_us = signed(now_us);
-        // Older than its lease is as good as that.
+        // An age is capped just above the lease: more makes no difference.
         let age_ms = |since_us: i64, lease_ms: u64| {
             let age_us = age_us(since_us, now_us).unsigned_abs();
             age_us.min(config.stretched_us(lease_ms).saturating_add(1_000)) / 1_000
@@ -137,7 +137,7 @@ impl Register {
         Ages::new(self.deadlines.iter().filter_map(point).chain(silence).collect())
     }
 
-    /// Takes in how old claims are by another clock, where that is more by at least `least_us`; whether it is anywhere.
+    /// Adopts ages from another clock where they exceed the own ones by more than `least_us`. Returns whether any did.
     pub fn take_ages(&mut self, ages: &Ages, now_us: u64, least_us: u64, config: &Config) -> bool {
         let now_us = signed(now_us);
         let told = |at: Viewstamp, since_us: i64| {
@@ -160,13 +160,13 @@ impl Register {
         any
     }
 
-    /// Whether anything is held or silent, of which there is an age to be told.
+    /// Whether there is any age to advertise: of a held claim or of the quarantine.
     pub fn has_clocks(&self) -> bool {
         !self.deadlines.is_empty() || self.cohort.silence.is_some()
     }
 
-    /// The first end, of a claim or of the silence, that had not come by then. What a leader only looks at again, as another clock
-    /// says that it is not over, has come.
+    /// First end, of a claim or of the quarantine, after `mono_us`. A claim that a leader keeps only because another clock says
+    /// that it is not over counts as ended.
     pub fn first_end_after(&self, mono_us: u64, config: &Config) -> Option<u64> {
         let runs = |(_, id): &&(u64, TaskId)| {
             let cell = self.table.cells.get(id);
@@ -177,12 +177,12 @@ impl Register {
         claim.into_iter().chain(silence).min()
     }
 
-    /// The first claim whose monotonic deadline has come.
+    /// First claim by its monotonic deadline.
     pub fn first_expiry(&self) -> Option<(u64, TaskId)> {
         self.expiry.first().copied()
     }
 
-    /// Looks again at a claim later: its wall-clock end has not come.
+    /// Postpones the check of a claim whose wall-clock end has not come.
     pub fn postpone_expiry(&mut self, id: TaskId, at_us: u64) {
         let clock = self.deadlines.get_mut(&id).expect("it has a deadline");
         assert!(self.expiry.remove(&(clock.at_us, id)));
@@ -190,13 +190,15 @@ impl Register {
         clock.at_us = at_us;
     }
 
-    /// The claim ran out by both clocks, and what is to follow is not known: it is looked at again then. Whether that is news.
+    /// Marks a claim as expired by both clocks while its successor is not known, and checks it again at `at_us`. Returns whether
+    /// that is news.
     pub fn await_lapse(&mut self, id: TaskId, at_us: u64) -> bool {
         self.postpone_expiry(id, at_us);
         self.overdue.insert(id)
     }
 
-    /// The claim ran out by both clocks: the task can be granted again, although the cell stays until somebody takes it.
+    /// Marks a claim as lapsed: it expired by both clocks, and the task can be granted again. The cell stays until another claim
+    /// takes over.
     pub fn lapse(&mut self, id: TaskId) -> Token {
         let Clock { token, at_us, .. } = self.deadlines[&id];
         assert!(self.expiry.remove(&(at_us, id)));
@@ -205,7 +207,7 @@ impl Register {
         token
     }
 
-    /// A leader that steps down forgets what it saw run out; its clocks go on.
+    /// Forgets the lapsed claims of a leader that steps down. Their clocks go on.
     pub fn forget_lapsed(&mut self) -> Vec<TaskId> {
         self.overdue.clear();
         let lapsed = std::mem::take(&mut self.lapsed);
@@ -246,7 +248,7 @@ mod tests {
         TaskId::new(1, 1, 0, 0)
     }
 
-    /// Operations that come so many milliseconds after the start.
+    /// Applies operations at these milliseconds after the start.
     fn apply<const N: usize>(register: &mut Register, ops: [(u64, Op); N]) {
         for (ms, op) in ops {
             register.apply(&op, at(ms), &Config::default()).unwrap();
@@ -268,8 +270,9 @@ mod tests {
         (ages.of(register.cell(&id()).unwrap().renewed), ages.of(name_of_silence(silence)))
     }
 
-    /// Goal: a silence that goes on while the cohort changes makes no lease look older that began meanwhile, and its own age is not
-    /// lost by the change. Method: a claim is renewed between a rescue and the farewell of one of the lost.
+    /// Goal: a quarantine that goes on while the cohort changes does not age a lease that began meanwhile, and the change does
+    /// not lose the quarantine's own age. Method: a claim is renewed between a rescue and the removal of one of the lost
+    /// replicas.
     #[test]
     fn a_silence_says_nothing_of_claims() {
         let config = Config::default();
@@ -285,7 +288,7 @@ mod tests {
             ],
         );
         assert_eq!(ages(&register, 12_000), (Some(1_000), Some(11_000)));
-        // Nor where it is told to a replica that has the table since then, and so on.
+        // Nor at a replica that installed the table later and receives these ages.
         let mut other = self::register();
         other.install(register.viewstamp, Some(register.table.clone()), at(11_900), &config);
         assert_eq!(ages(&other, 12_000), (Some(100), Some(100)));
@@ -304,7 +307,7 @@ mod tests {
         assert!(register.silent_until_us >= at(10_000 + LEASE_MS).mono_us);
     }
 
-    /// Goal: what a leader only looks at again has ended by this clock.
+    /// Goal: a claim that a leader only checks again has ended by this clock.
     #[test]
     fn a_claim_that_another_clock_keeps_does_not_run_any_more() {
         let config = Config::default();

@@ -1,4 +1,4 @@
-//! What a replica is in its partition: it follows, campaigns, or leads.
+//! Role of a replica in its partition: follower, candidate or leader.
 
 use super::leading::Leading;
 use crate::protocol::consistent::cohort::Cohort;
@@ -9,23 +9,23 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The leader that a replica follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leader {
-    /// Its epoch.
+    /// Its current epoch.
     pub epoch: Epoch,
     /// Its node.
     pub node: NodeId,
 }
 
-/// What an operator said of a partition.
+/// Parameters of an unsafe recovery, from an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rescue {
     /// Nodes that never come back.
     pub lost: BTreeSet<NodeId>,
-    /// No lease in use is longer.
+    /// Upper bound on the leases in use.
     pub lease_ms: u64,
 }
 
 impl Rescue {
-    /// Who is left to vote: all of them must.
+    /// Surviving voters: all of them must vote.
     pub fn left(&self, cohort: &Cohort) -> Vec<NodeId> {
         cohort.voters().into_iter().filter(|node| !self.lost.contains(node)).collect()
     }
@@ -34,27 +34,27 @@ impl Rescue {
 /// Role of a replica in its partition.
 #[derive(Debug, Default)]
 pub enum Role {
-    /// Follows, or waits.
+    /// Follows a leader, or waits for one.
     #[default]
     Follower,
-    /// Asks whether an election could be won.
+    /// Pre-vote: asks whether an election could be won.
     PreCandidate {
-        /// Epoch it would ask for.
+        /// Epoch of the possible election.
         epoch: Epoch,
-        /// Who would vote.
+        /// Nodes that would vote for it.
         votes: BTreeSet<NodeId>,
     },
-    /// Asks for votes.
+    /// Vote: asks for votes.
     Candidate {
-        /// Epoch.
+        /// Epoch of the election.
         epoch: Epoch,
         /// Viewstamp when it asked; a changed table voids the campaign.
         viewstamp: Viewstamp,
-        /// Who voted, and where each voter's table stands.
+        /// Voters, with the viewstamp of each.
         votes: BTreeMap<NodeId, Viewstamp>,
-        /// On an operator's word: all that are left must vote.
+        /// Unsafe recovery on an operator's word: all survivors must vote.
         rescue: Option<Box<Rescue>>,
     },
-    /// Won.
+    /// Leads.
     Leader(Box<Leading>),
 }

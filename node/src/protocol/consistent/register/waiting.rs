@@ -1,4 +1,4 @@
-//! What waits at a leader for operations to commit.
+//! Commit continuations: what a leader does once an operation is committed.
 
 use crate::protocol::consistent::operation::Quota;
 use norn_wire::membership::Roster;
@@ -6,86 +6,86 @@ use norn_wire::{NodeId, PartitionId, QueueName, Response, TaskId, Token};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// What waits at a leader for an operation to commit.
+/// Continuation that runs at the leader once an operation is committed.
 #[derive(Debug)]
 pub enum Waiting {
-    /// Tasks of a grant session.
+    /// Grants for a broker's question.
     Grant {
-        /// Session.
+        /// Number of the question's session.
         session: u64,
-        /// Tasks.
+        /// Tasks with the tokens of their grants.
         items: Vec<(TaskId, Token)>,
-        /// Granted now, rather than asked for again: may be taken back as long as nobody was told.
+        /// Granted now, rather than reported again: may be taken back until the broker has the answer.
         fresh: bool,
     },
-    /// Places in a forwarded call, with the lease to answer.
+    /// Items of a forwarded call, with the lease to answer.
     Call {
-        /// Call.
+        /// Number of the call.
         call: u64,
-        /// Place and lease.
+        /// Item in the call, and its lease.
         slots: Vec<(usize, u64)>,
     },
-    /// A change of the cluster: everybody is told, and whoever asked for it.
+    /// A change of the metadata group: all nodes and its requester learn of it.
     Root {
-        /// Who belongs to it then.
+        /// Members after the change.
         roster: Arc<Roster>,
-        /// Who asked, and what is answered.
+        /// Requester and its answer.
         answer: Option<Box<Asked>>,
     },
     /// A task that is given up: its end becomes a fact.
     Kill {
-        /// Task.
+        /// Task to end.
         id: TaskId,
     },
-    /// A completion that is sealed: it becomes a fact, and whoever asked for it is told once a majority knows that.
+    /// A sealed completion: it becomes a fact, and its requester gets the answer once a majority has that fact.
     Seal(Sealing),
-    /// A task that is to be the only one with its key.
+    /// Reservation of a unique key for a task.
     Reserve {
-        /// Its key.
+        /// Unique key.
         name: Box<Name>,
-        /// Task.
+        /// Task that gets it.
         id: TaskId,
     },
-    /// A transaction that is decided: now it may become facts.
+    /// A decided transaction: now it may become facts.
     Decide {
         /// The transaction.
         id: TaskId,
     },
-    /// A transaction that is refused: whoever asked is told.
+    /// A refused transaction: its requester gets the refusal.
     Refuse {
         /// The transaction.
         id: TaskId,
     },
-    /// Permits for claims: whoever asked for them is told.
+    /// Permits for claims: their requester gets them.
     Permits(Box<Giving>),
-    /// Claims that a partition may have: its leader is told.
+    /// A partition's concurrency quota: its leader learns of it.
     Quota(Box<QuotaChange>),
-    /// Grants that are taken back: the permits that they used go back, each to its queue and by the question that it answered.
+    /// Revoked grants: the permits that they used go back, each to its queue and by the question that it answered.
     Void {
-        /// One for each grant of a queue with a rate.
+        /// One entry for each grant of a queue with a rate.
         permits: Vec<(QueueName, u64)>,
     },
 }
 
-/// A seal on its way.
+/// Completion being sealed.
 #[derive(Debug)]
 pub struct Sealing {
-    /// Task.
+    /// Task that the completion ends.
     pub id: TaskId,
-    /// Whose completion it is.
+    /// Claim that the completion belongs to.
     pub token: Token,
-    /// The call that asked for it, and the place in it.
+    /// Requesting call, and the item in it.
     pub call: (u64, usize),
-    /// Bytes of the completion; none where it was sealed before.
+    /// Bytes of the completion; none if it was sealed before.
     pub bytes: usize,
-    /// The ending of the task is appended: with that it is told.
+    /// The export of the task's ending is appended; the answer goes out with that.
     pub exported: bool,
 }
 
-/// Tasks of one partition that are of one queue and have one key.
+/// Unique key: partition, queue and key.
 pub type Name = (PartitionId, QueueName, NonZeroU64);
 
-/// Permits that wait for a commit.
+/// Permits that wait for their commit.
 #[derive(Debug)]
 pub struct Giving {
     pub(in crate::protocol::consistent) to: NodeId,
@@ -94,7 +94,7 @@ pub struct Giving {
     pub(in crate::protocol::consistent) count: u64,
 }
 
-/// A change of a quota that waits for its commit.
+/// Change of a concurrency quota that waits for its commit.
 #[derive(Debug)]
 pub struct QuotaChange {
     pub(in crate::protocol::consistent) node: NodeId,
@@ -103,7 +103,7 @@ pub struct QuotaChange {
     pub(in crate::protocol::consistent) quota: Quota,
 }
 
-/// Whom the leader answers, and what, once that is certain.
+/// Pending answer of the leader: addressee and response.
 #[derive(Debug)]
 pub struct Asked {
     pub(in crate::protocol) node: NodeId,
