@@ -1,23 +1,24 @@
-//! How old leases are, told from replica to replica and from start to start.
+//! Lease ages: how replicas learn them from each other, and from the log after a restart.
 //!
-//! A claim runs out no earlier than a lease after it was granted or renewed, by a monotonic clock. A replica knows the age of what it
-//! saw itself. What it did not see is told by those who did, and what it saw before it started again by its log. Each age is a
-//! lower bound, and stays one however late it is heard of, so it may be taken from anybody whose monotonic clock has the right
-//! rate: the clocks of several replicas, or of several starts, count one after the other as one would.
+//! A lease expires no earlier than its length after its grant or renewal, by a monotonic clock. A replica knows the age of what
+//! it saw itself. It learns the ages of other claims from the replicas that saw them, and those from before its restart from its
+//! log. Each age is a lower bound, and stays one however late it arrives, so it may come from any replica whose monotonic clock
+//! has the right rate: the clocks of several replicas, or of several starts, count in succession as a single clock would.
 //!
-//! **In the log.** A node counts how long it has run, in all its starts, and [`Record::Ran`] says how long that was: with what is
-//! written anyway, and by itself where nothing is and leases run. What stands before such a record, and behind the last one
-//! before it, had happened by then. That holds as well where one of them is lost: the next one is later. The last one is where
-//! the count goes on after a start: what the node ran behind it, and the time in which it did not run, do not count.
+//! **In the log.** A node counts its uptime over all its starts, and [`Record::Ran`] records it: together with other records, or
+//! alone where nothing else is written and leases run. Everything logged between two such records had happened by the time of the
+//! second. That also holds if one of them is lost, because the next one is later. After a restart the count goes on from the last
+//! one: time that the node ran after that record, and time that it did not run, does not count.
 //!
-//! **From others.** A follower says to a new leader how old what it holds is, and the leader what is older by its own count. Whoever
-//! hears something new writes it down ([`Record::Ages`]), and a leader says it to the others.
+//! **From other replicas.** A follower sends a new leader the ages of the claims that it holds, and the leader answers with those
+//! that are older by its own count. A replica that learns something new logs it ([`Record::Ages`]), and a leader sends it to the
+//! other followers.
 //!
-//! Operations of one epoch come in order from one leader. So an age is said of a viewstamp, and is meant of all operations of the same
-//! epoch up to it; nothing follows from it for other epochs, since a leader may append before it hears that it is none any more.
+//! Operations of an epoch come in order from a single leader. So an age is given for a viewstamp and applies to all operations of
+//! the same epoch up to it. It implies nothing for other epochs, because a leader may append before it learns that it is deposed.
 //!
-//! The silence after a rescue has an age as well, and goes on while the cohort changes and claims are renewed: so it is not told of
-//! the operation that made the cohort what it is, but of a name that no operation has.
+//! The quarantine after a rescue has an age as well. It goes on while the cohort changes and claims are renewed, so its age is
+//! not given for the operation that made the cohort, but under a viewstamp that no operation has.
 
 use super::Viewstamp;
 use super::register::Ages;
@@ -33,53 +34,53 @@ use crate::protocol::timers::Key;
 use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
 
-/// How long a node has run, in all its starts.
+/// Uptime of a node over all its starts.
 #[derive(Debug, Default)]
 pub struct Running {
-    /// What the log says.
+    /// Uptime before this start, by the log.
     before_us: u64,
     /// When this start began.
     began_us: u64,
-    /// When that was last written down.
+    /// When the uptime was last written.
     noted_us: u64,
-    /// During the replay: partitions of which something was said behind the last word of that.
+    /// During the replay: partitions with records after the last `Ran`.
     undated: BTreeSet<PartitionId>,
 }
 
 impl Running {
-    /// The log says so much. What it says later is more, unless an earlier part of it stands there again.
+    /// Takes in an uptime from the log. Uptimes grow, unless the log repeats an earlier part; so the maximum counts.
     pub fn recover(&mut self, ran_us: u64) {
         self.before_us = self.before_us.max(ran_us);
     }
 
-    /// What the log says.
+    /// Uptime by the log.
     pub fn recovered_us(&self) -> u64 {
         self.before_us
     }
 
-    /// The log says something of a partition.
+    /// Notes a record of a partition during the replay.
     pub fn note_undated(&mut self, partition: PartitionId) {
         self.undated.insert(partition);
     }
 
-    /// Partitions of which it has said something since last asked.
+    /// Takes the partitions noted since the last call.
     pub fn take_undated(&mut self) -> BTreeSet<PartitionId> {
         std::mem::take(&mut self.undated)
     }
 
-    /// The node starts.
+    /// Begins a start of the node.
     pub fn begin(&mut self, now: Now) {
         (self.began_us, self.noted_us) = (now.mono_us, now.mono_us);
         self.undated.clear();
     }
 
-    /// Until now.
+    /// Total uptime until now.
     pub fn ran_us(&self, now: Now) -> u64 {
         self.before_us.saturating_add(now.mono_us - self.began_us)
     }
 }
 
-/// Whether claims, or a silence, begin with it.
+/// Whether a record begins claims or a quarantine.
 fn begins(record: &Record) -> bool {
     let begins = |op: &Op| matches!(op, Op::Grant { .. } | Op::Renew { .. } | Op::Cohort(_));
     let silent = |table: &Table| table.cohort.as_ref().is_some_and(|cohort| cohort.silence.is_some());
@@ -91,7 +92,7 @@ fn begins(record: &Record) -> bool {
 }
 
 impl Node {
-    /// At the end of a step: says in the log how long it has run, where claims begin, or something is written anyway.
+    /// At the end of a step: logs the uptime where claims begin or other records are written anyway.
     pub(in crate::protocol) fn note_ran(&mut self) {
         let records = self.outbox.unwritten();
         if records.is_empty() || self.starting {
@@ -112,7 +113,7 @@ impl Node {
         self.running.noted_us = self.now.mono_us;
     }
 
-    /// Says how long it has run once that was not written for long, as long as leases run.
+    /// Logs the uptime if it was not logged for long while leases run.
     pub(in crate::protocol) fn see_to_ages(&mut self) {
         let Some(due_us) = self.ran_due_us() else { return };
         if due_us > self.now.mono_us {
@@ -124,8 +125,8 @@ impl Node {
         }
     }
 
-    /// When it is to be written down next; none if no lease has run since. What a restart takes is a part of what the nearest lease
-    /// had left, and of what the node has run since its start: so many restarts take no more than one.
+    /// When to log the uptime next; none if no lease has run since the last time. A restart loses at most a fraction of what the
+    /// nearest lease had left, and of the uptime since the start, so that a series of restarts loses no more than one.
     fn ran_due_us(&self) -> Option<u64> {
         let noted_us = self.running.noted_us;
         let end = |replica: &Partition| replica.register.first_end_after(noted_us, &self.config);
@@ -136,14 +137,14 @@ impl Node {
         Some(noted_us + of_lease_us.min(of_start_us.max(RAN_EARLY_MS * 1_000)))
     }
 
-    /// The node starts, and leases may run.
+    /// Arms the timer at the start of the node, if leases may run.
     pub(in crate::protocol) fn begin_ages(&mut self) {
         if self.ran_due_us().is_some() {
             self.timers.set(Key::Ages, self.after_ms(RAN_EARLY_MS));
         }
     }
 
-    /// What a snapshot says of the ages of a partition, behind its table.
+    /// Returns the record of a partition's ages in a snapshot, behind its table.
     pub(in crate::protocol) fn save_ages(&self, partition: PartitionId) -> Option<Record> {
         let register = &self.partitions[&partition].register;
         register.has_clocks().then(|| self.record_of_ages(partition))
@@ -154,8 +155,7 @@ impl Node {
         Record::Ages { partition, ran_us: self.running.ran_us(self.now), points: ages.points().to_vec() }
     }
 
-    /// With every heartbeat: leaders that were not told how old leases are, and have not said so, are asked, and asked again after
-    /// a while.
+    /// At every heartbeat: asks leaders that have not exchanged lease ages with this replica, and asks again after a pause.
     pub(in crate::protocol) fn exchange_ages(&mut self) {
         if mutant!(self.config, AgesForgotten) {
             return;
@@ -181,7 +181,7 @@ impl Node {
         self.outbox.send(node, PeerMessage::Ages { partition, asks, ages: ages.points().to_vec() });
     }
 
-    /// Another replica says how old leases are.
+    /// Takes in another replica's lease ages.
     pub(in crate::protocol) fn on_ages(
         &mut self,
         from: NodeId,
@@ -206,7 +206,7 @@ impl Node {
         }
     }
 
-    /// The leader answers, and says to all others what is news to itself. That is no answer to them: they may know more.
+    /// The leader answers, and sends all other followers what is news to itself. To them that is no answer: they may know more.
     fn tell_ages(&mut self, partition: PartitionId, from: NodeId, (asks, older): (bool, bool), knows_more: bool) {
         if older {
             self.arm_expiry(partition);
@@ -216,7 +216,7 @@ impl Node {
                 continue;
             }
             if node == from && asks && !knows_more {
-                // It has been heard, and that is all.
+                // An empty answer: the question has arrived, and the leader knows nothing more.
                 self.outbox.send(node, PeerMessage::Ages { partition, asks: false, ages: Vec::new() });
             } else if (node == from && asks) || (node != from && older) {
                 self.send_ages(partition, node, node != from);

@@ -1,4 +1,4 @@
-//! A task's entry in the table: who holds it, or held it last.
+//! Claim-table entry of a task: its holder, or its last holder.
 
 use super::Viewstamp;
 use crate::limits::PAST_CLAIMS_MAX;
@@ -8,7 +8,7 @@ use norn_wire::{ClaimId, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Who holds a task, or held it last.
+/// Claim-table entry: present or last claim of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
     /// Token of the latest grant.
@@ -17,9 +17,9 @@ pub struct Cell {
     pub renewed: Viewstamp,
     /// Attempts so far: claims that failed or ran out, and the present one.
     pub attempt: u32,
-    /// Who works, for people to read.
+    /// Worker name, for people to read.
     pub worker: Arc<str>,
-    /// The call that took it.
+    /// Claim call that took the task.
     pub claim: ClaimId,
     /// Length of the lease.
     pub lease_ms: u64,
@@ -27,41 +27,41 @@ pub struct Cell {
     pub granted_ms: u64,
     /// When it ends, by the wall clock of the leader that appended the grant or renewal.
     pub expires_ms: u64,
-    /// What became of it.
+    /// State of the claim.
     pub state: CellState,
     /// Earlier claims, oldest first, at most [`PAST_CLAIMS_MAX`].
     pub past: Vec<(Token, PastClaim)>,
-    /// The session of the worker, with which the claim ends.
+    /// Worker session with which the claim ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<TaskId>,
 }
 
-/// What became of a claim.
+/// State of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CellState {
-    /// Held, even if past its time, as long as nobody took over.
+    /// Held. A claim past its time stays held until another claim takes over.
     Held,
-    /// Given back; claimable from then on.
+    /// Given back; claimable from `not_before_ms` on.
     Released {
-        /// By the wall clock.
+        /// Earliest next claim, by the wall clock.
         not_before_ms: u64,
-        /// How the claim ended. Logs of before say nothing of it.
+        /// How the claim ended. Older logs do not have it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<Arc<ClaimEnd>>,
     },
-    /// Taken back before anybody was told.
+    /// Revoked before any client learned of it.
     Void,
-    /// The task shall not be tried again. Becomes a fact of the task through `Drop`.
+    /// The task is given up. Becomes a fact of the task through `Drop`.
     Dead {
-        /// For people.
+        /// Reason, for people to read.
         reason: Arc<str>,
-        /// When, by the leader's wall clock.
+        /// When it was given up, by the leader's wall clock.
         at_ms: u64,
-        /// How the claim ended. Logs of before say nothing of it.
+        /// How the claim ended. Older logs do not have it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<Arc<ClaimEnd>>,
     },
-    /// Its completion is the one that counts. Becomes a fact of the task once that is committed.
+    /// Its completion is the one that counts. It becomes a fact of the task once this is committed.
     Sealed {
         /// The completion.
         completed: Box<Completed>,
@@ -69,7 +69,7 @@ pub enum CellState {
 }
 
 impl Cell {
-    /// Under which claim the task was given up, when, and why; if it was.
+    /// Returns under which claim the task was given up, when, and why; if it was.
     pub fn death(&self) -> Option<(Token, u64, &str)> {
         match &self.state {
             CellState::Dead { reason, at_ms, .. } => Some((self.token, *at_ms, reason)),
@@ -77,21 +77,21 @@ impl Cell {
         }
     }
 
-    /// The same, as the fact that it becomes.
+    /// Returns the same as the fact that it becomes.
     pub fn dead(&self) -> Option<Cancel> {
         self.death().map(|(_, at_ms, reason)| Cancel { dead: true, reason: reason.to_owned(), at_ms })
     }
 }
 
 impl CellState {
-    /// Whether nobody is to be granted the task any more.
+    /// Whether the task is never granted again.
     pub fn is_final(&self) -> bool {
         matches!(self, CellState::Dead { .. } | CellState::Sealed { .. })
     }
 }
 
 impl Cell {
-    /// How the claim ended, where that was written down.
+    /// Returns how the claim ended, if that was recorded.
     pub fn end(&self) -> Option<&Arc<ClaimEnd>> {
         match &self.state {
             CellState::Released { end, .. } | CellState::Dead { end, .. } => end.as_ref(),
@@ -99,12 +99,12 @@ impl Cell {
         }
     }
 
-    /// The end of a lease that ran out.
+    /// Returns the end of an expired lease.
     pub fn expired(&self) -> Arc<ClaimEnd> {
         claim_end(ClaimOutcome::Expired, self.expires_ms, "")
     }
 
-    /// How the claim of a task that has ended did, where it was held to the last and its completion is not the one that counts.
+    /// Returns the end of a claim of an ended task, if the claim was held to the last and another ending counts.
     pub fn end_with<S: Content>(&self, task: &Task<S>) -> Option<Arc<ClaimEnd>> {
         let held = matches!(self.state, CellState::Held | CellState::Sealed { .. });
         let wins = task.facts.as_ref().and_then(|facts| facts.winner()).is_some_and(|(token, _)| *token == self.token);
@@ -113,7 +113,7 @@ impl Cell {
         Some(if over { self.expired() } else { claim_end(ClaimOutcome::Superseded, at_ms, "") })
     }
 
-    /// How the latest attempt ended, if that was written down: what was given back or taken back is none.
+    /// Returns how the latest attempt ended, if that was recorded. A claim given back or revoked is no attempt.
     pub fn last_attempt(&self) -> Option<Arc<ClaimEnd>> {
         let own = match &self.state {
             CellState::Released { end, .. } | CellState::Dead { end, .. } => Some(end),
@@ -124,7 +124,7 @@ impl Cell {
         ends.find(|end| end.as_deref().is_none_or(is_attempt))?.clone()
     }
 
-    /// When it was last granted to somebody: what was taken back was not.
+    /// When the task was last granted to a client. A revoked grant does not count.
     pub fn served_ms(&self) -> Option<u64> {
         match self.state {
             CellState::Void => self.past.last().map(|(_, claim)| claim.start_ms),
@@ -132,18 +132,18 @@ impl Cell {
         }
     }
 
-    /// Bytes of what it says of claims, for budgets.
+    /// Size of the claim history in bytes, for budgets.
     pub fn size_bytes(&self) -> usize {
         let own = self.end().map_or(0, |end| end_bytes(end));
         self.past.iter().map(|(_, claim)| claim.size_bytes()).sum::<usize>() + own
     }
 
-    /// All claims so far, this one included unless it was taken back, oldest first, bounded.
+    /// Returns all claims so far, oldest first and bounded; includes the present one unless it was revoked.
     pub fn history(&self) -> Vec<(Token, PastClaim)> {
         self.history_with(None)
     }
 
-    /// The same, where a claim that was held ended so.
+    /// Returns the same, with `end` as the end of a claim that was held.
     pub fn history_with(&self, end: Option<Arc<ClaimEnd>>) -> Vec<(Token, PastClaim)> {
         let mut past = self.past.clone();
         if self.state != CellState::Void {

@@ -1,7 +1,7 @@
-//! A leader changes the cohort of its partition: one change at a time, each step when the one before has had its effect.
+//! Reconfiguration by the leader: one change at a time, and each step once the one before has had its effect.
 //!
-//! What shall be is the layout's to say, or an operator's; what is, the table's alone. A change that comes no nearer to its
-//! end for `revert_after_ms` is given up, so that a dead learner holds up nobody; whoever wants it asks again.
+//! The target comes from the layout or an operator; the present cohort is defined by the table alone. The leader reverts a change
+//! that makes no progress for `revert_after_ms`, so that a dead learner blocks nothing; its requester may ask again.
 
 use super::ReplicaId;
 use super::cohort::{Change, Cohort, Phase};
@@ -14,11 +14,11 @@ use crate::protocol::{Node, Observation};
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
 
-/// However much comes in, a step is given up after so many times the patience with one that stands still.
+/// Upper bound on a step's duration, in multiples of the patience with a stalled one, whatever progress it makes.
 const PATIENCE: u64 = 20;
 
 impl Node {
-    /// At the leader: these shall be the members.
+    /// At the leader: sets the target members.
     pub(in crate::protocol) fn on_arrange(&mut self, partition: PartitionId, nodes: &[NodeId]) {
         let target: Option<Vec<ReplicaId>> = nodes.iter().map(|node| self.replica_of(*node)).collect();
         let now_us = self.now.mono_us;
@@ -32,7 +32,7 @@ impl Node {
         self.timers.set_if_none(Key::Change(partition), now_us);
     }
 
-    /// At the leader: the cohort is another, or the leadership is new.
+    /// At the leader: begins a step, after a change of the cohort or at the start of the leadership.
     pub(in crate::protocol) fn begin_step(&mut self, partition: PartitionId) {
         let (me, now_us) = (self.me, self.now.mono_us);
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
@@ -73,12 +73,12 @@ impl Node {
         register.established() && (version.epoch < register.viewstamp.epoch || version.length <= register.commit)
     }
 
-    /// Whether a leader has been left out for good: it appends nothing any more, so that another one can take over.
+    /// Whether a committed cohort leaves this leader out. It then appends nothing any more, so that a member can take over.
     pub(in crate::protocol) fn leads_as_exile(&self, partition: PartitionId) -> bool {
         !self.partitions[&partition].register.cohort.has_voter(self.me) && self.is_cohort_committed(partition)
     }
 
-    /// Takes the next step, if its time has come.
+    /// Takes the next step, if it is due.
     pub(in crate::protocol) fn lead_change(&mut self, partition: PartitionId) {
         if !self.is_cohort_committed(partition) {
             return;
@@ -93,7 +93,8 @@ impl Node {
         {
             let tasks = self.bodies_lost(partition) as u64;
             if tasks > 0 && matches!(change, Change::Revert { .. }) {
-                // Else nobody would learn what the change waited for, and will wait for again.
+                // Otherwise the operator would not learn what the change waited for, and the next attempt would wait for it
+                // again.
                 self.outbox.observe(Observation::ChangeBlocked { partition: partition.0, tasks });
             }
             self.append_step(partition, change);
@@ -119,8 +120,8 @@ impl Node {
         }
     }
 
-    /// The bugs of a leader that does not wait for its installation: it takes a change back, or lets go of one member, or takes
-    /// another one in.
+    /// Mutants: bugs of a leader that does not wait for its installation to commit. It reverts a change, removes a member, or
+    /// adds one.
     #[cfg(feature = "mutants")]
     pub(in crate::protocol) fn change_early(&mut self, partition: PartitionId) {
         let (at_ms, cohort) = (self.now.wall_ms, self.partitions[&partition].cohort().clone());
@@ -148,7 +149,7 @@ impl Node {
         }
     }
 
-    /// Operations were committed: perhaps that which made the cohort what it is, so that the next step may be taken.
+    /// Reacts to a commit: if it covers the operation that made the present cohort, the next step may follow.
     pub(in crate::protocol) fn note_cohort_commit(&mut self, partition: PartitionId) {
         let register = &self.partitions[&partition].register;
         let told = register.leading().is_none_or(|leading| leading.changing.told);
@@ -170,7 +171,7 @@ impl Node {
         }
     }
 
-    /// What to append now. The cohort is committed.
+    /// Returns the change to append now. The cohort is committed.
     fn next_step(&mut self, partition: PartitionId) -> Option<Change> {
         let (now, patience_us) = (self.now, self.config.revert_after_ms * 1_000);
         let register = &self.partitions[&partition].register;
@@ -193,7 +194,7 @@ impl Node {
         (stands || lasts).then_some(Change::Revert { at_ms: now.wall_ms })
     }
 
-    /// An exile that has nothing left to give, or did not come back for so long that nobody waits any more.
+    /// Clears an exile that has nothing left to hand over, or that was away longer than `exile_ttl_ms`.
     fn farewell(&self, cohort: &Cohort, changing: &Changing) -> Option<Change> {
         let over = |since_ms: u64| self.now.wall_ms >= since_ms.saturating_add(self.config.exile_ttl_ms);
         let gone = |node: NodeId, since_ms: u64| over(since_ms) && !self.is_alive(node);
@@ -204,7 +205,7 @@ impl Node {
         cleared.next().map(|(replica, _)| Change::Clear { replica })
     }
 
-    /// Begins with what is asked for, unless it is so already or cannot be now.
+    /// Begins the requested change, unless it is in effect already or cannot begin now.
     fn first_step(&mut self, partition: PartitionId) -> Option<Change> {
         let (now_us, patience_us) = (self.now.mono_us, self.config.revert_after_ms * 1_000);
         let register = &self.partitions[&partition].register;
@@ -226,9 +227,9 @@ impl Node {
         begins.then_some(change)
     }
 
-    /// A leader has heard no quorum for too long. Where only the next members are missing it goes on without them, or the
-    /// members that are well would have no leader. An established leader may do so even if the joint cohort is not
-    /// committed: every quorum in question has a majority of the members. Whether it does.
+    /// Reverts a joint change at a leader that has not heard from a quorum for too long. If only the next members are missing, it
+    /// goes on without them, or healthy members would have no leader. An established leader may do so even if the joint cohort is
+    /// not committed: every quorum in question has a majority of the members. Returns whether it did.
     pub(in crate::protocol) fn gives_up_change(&mut self, partition: PartitionId) -> bool {
         let cohort = &self.partitions[&partition].register.cohort;
         let members = cohort.is_joint() && cohort.members_quorum(|node| self.is_alive(node));
@@ -240,7 +241,7 @@ impl Node {
         true
     }
 
-    /// Hands over to a member, or just stops, once nothing is under way.
+    /// Ends the leadership of an exile: transfers it to a member, or steps down when the time for that is over.
     fn lead_no_more(&mut self, partition: PartitionId) {
         let (now_us, until_us) = (self.now.mono_us, self.after_ms(2 * self.config.election_timeout_ms));
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
@@ -259,7 +260,7 @@ impl Node {
         self.transfer(partition, &fit);
     }
 
-    /// At the leader: how near a next member, or an exile, is to having what it should, or nothing left to give.
+    /// At the leader: takes in the progress report of a next member, or of an exile that drains.
     pub(in crate::protocol) fn on_ready(
         &mut self,
         from: NodeId,
@@ -291,13 +292,13 @@ impl Node {
         }
     }
 
-    /// The replica of a member of this cluster.
+    /// Returns the replica id of a member of the cluster.
     pub(in crate::protocol) fn replica_of(&self, node: NodeId) -> Option<ReplicaId> {
         let (_, member) = self.members().find(|(_, member)| member.node == node)?;
         Some(ReplicaId { node, incarnation: member.incarnation })
     }
 
-    /// The replica that this node has of any partition.
+    /// Returns this node's replica id, which is the same in all partitions.
     pub(in crate::protocol) fn own_id(&self) -> ReplicaId {
         ReplicaId { node: self.me, incarnation: self.founding.incarnation }
     }

@@ -18,10 +18,10 @@
 //! make a quorum of it.
 //!
 //! **Why a strict fact is never left behind.** It was acknowledged by a quorum of one version V. Let the next cohort be joint at
-//! J > V. `Settle` waits until each new member, and a majority of all next members, has agreed on all facts with `n - majority +
-//! 1` of the `n` members, each of which had applied J when it compared. At least one of these belongs to the quorum of V. It had
-//! the fact before it applied J, because it acknowledged at V. So each of those next members has the fact. Facts that are
-//! acknowledged at J are on a majority of both sides.
+//! J > V. `Settle` waits until each new member, and a majority of all next members, has agreed on all facts with
+//! `n - majority + 1` of the `n` members, each of which had applied J when it compared. At least one of these belongs to the
+//! quorum of V. It had the fact before it applied J, because it acknowledged at V. So each of those next members has the fact.
+//! Facts that are acknowledged at J are on a majority of both sides.
 
 use super::{Epoch, ReplicaId, Viewstamp, majority};
 use crate::limits::{EXILES_MAX, REPLICAS_MAX};

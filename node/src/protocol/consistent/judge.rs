@@ -1,4 +1,4 @@
-//! Whether a transaction may be made, and what it makes of its tasks.
+//! Optimistic validation of a transaction, and its effects on its tasks.
 
 use super::ledger::{Decided, Stamps};
 use super::table::CellState;
@@ -18,47 +18,47 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why a task without a word is cancelled.
+/// Reason of a cancellation where the transaction gives none.
 const DELETED: &str = "deleted by a transaction";
 
-/// A task as it was when it was read.
+/// State of a task when it was read.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// Of its spec.
+    /// Hash of its spec.
     pub hash: u64,
-    /// All of it, if it is to be changed.
+    /// Full spec, if the task is to change.
     pub spec: Option<Arc<Spec>>,
 }
 
-/// Compares what is with what was expected.
+/// Compares tasks with what a transaction expects.
 pub(super) struct Judge<'a> {
     pub config: &'a Config,
     pub replica: &'a Partition,
-    /// The tasks as they were read.
+    /// Tasks as they were read.
     pub read: &'a BTreeMap<TaskId, Seen>,
-    /// What of them is not in memory here, as far as their versions go by it.
+    /// Parts of them loaded from the log, as far as versions depend on them.
     pub loaded: &'a BTreeMap<Part, ByteBuf>,
-    /// What the operation will be.
+    /// Viewstamp of the operation to come, as a token.
     pub at: Token,
-    /// When it was asked for.
+    /// When the transaction was requested.
     pub at_ms: u64,
-    /// How a claim ends that it takes back, if all can read that.
+    /// End recorded for claims that it takes back, if all nodes can read such records.
     pub end: Option<Arc<ClaimEnd>>,
 }
 
-/// What is there under an id.
+/// Result of looking up a task.
 enum Found {
-    /// Nothing that could be changed, or not as expected.
+    /// No task that could be changed, or not as expected.
     Absent,
-    /// It is as expected, and held by somebody else.
+    /// As expected, and held by another claim.
     Owned,
-    /// It is as expected.
+    /// As expected.
     There,
 }
 
 impl Judge<'_> {
-    /// What the transaction makes of its tasks, or what is not as it expects. `bugs` are known before. An error means that nobody can
-    /// say yet.
+    /// Returns the decision with its effects, or a refusal that lists what is not as expected. `bugs` are problems that are
+    /// already known. An error means that it cannot be decided yet.
     pub fn judge(&self, transaction: &Transaction, bugs: Vec<String>) -> Result<Result<Decided, Box<Refusal>>, Error> {
         let mut refusal = Refusal { bugs, ..Refusal::default() };
         for Change { id, expected, .. } in &transaction.changes {
@@ -76,7 +76,7 @@ impl Judge<'_> {
             }
         }
         for depend in &transaction.depends {
-            // It may be held by anybody.
+            // It may be held by any claim.
             if matches!(self.find(&depend.id, depend.expected)?, Found::Absent) {
                 refusal.depends.push(depend.id);
             }
@@ -108,7 +108,7 @@ impl Judge<'_> {
         })
     }
 
-    /// A task with what was loaded of it.
+    /// Returns a task with the parts that were loaded.
     fn whole<'b>(&self, id: &TaskId, task: &'b Task<Outline>) -> Cow<'b, Task<Outline>> {
         let mut whole = Cow::Borrowed(task);
         for wanted in task.blobs_wanted(*id) {
@@ -149,7 +149,7 @@ impl Judge<'_> {
         Ok(decided)
     }
 
-    /// The task as it is to be.
+    /// Returns the task's spec after the change.
     fn changed(&self, change: &Change) -> Result<Spec, Error> {
         let before = self.read.get(&change.id).and_then(|read| read.spec.as_ref());
         let before = before.ok_or_else(|| Error::unavailable("the task could not be read; ask again"))?;
@@ -169,8 +169,8 @@ impl Judge<'_> {
         })
     }
 
-    /// The claim that ends with a change, and when the task may be claimed then. One that was given back before waits as the
-    /// change says.
+    /// Returns the claim that ends with a change, and the earliest next claim of its task. A claim that was given back before
+    /// takes the new time of the change.
     fn freed(&self, change: &Change) -> Option<(TaskId, Token, u64)> {
         let cell = self.replica.register.cell(&change.id)?;
         match &cell.state {
@@ -181,7 +181,7 @@ impl Judge<'_> {
         Some((change.id, cell.token, change.not_before_ms.unwrap_or(0)))
     }
 
-    /// What becomes of a task that ends.
+    /// Returns the facts of a task that the transaction ends.
     fn end(&self, delete: &Delete) -> Task {
         let Expected::Token(token) = delete.expected else {
             return Task::from_cancel(Cancel { dead: false, reason: DELETED.to_owned(), at_ms: self.at_ms });
@@ -191,7 +191,7 @@ impl Judge<'_> {
         if token.needs_seal() { Task::from_seal(token, completed) } else { Task::from_completion(token, completed) }
     }
 
-    /// The version of a task with what is to become of it.
+    /// Returns the version of a task after the change.
     fn version_with(&self, id: &TaskId, fact: &Task, released: bool) -> TaskVersion {
         let mut task = self.whole(id, self.replica.store.task(id).expect("it is there")).into_owned();
         task.merge(fact.clone().outlined());

@@ -1,4 +1,5 @@
-//! Transactions in the table of a partition: those that are decided and not made yet, and the latest that were made or refused.
+//! Transaction log in the table of a partition: transactions decided and not completed yet, and the latest completed or refused
+//! ones.
 
 use crate::limits::{TRANSACTIONS_BYTES_MAX, TRANSACTIONS_DONE_MAX, TRANSACTIONS_MAX};
 use crate::protocol::task::Task;
@@ -9,22 +10,22 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Tasks that a transaction added and then those that it changed, with the versions that they have by it.
+/// Tasks that a transaction added, then those that it changed, with their versions after it.
 pub type Stamps = Vec<(TaskId, TaskVersion)>;
 
-/// What whoever asks for a transaction is told in the end.
+/// Final outcome of a transaction, for its client.
 pub type Told = Result<Stamps, Box<Refusal>>;
 
-/// A transaction that is decided: it is made, whoever leads.
+/// Committed transaction: it is completed whichever node leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
-    /// What becomes of the tasks, as facts.
+    /// Effects on its tasks, as facts.
     pub facts: Vec<(TaskId, Task)>,
-    /// Tasks that nobody may claim, prolong or complete meanwhile; in order.
+    /// Tasks that cannot be claimed, prolonged or completed meanwhile; in order.
     pub locked: Vec<TaskId>,
-    /// Claims that end with it, and from when on their tasks may be claimed.
+    /// Claims that end with it, each with the earliest next claim of its task.
     pub freed: Vec<(TaskId, Token, u64)>,
-    /// What whoever asked is told.
+    /// Outcome for the client.
     pub stamps: Stamps,
     /// How those of the claims end that are held, for their histories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,39 +33,39 @@ pub struct Decided {
 }
 
 impl Decided {
-    /// Bytes of what it carries, for budgets.
+    /// Size in bytes, for budgets.
     pub fn size_bytes(&self) -> usize {
         const ITEM_BYTES: usize = 64;
         self.facts.iter().map(|(_, facts)| facts.size_bytes() + ITEM_BYTES).sum::<usize>() + ITEM_BYTES
     }
 }
 
-/// See the module.
+/// Transaction log of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ledger {
     /// Decided, and perhaps not facts yet.
     decided: BTreeMap<TaskId, Arc<Decided>>,
-    /// Made, so that a repeated call is told the same: the latest ones.
+    /// Latest completed ones, so that a repeated call gets the same answer.
     made: BTreeMap<TaskId, Stamps>,
-    /// The latest of those that are not remembered any more.
+    /// Highest id of completed or refused transactions that were evicted from memory.
     floor: Option<TaskId>,
-    /// Refused, likewise: what was told to be refused is not made, however late it is asked for again.
+    /// Latest refused ones. A transaction that was reported as refused is never completed, however late it is requested again.
     #[serde(default)]
     refused: BTreeMap<TaskId, Box<Refusal>>,
 }
 
 impl Ledger {
-    /// There never was any.
+    /// Whether there never was any transaction.
     pub fn is_empty(&self) -> bool {
         *self == Ledger::default()
     }
 
-    /// Those that are decided.
+    /// Decided transactions that are not completed yet.
     pub fn decided(&self) -> &BTreeMap<TaskId, Arc<Decided>> {
         &self.decided
     }
 
-    /// What is told of one that was made or refused.
+    /// Returns the outcome of a completed or refused transaction.
     pub fn told(&self, id: &TaskId) -> Option<Told> {
         let made = self.made.get(id).cloned().map(Ok);
         made.or_else(|| self.refused.get(id).cloned().map(Err))
@@ -74,30 +75,30 @@ impl Ledger {
         self.made.contains_key(id) || self.refused.contains_key(id)
     }
 
-    /// Whether an unknown one may have been made or refused, and is not remembered.
+    /// Whether an unknown transaction may have been completed or refused and then evicted.
     pub fn may_have_told(&self, id: &TaskId) -> bool {
         self.floor.is_some_and(|floor| *id <= floor) && !self.is_told(id)
     }
 
-    /// Whether there is room for another one of so many bytes.
+    /// Whether there is room for another transaction of this size.
     pub fn has_room(&self, bytes: usize) -> bool {
         let there: usize = self.decided.values().map(|decided| decided.size_bytes()).sum();
         self.decided.len() < TRANSACTIONS_MAX && (there == 0 || there + bytes <= TRANSACTIONS_BYTES_MAX)
     }
 
-    /// The transaction that holds a task.
+    /// Whether a decided transaction locks a task.
     pub fn is_locked(&self, id: &TaskId) -> bool {
         self.decided.values().any(|decided| decided.locked.binary_search(id).is_ok())
     }
 
-    /// Whether one that is decided is about any of these tasks, which are in order, or makes one whose id is not above theirs: as
-    /// long as it is not made, its facts must find what they are about, and an id that nobody can have forgotten.
+    /// Whether a decided transaction changes any of these tasks, which are in order, or adds a task whose id is not above theirs.
+    /// Until it is completed, the tasks of its facts must stay, and the ids of its new tasks must not be forgotten.
     pub fn speaks_of(&self, ids: &[TaskId]) -> bool {
         let mut facts = self.decided.values().flat_map(|decided| &decided.facts);
         facts.any(|(id, fact)| ids.binary_search(id).is_ok() || fact.spec.is_some() && Some(id) <= ids.last())
     }
 
-    /// It is decided.
+    /// Records a decision.
     pub(super) fn decide(&mut self, id: TaskId, decided: &Arc<Decided>) -> Result<(), &'static str> {
         if self.decided.contains_key(&id) || self.is_told(&id) {
             return Err("this transaction was decided before");
@@ -109,7 +110,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// It is made.
+    /// Records a completion.
     pub(super) fn make(&mut self, id: &TaskId) -> Result<Making, &'static str> {
         let decided = self.decided.remove(id).ok_or("no such transaction was decided")?;
         self.made.insert(*id, decided.stamps.clone());
@@ -119,7 +120,7 @@ impl Ledger {
         Ok(Making { decided, over })
     }
 
-    /// It is refused. Gives the one that is not remembered any more for its sake.
+    /// Records a refusal. Returns the transaction that is evicted for it.
     pub(super) fn refuse(
         &mut self,
         id: TaskId,
@@ -135,35 +136,35 @@ impl Ledger {
         Ok(over)
     }
 
-    /// Those that are refused, which count for a digest, too.
+    /// Refused transactions, which count for the table's digest, too.
     pub(super) fn refused(&self) -> impl Iterator<Item = (&TaskId, &Box<Refusal>)> {
         self.refused.iter()
     }
 
-    /// Everything else that counts for a digest, each by itself.
+    /// All other parts that count for the table's digest, each by itself.
     pub(super) fn parts(
         &self,
     ) -> (impl Iterator<Item = Entry<'_>>, impl Iterator<Item = Remembered<'_>>, Option<TaskId>) {
         (self.decided.iter(), self.made.iter(), self.floor)
     }
 
-    /// The latest of those that are not remembered.
+    /// Highest id of evicted transactions.
     pub(super) fn floor(&self) -> Option<TaskId> {
         self.floor
     }
 }
 
-/// What comes of making one.
+/// Result of completing a transaction.
 pub(super) struct Making {
-    /// What was decided.
+    /// The completed decision.
     pub decided: Arc<Decided>,
-    /// The one that is not remembered any more for its sake.
+    /// The transaction that is evicted for it.
     pub over: Option<(TaskId, Stamps)>,
 }
 
-/// One that is decided.
+/// Decided transaction.
 type Entry<'a> = (&'a TaskId, &'a Arc<Decided>);
-/// One that was made.
+/// Completed transaction.
 type Remembered<'a> = (&'a TaskId, &'a Stamps);
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! Levels of the buckets of rates (`permits.rs`), as the table of a queue's home has them, and since when a replica knows each.
+//! Persisted levels of token buckets (`permits.rs`) in the table of a queue's coordinator partition, and since when a replica
+//! knows each.
 //!
-//! The leader of the home writes a level with each giving of permits, and from time to time until its bucket is full.
-//! Each replica notes when it applied that, by its own monotonic clock: from then on the bucket has filled at the rate, as far as
-//! the replica can tell. A process that starts counts from its start. So a leader that begins with the level and what has dripped
-//! since has never more than its predecessor would have by then.
+//! The leader of the coordinator partition writes a level whenever it gives permits, and from time to time until the bucket is
+//! full. Each replica notes when it applied the level, by its own monotonic clock. From then on the bucket has filled at the
+//! rate, as far as the replica can tell; a process that starts counts from its start. So a leader that begins with the level and
+//! the tokens accrued since never has more than its predecessor would have by then.
 
 use super::Viewstamp;
 use super::table::{Op, Table};
@@ -11,7 +12,7 @@ use norn_wire::QueueName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Millionths of a permit in a whole one.
+/// Millionths in a whole permit.
 pub const WHOLE: u64 = 1_000_000;
 
 /// What a bucket held when its leader wrote it down.
@@ -19,11 +20,11 @@ pub const WHOLE: u64 = 1_000_000;
 pub struct Level {
     /// Millionths of permits, rounded down.
     pub millionths: u64,
-    /// Permits that were given and may not have been over yet.
+    /// Permits given that may still have been valid.
     pub given: u64,
 }
 
-/// A level, and the operation that wrote it.
+/// Level, with the viewstamp of the operation that wrote it.
 pub type Written = (Level, Viewstamp);
 
 /// When a replica applied each level of its table, by the monotonic clock of its process.
@@ -31,7 +32,7 @@ pub type Written = (Level, Viewstamp);
 pub struct Applied(BTreeMap<QueueName, u64>);
 
 impl Applied {
-    /// An operation was applied.
+    /// Notes an applied operation.
     pub fn note(&mut self, op: &Op, now_us: u64) {
         let Op::Level { queue, level } = op else { return };
         match level {
@@ -40,7 +41,7 @@ impl Applied {
         };
     }
 
-    /// A table has taken the place of another: what the same operation wrote is known for as long as before.
+    /// Notes a new table: a level written by the same operation as before keeps its time.
     pub fn install(&mut self, before: &Table, after: &Table, now_us: u64) {
         let known = std::mem::take(&mut self.0);
         let is_same = |queue: &QueueName| before.levels.get(queue) == after.levels.get(queue);
@@ -48,7 +49,7 @@ impl Applied {
         self.0 = after.levels.keys().map(|queue| (queue.clone(), since(queue))).collect();
     }
 
-    /// The process has started: of the time before it knows nothing.
+    /// Begins with the start of the process, which knows nothing of the time before.
     pub fn begin(&mut self, table: &Table, now_us: u64) {
         self.0 = table.levels.keys().map(|queue| (queue.clone(), now_us)).collect();
     }
@@ -58,7 +59,7 @@ impl Applied {
         self.0.get(queue).copied()
     }
 
-    /// Whether there is a time for each level, and no other.
+    /// Whether there is a time for each level, and for nothing else.
     pub fn fits(&self, table: &Table) -> bool {
         self.0.keys().eq(table.levels.keys())
     }
@@ -81,7 +82,7 @@ mod tests {
         table
     }
 
-    /// In the log and on the wire.
+    /// Covers the log and the wire.
     #[test]
     fn a_table_is_read_as_it_was_written_with_and_without_levels() {
         let bytes = |table: &Table| rmp_serde::to_vec(table).expect("tables always encode");
@@ -92,8 +93,8 @@ mod tests {
         }
     }
 
-    /// Goal: a replica counts from when it learned a level, and never from before. Method: the same level by another table, another
-    /// one, and a start.
+    /// Goal: a replica counts from when it learned a level, and never from before. Method: the same level in another table, a
+    /// different level, and a restart.
     #[test]
     fn a_level_is_known_since_it_was_applied() {
         let (mut applied, first) = (Applied::default(), table(7, AT));

@@ -1,4 +1,4 @@
-//! The operations on the table of one partition.
+//! Operations on the claim table of one partition.
 //!
 //! They carry values, never computations, so that applying them is the same everywhere.
 
@@ -16,50 +16,50 @@ use norn_wire::{ClaimId, PartitionId, QueueName, Spec, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A task that has ended, with the facts that every replica must know before it forgets the claim.
+/// An ended task, with the facts that every replica must have before it forgets the claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Task.
+    /// Task id.
     pub id: TaskId,
-    /// Its ending, and its committed claims.
+    /// Ending of the task, and its committed claims.
     pub facts: Task,
 }
 
-/// How many claims of a queue a partition may have.
+/// Concurrency quota: how many claims of a queue a partition may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// So many.
+    /// Number of claims.
     pub count: u32,
-    /// Of the leader that asked for it.
+    /// Epoch of the leader that requested it.
     pub epoch: Epoch,
-    /// Its question.
+    /// Number of that leader's request.
     pub ask: u64,
 }
 
-/// A change of the table.
+/// Operation on the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
-    /// Hands tasks to a worker.
+    /// Grants tasks to a worker.
     #[serde(rename = "G")]
     Grant {
-        /// The call that takes them.
+        /// Claim call that takes them.
         claim: ClaimId,
-        /// Who works.
+        /// Worker name.
         worker: Arc<str>,
         /// Length of the lease.
         lease_ms: u64,
         /// Wall clock of the leader.
         granted_ms: u64,
-        /// Tasks, with the number of each token.
+        /// Tasks, with the token number of each.
         items: Vec<(TaskId, u64)>,
-        /// The session of the worker, with which the claims end.
+        /// Worker session with which the claims end.
         #[serde(default)]
         session: Option<TaskId>,
-        /// The leases of claims ran out that these follow, and their histories say so.
+        /// The previous claims of these tasks expired; their histories record that.
         #[serde(default)]
         lapsed: bool,
     },
-    /// Prolongs claims; nothing ever becomes shorter.
+    /// Prolongs claims; never shortens one.
     #[serde(rename = "R")]
     Renew {
         /// Task, token, new length, new end by the leader's wall clock.
@@ -68,21 +68,21 @@ pub enum Op {
     /// Gives a claim back.
     #[serde(rename = "E")]
     Release {
-        /// Task.
+        /// Task id.
         id: TaskId,
-        /// Claim.
+        /// Token of the claim.
         token: Token,
-        /// Claimable from then on.
+        /// Earliest next claim.
         not_before_ms: u64,
-        /// When, by the leader's wall clock.
+        /// When it was given back, by the leader's wall clock.
         at_ms: u64,
-        /// The attempt failed; a claim that is merely handed back is no attempt.
+        /// Whether the attempt failed; a claim that is merely handed back is no attempt.
         failed: bool,
         /// How the claim ended, for its history.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<Arc<ClaimEnd>>,
     },
-    /// Takes back grants that nobody was told of.
+    /// Revokes grants that no client learned of.
     #[serde(rename = "V")]
     Void {
         /// Task and token.
@@ -91,116 +91,118 @@ pub enum Op {
     /// Gives a task up.
     #[serde(rename = "K")]
     Kill {
-        /// Task.
+        /// Task id.
         id: TaskId,
-        /// Claim.
+        /// Token of the claim.
         token: Token,
-        /// For people.
+        /// Reason, for people to read.
         reason: Arc<str>,
-        /// When.
+        /// When it was given up.
         at_ms: u64,
         /// How the claim ended, for its history.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<Arc<ClaimEnd>>,
     },
-    /// Ends a task with the completion of its holder.
+    /// Ends a task with the completion of its holder (leader-committed completion).
     #[serde(rename = "S")]
     Seal {
-        /// Task.
+        /// Task id.
         id: TaskId,
-        /// Claim.
+        /// Token of the claim.
         token: Token,
         /// The completion.
         completed: Box<Completed>,
     },
-    /// Forgets the claims of tasks that have ended, and tells everybody how.
+    /// Removes the entries of ended tasks and exports their endings to all replicas.
     #[serde(rename = "D")]
     Drop {
-        /// Tasks.
+        /// Ended tasks.
         items: Vec<Ended>,
     },
-    /// A majority has these endings on disk: they need not travel with the table any more.
+    /// Stops carrying endings with the table, because a majority has them on disk.
     #[serde(rename = "C")]
     Clear {
-        /// Everything exported by operations up to this one.
+        /// Covers everything exported by operations up to this one.
         upto: Viewstamp,
     },
-    /// This shall be the one task with its key: it becomes a fact once that is committed.
+    /// Reserves a unique key for a task. The task becomes a fact once this is committed.
     #[serde(rename = "U")]
     Reserve {
-        /// Task.
+        /// Task id.
         id: TaskId,
-        /// With a key.
+        /// Spec, with the key.
         spec: Arc<Spec>,
     },
-    /// What was reserved are tasks now on the disks of a majority, or can never be any more.
+    /// Ends reservations: a majority has the tasks on disk, or they can never become tasks any more.
     #[serde(rename = "P")]
     Placed {
-        /// Tasks.
+        /// Reserved tasks.
         ids: Vec<TaskId>,
     },
-    /// These tasks change together. It is made, whoever leads: once this is committed it becomes facts.
+    /// Commits a transaction: its tasks change together. It is completed whichever node leads; once this is committed, it becomes
+    /// facts.
     #[serde(rename = "X")]
     Decide {
-        /// The transaction.
+        /// Transaction id.
         id: TaskId,
-        /// What becomes of them.
+        /// Effects on its tasks.
         decided: Arc<Decided>,
     },
-    /// A majority has the facts: claims that end with it are over, and the tasks may be claimed again.
+    /// Completes a transaction, because a majority has its facts: claims that end with it are over, and its tasks may be claimed
+    /// again.
     #[serde(rename = "Y")]
     Made {
-        /// The transaction.
+        /// Transaction id.
         id: TaskId,
     },
-    /// This transaction is not made, and never will be: whoever asked is told once that is committed.
+    /// Refuses a transaction for good. Its requester gets the answer once this is committed.
     #[serde(rename = "Z")]
     Refuse {
-        /// The transaction.
+        /// Transaction id.
         id: TaskId,
-        /// What stood against it.
+        /// Reasons of the refusal.
         refusal: Box<Refusal>,
     },
-    /// A partition may have so many claims of a queue that is at home here.
+    /// Sets the concurrency quota of a partition, for a queue whose coordinator partition this is.
     #[serde(rename = "Q")]
     Quota {
-        /// Queue.
+        /// Queue name.
         queue: QueueName,
-        /// Partition.
+        /// Partition that gets the quota.
         partition: PartitionId,
-        /// Without a count there is none any more.
+        /// New quota; a count of zero removes it.
         quota: Quota,
     },
-    /// The bucket of a queue's rate, at home here, holds so much.
+    /// Persists the level of a queue's token bucket in its coordinator partition.
     #[serde(rename = "L")]
     Level {
-        /// Queue.
+        /// Queue name.
         queue: QueueName,
-        /// `None` where it is not kept any more.
+        /// `None` where it is no longer kept.
         level: Option<Level>,
     },
-    /// Forgets tasks of which every member has the tombstone on disk.
+    /// Forgets tasks whose tombstones every member has on disk.
     #[serde(rename = "F")]
     Forget {
-        /// In order.
+        /// Tasks, in order.
         ids: Vec<TaskId>,
     },
-    /// Every member has forgotten what the last `Forget` names.
+    /// Notes that every member has forgotten the tasks of the last `Forget`.
     #[serde(rename = "N")]
     Forgotten,
-    /// A step of a change of the cohort.
+    /// Step of a reconfiguration of the cohort.
     #[serde(rename = "H")]
     Cohort(Change),
-    /// A change of the cluster. In the root alone.
+    /// Change of the cluster; in the metadata group alone.
     #[serde(rename = "M")]
     Root(Operation),
-    /// A change of the schedules. In the root alone.
+    /// Change of the cron schedules; in the metadata group alone.
     #[serde(rename = "T")]
     Schedules(schedules::Operation),
 }
 
 impl Op {
-    /// What it makes of the one claim that it is about; false if that was not as expected.
+    /// Applies an operation that ends a single claim to its cell; false if the cell was not as expected.
     pub fn conclude(&self, cell: &mut Cell, at: Viewstamp) -> bool {
         match self {
             Op::Release { not_before_ms, at_ms, failed, end, .. } => {
@@ -214,7 +216,7 @@ impl Op {
                 true
             }
             Op::Seal { token, completed, .. } => {
-                // What a claim tells of itself becomes a fact only once this is committed.
+                // A claim's completion becomes a fact only once this is committed.
                 cell.renewed = at;
                 let sealed = CellState::Sealed { completed: completed.clone() };
                 let before = std::mem::replace(&mut cell.state, sealed);
@@ -224,7 +226,7 @@ impl Op {
         }
     }
 
-    /// Bytes of what it carries, for budgets: only what can be large is counted.
+    /// Size in bytes for budgets: counts only what can be large.
     pub fn size_bytes(&self) -> usize {
         const ITEM_BYTES: usize = 64;
         match self {
@@ -265,7 +267,7 @@ mod tests {
         Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1, granted_ms: 2, items, session, lapsed }
     }
 
-    /// Fields of what is written of an operation by position.
+    /// Number of fields in the encoding of an operation, which is by position.
     fn fields(op: &Op) -> usize {
         let bytes = rmp_serde::to_vec(op).expect("operations always encode");
         assert_eq!(rmp_serde::from_slice::<Op>(&bytes).expect("it was just written"), *op);
@@ -277,7 +279,7 @@ mod tests {
         value.len()
     }
 
-    /// Goal: what says nothing of the ends of claims has the bytes that logs of before have, and what does is read again.
+    /// Goal: an encoding without ends of claims has the same bytes as in older logs, and one with ends reads back.
     #[test]
     fn fields_that_came_later_are_left_out_where_there_is_nothing_in_them() {
         for (session, lapsed) in [(None, false), (Some(TaskId::MIN), false), (None, true), (Some(TaskId::MIN), true)] {

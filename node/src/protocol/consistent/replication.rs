@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Node {
-    /// Appends an operation that the caller has found to be allowed. It is sent and acknowledged at the end of the step.
+    /// Appends an operation that the caller has validated. The end of the step sends it to followers and acknowledges it here.
     pub(in crate::protocol) fn append(&mut self, partition: PartitionId, op: Op, waiting: Option<Waiting>) {
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
@@ -40,7 +40,7 @@ impl Node {
         self.arm_expiry(partition);
     }
 
-    /// Whether a leader may append more now.
+    /// Whether a leader may append another operation now.
     pub(in crate::protocol) fn may_append(&self, partition: PartitionId) -> bool {
         let Some(replica) = self.partitions.get(&partition) else { return false };
         let register = &replica.register;
@@ -49,7 +49,7 @@ impl Node {
         register.established() && idle && room && !self.leads_as_exile(partition)
     }
 
-    /// Sends what was appended in this step.
+    /// Sends the operations appended in this step.
     pub(in crate::protocol) fn replicate(&mut self, partition: PartitionId) {
         let me = self.me;
         let Some(replica) = self.partitions.get(&partition) else { return };
@@ -70,7 +70,7 @@ impl Node {
         self.timers.set_if_none(Key::Resend(partition), self.now.mono_after_ms(self.config.resend_ms));
     }
 
-    /// Sends operations that a follower was not sent yet; the table where they are no longer kept.
+    /// Sends operations that a follower was not sent yet, or the whole table if they are no longer kept.
     fn send_ops(&mut self, partition: PartitionId, node: NodeId) {
         let (now_us, resend_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
@@ -85,7 +85,7 @@ impl Node {
             return;
         }
         let Some(ops) = register.kept_from(first, OPS_PER_MESSAGE_MAX) else {
-            // A table that was just sent is perhaps on its way, and large.
+            // A table sent recently may be large and still on its way.
             if progress.table_us.is_none_or(|table_us| now_us >= table_us + resend_us) {
                 let leading = register.leading_mut().expect("it leads");
                 leading.progress.get_mut(&node).expect("just seen").table_us = Some(now_us);
@@ -99,7 +99,7 @@ impl Node {
         progress.sent = first + ops.len() as u64 - 1;
         progress.sent_us = now_us;
         let whole = progress.sent == length;
-        // The digest is of the newest table: where operations are left for later, the follower cannot compare.
+        // The digest is of the newest table. If some operations are left for later messages, the follower cannot compare yet.
         let digest = if whole { digest.to_be_bytes() } else { [0; 16] };
         self.outbox.send(node, PeerMessage::Ops { partition, epoch, first, ops, commit, digest });
         if !whole {
@@ -120,7 +120,8 @@ impl Node {
         self.outbox.send(node, PeerMessage::Snapshot { partition, viewstamp, table, commit });
     }
 
-    /// Brings a follower into this epoch: by name where it has the table that the epoch began with, else by value.
+    /// Brings a follower into this epoch: by viewstamp if it has the table that the epoch began with, otherwise with the whole
+    /// table.
     pub(in crate::protocol) fn catch_up(&mut self, partition: PartitionId, node: NodeId) {
         let now_us = self.now.mono_us;
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
@@ -128,8 +129,8 @@ impl Node {
         let Some(leading) = register.leading_mut() else { return };
         let (epoch, base, digest) = (leading.epoch, leading.base, leading.base_digest.to_be_bytes());
         let progress = leading.progress.get_mut(&node).expect("a follower");
-        // A follower that did not say where it stands most likely stands where the leader stood; one that is in the epoch
-        // already will just say so.
+        // A follower that has not reported its viewstamp most likely has the leader's base table. One that is in the epoch
+        // already will just report that.
         let by_name = !progress.stranger
             && progress.viewstamp.is_none_or(|viewstamp| viewstamp == base || viewstamp.epoch == epoch);
         if !by_name && length > 0 {
@@ -142,7 +143,7 @@ impl Node {
         self.outbox.send(node, PeerMessage::Install { partition, epoch, base, table, digest });
     }
 
-    /// Repeats what a follower has not acknowledged.
+    /// Resends what a follower has not acknowledged.
     pub(in crate::protocol) fn resend_to(&mut self, partition: PartitionId, node: NodeId) {
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let length = register.viewstamp.length;
@@ -178,7 +179,7 @@ impl Node {
         }
     }
 
-    /// Follows `epoch`: from now on nothing below is acknowledged. Refuses what is already promised away.
+    /// Follows `epoch`: from now on this replica acknowledges nothing below it. Rejects an epoch below the promise.
     fn follow(&mut self, partition: PartitionId, leader: NodeId, epoch: Epoch) -> bool {
         let now_us = self.now.mono_us;
         let Some(replica) = self.partitions.get_mut(&partition) else { return false };
@@ -322,7 +323,8 @@ impl Node {
         self.partitions.get(&partition).is_some_and(|replica| at(&replica.register))
     }
 
-    /// Its start is answered: the replica tells its leader where it stands, as it may have passed over what was sent.
+    /// Peers have acknowledged this incarnation: the replica reports its viewstamp to its leader, because it may have ignored
+    /// earlier messages.
     pub(in crate::protocol) fn ask_for_operations(&mut self, partition: PartitionId) {
         if let Some(leader) = self.partitions[&partition].register.leader {
             self.refuse(partition, leader.node);
@@ -335,11 +337,11 @@ impl Node {
         self.outbox.send(leader, PeerMessage::Nack { partition, replica, promised, viewstamp });
     }
 
-    /// once everything is on disk.
+    /// acknowledges once everything is on disk.
     fn acknowledge(&mut self, partition: PartitionId, leader: NodeId, missing: Vec<TaskId>) {
         self.close_wound(partition);
         let replica = self.partitions.get_mut(&partition).expect("it follows");
-        // What it has now a leader has installed here.
+        // A leader has installed the present table here.
         replica.borrowed &= replica.register.viewstamp.epoch < replica.register.promised;
         let replica = &self.partitions[&partition];
         let (register, done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
@@ -349,7 +351,7 @@ impl Node {
         self.outbox.send_durable(leader, ack);
     }
 
-    /// The leader's acknowledgement to itself. What it knows to have ended it does not need to be told.
+    /// The leader's acknowledgement to itself. It carries no done flags, because the leader knows those endings itself.
     pub(in crate::protocol) fn acknowledge_own(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let (register, wound) = (&replica.register, replica.healing.wound);
@@ -360,7 +362,7 @@ impl Node {
         self.outbox.send_durable(self.me, ack);
     }
 
-    /// What a replica acknowledged counts for more now.
+    /// Repeats the acknowledgement, because it now counts for more.
     pub(in crate::protocol) fn acknowledge_anew(&mut self, partition: PartitionId) {
         let register = &self.partitions[&partition].register;
         let epoch = register.viewstamp.epoch;
@@ -418,7 +420,7 @@ impl Node {
         }
     }
 
-    /// Followers know that tasks have ended which the leader granted.
+    /// Takes in followers' done flags: tasks that the leader granted and that are known to have ended.
     fn learn_endings(&mut self, from: NodeId, partition: PartitionId, done: Vec<DoneFlag>) {
         if done.is_empty() {
             return;
@@ -430,7 +432,7 @@ impl Node {
         let (proven, unproven): (Vec<DoneFlag>, Vec<DoneFlag>) =
             done.into_iter().partition(|flag| !flag.ending.is_bottom() || store.ended(&flag.id));
         let replica = &self.partitions[&partition];
-        // An old acknowledgement may speak of what was forgotten since.
+        // A delayed acknowledgement may name tasks forgotten since.
         let current = |id: &TaskId| replica.register.cell(id).is_some() || !replica.may_have_forgotten(id);
         let proven = proven.into_iter().filter(|flag| current(&flag.id));
         self.learn(partition, proven.map(|flag| (flag.id, flag.ending)).collect());
@@ -439,7 +441,7 @@ impl Node {
         }
         let ids = unproven.iter().map(|flag| flag.id).collect();
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        // Only claims that the table has: nobody can make a leader remember more than those.
+        // Only claims in the table, so that no peer can make a leader remember more than those.
         let current = |id: &TaskId, token: Token| register.cell(id).is_some_and(|cell| cell.token == token);
         let claims: Vec<(TaskId, Token)> =
             unproven.iter().map(|flag| (flag.id, flag.token)).filter(|(id, token)| current(id, *token)).collect();
@@ -476,7 +478,7 @@ impl Node {
         self.send_from(partition, from, viewstamp);
     }
 
-    /// At a leader: a follower says where its table stands; what comes next is sent.
+    /// At the leader: sends what follows a follower's reported viewstamp.
     pub(in crate::protocol) fn send_from(&mut self, partition: PartitionId, from: NodeId, viewstamp: Viewstamp) {
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
         let newest = register.viewstamp.length;
@@ -493,7 +495,7 @@ impl Node {
         }
     }
 
-    /// what a quorum has on disk is committed.
+    /// commits what a quorum has on disk.
     fn advance(&mut self, partition: PartitionId) {
         let register = &self.partitions[&partition].register;
         let Some(leading) = register.leading() else { return };
@@ -506,7 +508,7 @@ impl Node {
         self.trim_kept(partition);
     }
 
-    /// Lets go of operations that no follower needs, or few.
+    /// Drops kept operations that no followers, or few, still need.
     fn trim_kept(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("it leads, or did");
         if !replica.register.trim_kept() {
@@ -539,7 +541,7 @@ impl Node {
         self.stirred.insert(partition);
     }
 
-    /// Operations up to `length` are committed, and grants up to `heeded` may be told: whoever waits for them is answered.
+    /// Advances the commit index to `length` and the grant-ack index to `heeded`, and runs the continuations that are ready.
     fn commit_to(&mut self, partition: PartitionId, length: u64, heeded: u64) {
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
         let Some(leading) = register.leading() else { return };
@@ -563,7 +565,7 @@ impl Node {
         self.tell_lowered(partition);
     }
 
-    /// The leader says by heartbeat how far it has committed.
+    /// Takes in the commit index in the leader's heartbeat.
     pub(in crate::protocol) fn on_commit(&mut self, from: NodeId, partition: PartitionId, epoch: Epoch, commit: u64) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let register = &mut replica.register;
@@ -574,7 +576,7 @@ impl Node {
     }
 }
 
-/// C-3: looks for grants of tasks that are not known here.
+/// C-3: applies an operation, and collects granted tasks whose spec is not known here.
 fn apply_as_follower(
     replica: &mut Partition,
     op: &Op,

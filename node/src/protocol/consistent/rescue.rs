@@ -1,16 +1,17 @@
-//! A majority of a cohort is lost for good, and an operator says so (R-13 of the design).
+//! Unsafe recovery: an operator declares that a majority of a cohort is lost for good (R-13 of the design).
 //!
-//! No rule brings such a partition back by itself: who is left cannot know what the others had decided. So this is never done
-//! but on a person's word, which names the lost. Whoever is left and asked to go on has *everybody* else who is left vote,
-//! in an epoch far above any that the lost may have reached. From then on none of them follows anybody of before, and the one
-//! that asks has the latest table of those that are left, by the rule of every vote. That table then names those that are left
-//! as the members, and the lost as exiles: should one of them come back after all, it hands over what it has and goes.
+//! No rule recovers such a partition by itself, because the survivors cannot know what the lost replicas had decided. So this
+//! happens only on a person's word, which names the lost nodes. The survivor that is asked to go on needs the votes of *all*
+//! other survivors, in an epoch far above any that the lost replicas may have reached. From then on no survivor follows an
+//! earlier leader, and by the rule of every vote the candidate has the latest table of the survivors. That table then names the
+//! survivors as the members, and the lost replicas as exiles: should one of them come back after all, it hands over what it has
+//! and leaves.
 //!
-//! What only the lost had is lost: claims, and facts about tasks. A worker may go on with a claim that only they knew of, so
-//! nothing is granted for as long as the longest lease lasts, by both clocks of whoever leads then ([`Silence`]).
+//! What only the lost replicas had is lost: claims, and facts about tasks. A worker may go on with a claim that only they knew
+//! of, so nothing is granted for as long as the longest lease lasts, by both clocks of the leader at that time ([`Silence`]).
 //!
-//! It is refused wherever it is not the last resort: where the cohort has a majority without the lost, and where one of the
-//! lost is heard, by any of those that are left.
+//! It is refused wherever it is not the last resort: where the cohort has a majority without the lost nodes, and where any
+//! survivor hears from one of them.
 
 use super::cohort::Silence;
 use super::register::{Rescue, Role};
@@ -25,7 +26,7 @@ use norn_wire::{NodeId, PartitionId, Response};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Node {
-    /// Says which partitions have no majority without the lost, and has those go on that are named.
+    /// Reports which partitions have no majority without the lost nodes, and starts the recovery of `partitions`.
     pub(in crate::protocol) fn rescue(
         &mut self,
         (client, number): (ClientId, u64),
@@ -48,7 +49,7 @@ impl Node {
         self.outbox.reply(client, number, response);
     }
 
-    /// What is left of a partition, if the replica here counts and there is no majority without the lost.
+    /// Returns what is left of a partition, if the replica here is a voter and there is no majority without the lost nodes.
     fn remnant(&self, partition: PartitionId, lost: &BTreeSet<NodeId>) -> Option<Remnant> {
         let replica = self.partitions.get(&partition).filter(|replica| !replica.is_blank())?;
         let cohort = replica.cohort();
@@ -69,7 +70,7 @@ impl Node {
         })
     }
 
-    /// What stands against going on without the lost.
+    /// Returns the reason against going on without the lost nodes, if there is one.
     fn obstacle(&self, partition: PartitionId, left: &[NodeId], lost: &BTreeSet<NodeId>) -> Option<String> {
         let name = |node: &NodeId| self.name_of(*node);
         let cohort = self.partitions[&partition].cohort();
@@ -88,7 +89,7 @@ impl Node {
         None
     }
 
-    /// R-2, with those that are left in the place of a quorum.
+    /// campaigns, with all survivors in the place of a quorum.
     fn begin_rescue(&mut self, partition: PartitionId, rescue: &Rescue) {
         if self.partitions[&partition].register.leading().is_some() {
             self.step_down(partition, "an operator calls its majority lost");
@@ -110,7 +111,8 @@ impl Node {
         self.vote(partition, epoch, candidate);
     }
 
-    /// Somebody who is left wants to go on without the lost: R-1, if that is the last resort as far as this node can tell.
+    /// votes for a survivor that wants to go on without the lost nodes, if that is the last resort as far as this node can
+    /// tell.
     pub(in crate::protocol) fn on_rescue(
         &mut self,
         from: NodeId,
@@ -127,7 +129,7 @@ impl Node {
         self.answer_vote(partition, epoch, (candidate, viewstamp), agrees);
     }
 
-    /// The silence of a partition is over: every lease of before it has run out, by both clocks.
+    /// Whether the quarantine of a partition is over: every lease from before it has expired, by both clocks.
     pub(super) fn is_calm(&self, partition: PartitionId) -> bool {
         let register = &self.partitions[&partition].register;
         let ended = |silence: Silence| self.now.wall_ms >= silence.until_ms;
@@ -135,7 +137,7 @@ impl Node {
     }
 }
 
-/// How long nothing is granted, from now on.
+/// Returns the grant quarantine for leases of up to `lease_ms`, from now on.
 pub fn silence(now_ms: u64, lease_ms: u64, clock_epsilon_ms: u64) -> Silence {
     Silence { until_ms: now_ms.saturating_add(lease_ms).saturating_add(2 * clock_epsilon_ms), lease_ms }
 }

@@ -1,9 +1,9 @@
-//! The conditions on which the safety of the register rests, apart from all that is around them. The protocol asks them, and
-//! so does the model that is explored exhaustively (`norn-sim model`).
+//! Safety conditions of the consensus state, separate from all code around them. The protocol uses them, and so does the model
+//! that is explored exhaustively (`norn-sim model`).
 
 use super::{Epoch, ReplicaId, Viewstamp};
 
-/// whether a replica that stands at `own` may vote for `candidate`, whose table stands at `theirs`.
+/// whether a replica with viewstamp `own` may vote for `candidate`, whose table has viewstamp `theirs`.
 ///
 /// One vote in an epoch, none below a promise, and none for a table that may lack what this replica acknowledged.
 pub fn may_vote_for(
@@ -20,31 +20,32 @@ pub fn may_follow(promised: Epoch, epoch: Epoch) -> bool {
     epoch >= promised
 }
 
-/// whether a whole table that a leader names `offered` takes the place of the own one.
+/// whether a leader's whole table with viewstamp `offered` replaces the own one.
 pub fn takes_table(own: Viewstamp, offered: Viewstamp) -> bool {
     offered > own
 }
 
-/// how many of the operations from number `first` on in `epoch` a replica has already; `None` if they do not follow.
+/// number of operations from number `first` on in `epoch` that a replica already has; `None` if they do not follow on its
+/// table.
 pub fn known_of(own: Viewstamp, epoch: Epoch, first: u64) -> Option<u64> {
     let follows = own.epoch == epoch && first >= 1 && first <= own.length + 1;
     follows.then(|| own.length + 1 - first)
 }
 
-/// the longest of the lengths that a quorum has reached; `is_quorum` judges who has reached a length.
+/// the greatest length that a quorum has reached; `is_quorum` tells whether a quorum has reached a length.
 pub fn reached(lengths: impl Iterator<Item = u64>, mut is_quorum: impl FnMut(u64) -> bool) -> Option<u64> {
     let mut lengths: Vec<u64> = lengths.collect();
     lengths.sort_unstable();
     lengths.into_iter().rev().find(|length| is_quorum(*length))
 }
 
-/// whether a replica that lost a part of its table has it again: `target` is where the leader of an epoch not below its
-/// promise stood when it answered a question asked since.
+/// whether a replica that lost a part of its table has it again. `target` is the viewstamp of the leader of an epoch not
+/// below the promise, from an answer to a question asked after the loss.
 pub fn has_recovered(own: Viewstamp, target: Option<Viewstamp>) -> bool {
     target.is_some_and(|target| own >= target)
 }
 
-/// whether the leader of an epoch may say how far a replica with that promise must come.
+/// whether the leader of `epoch` may set the recovery target of a replica with that promise.
 pub fn may_set_target(promised: Epoch, epoch: Epoch) -> bool {
     epoch >= promised
 }

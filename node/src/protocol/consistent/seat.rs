@@ -1,17 +1,18 @@
-//! A replica's way into a cohort, and out of it.
+//! How a replica joins a cohort, and how it leaves.
 //!
-//! **In.** A leader sends its table to those that it admits. A node that holds no replica makes one then: it has promised
-//! nothing of its own, and both its table and its facts are wounded (`partition/wound.rs`), so that it neither votes nor counts
-//! before it has them. Nothing else is needed to come in.
+//! **In.** A leader sends its table to the nodes that it admits. A node without a replica creates one then. The new replica has
+//! promised nothing of its own, and both its table and its facts are marked as incomplete (`partition/wound.rs`), so that it
+//! neither votes nor counts before it has them. Nothing else is needed to join.
 //!
-//! **Out.** An exile follows on. Once its leader says that it is dismissed for good (`Dismiss`: the cohort without it is
-//! committed) it takes facts from members alone, and as soon as a majority of them has agreed with it, it has nothing that
-//! they lack. Its leader clears it, and it drops all but its promise and its vote. Should it be admitted again it begins as
-//! one that lost everything else, which it did.
+//! **Out.** An exile goes on following. Once its leader confirms that the cohort without it is committed (`Dismiss`), it takes
+//! facts from members alone. As soon as a majority of them has agreed with it, it has nothing that they lack. Its leader clears
+//! it, and it drops all but its promise and its vote. If it is admitted again, it begins as a replica that lost everything else,
+//! which is true.
 //!
-//! Who was away meanwhile is told when it asks (`Outside`), and it asks as soon as it hears of a cohort that does not know it,
-//! until it is told. If it was cleared unheard, as nobody waits for ever, it may still have what nobody else has: it says so
-//! (`Stray`) instead of dropping it, and is an exile once more (`Change::Recall`).
+//! A replica that was away meanwhile learns of its removal when it asks (`Outside`). It asks from when it hears of a cohort that
+//! does not know it until it has the answer. If it was cleared without draining, because no leader waits for ever, it may still
+//! have facts that no member has. Then it reports this (`Stray`) instead of dropping them, and becomes an exile once more
+//! (`Change::Recall`).
 
 use super::cohort::{Change, Role, Seat, Told};
 use super::register::Progress;
@@ -27,8 +28,9 @@ use norn_wire::{NodeId, PartitionId};
 use std::sync::Arc;
 
 impl Node {
-    /// Whether a whole table is older than what is known of the cohort, which this node left: a late one. So is one that builds
-    /// on what this node had before it was cleared, though it looks as if it fitted: a cleared replica stands where all begin.
+    /// Whether a table is outdated: it is older than the cohort that this node knows to have left. So is an installation that
+    /// builds on the table this node had before it was cleared. It looks as if it fitted, because a cleared replica has the
+    /// viewstamp of genesis.
     pub(in crate::protocol) fn is_of_before(&self, message: &PeerMessage) -> bool {
         let (partition, epoch, table) = match message {
             PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, Some(table)),
@@ -43,7 +45,7 @@ impl Node {
         !held && self.routes.get(&partition).is_some_and(left)
     }
 
-    /// A table of a partition that is not held here: a replica is made if the table names this node.
+    /// Creates a replica for a table of a partition that is not held here, if the table names this node.
     fn take_seat(&mut self, partition: PartitionId, epoch: Epoch, table: &Table) {
         if !self.has_partition(partition) || self.partitions.contains_key(&partition) || epoch == 0 {
             return;
@@ -65,8 +67,8 @@ impl Node {
         self.begin_seat(partition);
     }
 
-    /// A leader believes that this node has the table of a partition that is not held here: the log is another than it was
-    /// then, and nobody remembers. The leader is to send all of it, so that a replica is made that has lost everything.
+    /// Answers a leader that believes this node to have the table of a partition that is not held here. The log was replaced, and
+    /// no peer remembers that. The leader then sends the whole table, and this node creates a replica that has lost everything.
     pub(in crate::protocol) fn refuse_unheld(&mut self, leader: NodeId, partition: PartitionId, message: &PeerMessage) {
         let builds_on_one = matches!(message, PeerMessage::Install { table: None, .. } | PeerMessage::Ops { .. });
         let held = self.partitions.contains_key(&partition) || !self.has_partition(partition);
@@ -75,7 +77,8 @@ impl Node {
         }
     }
 
-    /// At the leader: a follower holds nothing. Once it is sent the table at once, then as often as anything is repeated.
+    /// At the leader: a follower holds nothing. The first report makes the leader send the table at once; later ones leave it to
+    /// the resend timer.
     pub(in crate::protocol) fn on_unheld(&mut self, from: NodeId, partition: PartitionId, replica: ReplicaId) {
         let Some(state) = self.partitions.get_mut(&partition).filter(|_| replica.node == from) else { return };
         let known = state.register.cohort.knows_replica(&replica);
@@ -90,7 +93,7 @@ impl Node {
         }
     }
 
-    /// What a replica needs that is made, or has lost everything, while the node runs.
+    /// Starts what a replica needs that is created, or has lost everything, while the node runs.
     fn begin_seat(&mut self, partition: PartitionId) {
         self.outbox.observe(Observation::Seated { partition: partition.0 });
         self.pair_up(partition);
@@ -99,8 +102,8 @@ impl Node {
         self.timers.set_if_none(Key::Change(partition), self.after_ms(self.config.resend_ms));
     }
 
-    /// The table of a replica has changed since it stood at `before`. To be said before the change is written down, so that
-    /// no crash leaves a replica with a seat that does not know that it lacks facts.
+    /// Compares the replica with its standing at `before` a change of the table. Callers do this before they log the change, so
+    /// that no crash leaves a replica with a slot that does not know that it lacks facts.
     pub(in crate::protocol) fn note_standing(&mut self, partition: PartitionId, before: &Standing) {
         let replica = self.partitions.get_mut(&partition).expect("it has just changed");
         let after = replica.standing();
@@ -113,7 +116,7 @@ impl Node {
         }
     }
 
-    /// The cohort of a replica is another.
+    /// Reacts to a new cohort of a replica.
     fn cohort_changed(&mut self, partition: PartitionId) {
         let round = self.asks.number();
         let replica = self.partitions.get_mut(&partition).expect("it has just changed");
@@ -132,7 +135,7 @@ impl Node {
         self.timers.set(Key::Change(partition), self.now.mono_us);
     }
 
-    /// A replica's part in a change, again and again as long as there is one.
+    /// Plays a replica's part in a change; repeats by timer while a change is under way.
     pub(in crate::protocol) fn drive_change(&mut self, partition: PartitionId) {
         self.leave_if_cleared(partition);
         if self.partitions[&partition].register.leading().is_some() {
@@ -151,8 +154,9 @@ impl Node {
         }
     }
 
-    /// An exile that nobody has dismissed may have been cleared already, and be there because of a late message. So may whoever
-    /// has heard that it is out, and has nothing to hand over: a leader that does not know it tells it nothing unasked.
+    /// Asks the leader for its dismissal. An undismissed exile may have been cleared already and exist because of a late message.
+    /// So may a replica that has heard of its removal and has nothing to hand over: a leader that does not know it sends it
+    /// nothing unasked.
     fn ask_for_dismissal(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let leader = self.leader_of(partition).filter(|leader| *leader != self.me);
@@ -166,7 +170,7 @@ impl Node {
         }
     }
 
-    /// Tells the leader how much this replica has, and whether that is all that it should, once that is on disk.
+    /// Reports to the leader how many facts this replica has, and whether they are complete, once that is on disk.
     pub(in crate::protocol) fn tell_ready(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let cohort = replica.cohort();
@@ -183,7 +187,7 @@ impl Node {
         }
     }
 
-    /// The leader says that a cohort without this replica is committed.
+    /// Handles the leader's confirmation that a cohort without this replica is committed.
     pub(in crate::protocol) fn on_dismiss(&mut self, partition: PartitionId, at: Viewstamp) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         if replica.role() == Role::Exile && replica.cohort().version == at && !replica.is_dismissed() {
@@ -192,24 +196,24 @@ impl Node {
                 self.leave(partition);
                 return;
             }
-            // What was agreed on before may have grown by what clients wrote here.
+            // Client writes may have added facts here since the last agreement.
             let round = self.asks.number();
             self.partitions.get_mut(&partition).expect("just seen").healing.begin_anew(round);
             self.timers.set(Key::Change(partition), self.now.mono_us);
         }
     }
 
-    /// Tells a node that it has no part in the cohort.
+    /// Informs a node that it has no part in the cohort.
     pub(in crate::protocol) fn tell_outside(&mut self, node: NodeId, partition: PartitionId) {
         let register = &self.partitions[&partition].register;
-        // Only of a cohort that is committed.
+        // Only a committed cohort may be advertised this way.
         if register.established() && self.is_cohort_committed(partition) {
             let told = Box::new(Told { epoch: register.viewstamp.epoch, cohort: register.cohort.clone() });
             self.outbox.send(node, PeerMessage::Outside { partition, told });
         }
     }
 
-    /// A leader says that this node has no part in a cohort that is committed.
+    /// Handles a leader's message that this node has no part in a committed cohort.
     pub(in crate::protocol) fn on_outside(&mut self, from: NodeId, partition: PartitionId, told: &Told) {
         let heard = told.cohort.has_voter(from) && self.plausible(partition, told.epoch);
         if !heard || told.cohort.knows(self.me) || !told.cohort.is_sound() {
@@ -217,24 +221,24 @@ impl Node {
         }
         self.learn_route(partition, told);
         let Some(replica) = self.partitions.get(&partition) else { return };
-        // In a later epoch it counts even if its version is earlier: whatever admitted this node was never committed.
+        // A later epoch outranks even with an earlier version: the operation that admitted this node was never committed.
         if told.rank() <= (replica.register.viewstamp.epoch, replica.cohort().version) {
             return;
         }
-        // Otherwise it asks to be taken back: at once where this is news (`learn_route`), then as often as anything is repeated.
+        // Otherwise this replica asks to be re-admitted: at once if this is news (`learn_route`), then at every resend.
         if self.may_drop(partition) {
             self.leave(partition);
         }
     }
 
-    /// Whether a replica that is out for good has nothing that it would have to hand over.
+    /// Whether a removed replica has nothing left to hand over.
     fn may_drop(&self, partition: PartitionId) -> bool {
         let replica = &self.partitions[&partition];
         let handed_over = replica.is_dismissed() && self.has_agreed(partition);
         handed_over || replica.store.count() == 0 || mutant!(self.config, StraysDrop)
     }
 
-    /// Whether the latest cohort that is known of does not know this replica, which holds something all the same.
+    /// Whether the latest known cohort leaves this replica out while it still holds something.
     pub(in crate::protocol) fn is_out(&self, partition: PartitionId) -> bool {
         let Some(replica) = self.partitions.get(&partition).filter(|replica| !replica.is_blank()) else { return false };
         let own = (replica.register.viewstamp.epoch, replica.cohort().version);
@@ -243,12 +247,12 @@ impl Node {
         out || self.routes.get(&partition).is_some_and(told)
     }
 
-    /// The same, and nobody has waited for what it has.
+    /// Whether this replica was removed without draining: it is out, and still has something to hand over.
     fn is_stray(&self, partition: PartitionId) -> bool {
         self.is_out(partition) && !self.may_drop(partition)
     }
 
-    /// A stray asks the leader to be taken for an exile again.
+    /// Asks the leader to re-admit this stray as an exile.
     fn ask_back(&mut self, partition: PartitionId) {
         let leader = self.leader_of(partition).filter(|leader| self.is_stray(partition) && *leader != self.me);
         if let Some(leader) = leader {
@@ -259,7 +263,7 @@ impl Node {
         }
     }
 
-    /// At the leader: a replica that was cleared has something. It is an exile again.
+    /// At the leader: re-admits, as an exile, a cleared replica that still has something.
     pub(in crate::protocol) fn on_stray(&mut self, from: NodeId, partition: PartitionId, seat: Seat) {
         if seat.replica.node != from || !self.may_append(partition) || !self.is_cohort_committed(partition) {
             return;
@@ -273,7 +277,7 @@ impl Node {
         }
     }
 
-    /// Drops all of a replica but its promise and its vote: it is cleared.
+    /// Drops all of a cleared replica but its promise and its vote.
     pub(in crate::protocol) fn leave(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         if replica.is_blank() {
@@ -310,7 +314,7 @@ impl Node {
         self.outbox.observe(Observation::Left { partition: partition.0 });
     }
 
-    /// A table that came for a replica names it nowhere: it was cleared while it was away.
+    /// Leaves if the installed table does not name this replica: it was cleared while it was away.
     pub(in crate::protocol) fn leave_if_cleared(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         if replica.role() == Role::Outside && !replica.cohort().is_founded() && self.may_drop(partition) {
@@ -318,7 +322,7 @@ impl Node {
         }
     }
 
-    /// A whole table is there before the messages that need a replica are looked at.
+    /// Creates the replica for a whole table before the handling of the message that carries it.
     pub(in crate::protocol) fn seat_for(&mut self, message: &PeerMessage) {
         let (partition, epoch, table): (_, _, &Arc<Table>) = match message {
             PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, table),

@@ -1,9 +1,9 @@
-//! What a grant costs beside its task: a permit of its queue's rate (`permits.rs`), and the turn of its task's key
-//! (`partition/lines.rs`). A grant that is taken back was nobody's, so both go back: the turn at once, as it is this leader's own
-//! affair, and the permit once it is committed that the grant is void. Before, a later leader may still find the grant in its table.
-//! A place among the claims that are held at once (`quotas.rs`) needs no note, as it is counted by what is held.
+//! Costs of a grant beside its task: a permit of its queue's rate (`permits.rs`), and the turn of its task's key
+//! (`partition/lines.rs`). A revoked grant reached no client, so both go back. The turn goes back at once, because only this
+//! leader keeps it; the permit goes back once the revocation is committed, because before that a later leader may still find the
+//! grant in its table. A concurrency slot (`quotas.rs`) needs no entry, because held claims are counted.
 //!
-//! Soft state, of the leader that made the grant: where another one takes it back, only its task comes back.
+//! Soft state of the leader that made the grant: if another leader revokes it, only its task comes back.
 
 use crate::limits::SPENT_MS;
 use crate::protocol::Node;
@@ -12,23 +12,23 @@ use norn_wire::{PartitionId, QueueName, TaskId, Token};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Grants of which it is known at the most; the latest ones.
+/// Maximum number of remembered grants; the latest ones stay.
 const SPENT_MAX: usize = 10_000;
 
-/// What a grant has cost.
+/// Cost of a grant.
 #[derive(Debug)]
 pub(super) struct Cost {
-    /// Queue, and the question that brought the permit.
+    /// Queue, and number of the request that brought the permit.
     pub permit: Option<(QueueName, u64)>,
-    /// How its line changed.
+    /// Change of the key's line.
     pub turn: Option<Served>,
 }
 
-/// See the module.
+/// Costs of recent grants.
 #[derive(Debug, Default)]
 pub struct Spent {
     grants: BTreeMap<TaskId, (Token, Cost)>,
-    /// Until when each is known.
+    /// Expiry of each entry, in order.
     order: VecDeque<(u64, TaskId, Token)>,
 }
 
@@ -53,19 +53,19 @@ impl Spent {
 }
 
 impl Node {
-    /// A grant is made.
+    /// Notes the cost of a grant.
     pub(super) fn note_cost(&mut self, grant: (TaskId, Token), cost: Cost) {
         if cost.permit.is_some() || cost.turn.is_some() {
             self.spent.note(grant, cost, self.now.mono_us);
         }
     }
 
-    /// Grants are being taken back: what they cost.
+    /// Takes the costs of grants that are being revoked.
     pub(super) fn costs_of(&mut self, items: &[(TaskId, Token)]) -> Vec<(TaskId, Cost)> {
         items.iter().filter_map(|(id, token)| Some((*id, self.spent.take(id, *token)?))).collect()
     }
 
-    /// Keys have their turns back. Of one that was served more than once the latest grant is undone first.
+    /// Gives keys their turns back. For a key that was served more than once, the latest grant is undone first.
     pub(super) fn restore_turns(&mut self, partition: PartitionId, costs: &[(TaskId, Cost)]) {
         let mut turns: Vec<(Served, TaskId)> = costs.iter().filter_map(|(id, cost)| Some((cost.turn?, *id))).collect();
         turns.sort_by_key(|(served, _)| Reverse(served.place()));

@@ -1,4 +1,4 @@
-//! The table of one partition: what its operations make, one after the other.
+//! Claim table of one partition: the state that its operations build, one after the other.
 //!
 //! The leader decides whether an operation is allowed before it appends it; [`Table::apply`] only checks that it still fits.
 
@@ -18,15 +18,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Why an operation does not fit the table. From a correct leader this cannot happen.
+/// Reason why an operation does not fit the table. This cannot happen with a correct leader.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("operation {at:?} does not fit the table: {why} (task {id})")]
 pub struct Misfit {
-    /// Its viewstamp.
+    /// Viewstamp of the operation.
     pub at: Viewstamp,
-    /// Task.
+    /// Task concerned.
     pub id: TaskId,
-    /// Why.
+    /// Reason.
     pub why: &'static str,
 }
 
@@ -39,44 +39,44 @@ pub struct Table {
     pub cells: BTreeMap<TaskId, Cell>,
     /// Endings that a majority is not yet known to have on disk, by the operation that dropped their claims.
     pub out: BTreeMap<Viewstamp, Vec<Ended>>,
-    /// Sum of the hashes of all the rest, kept by every change.
+    /// Sum of the hashes of all other content, updated by every change.
     digest: u128,
-    /// Tasks that are no more.
+    /// Garbage collection of finished tasks.
     #[serde(default)]
     pub forgetting: Forgetting,
-    /// Who holds the partition, once that is another than at genesis.
+    /// Replica group, once it differs from that of genesis.
     #[serde(default)]
     pub cohort: Option<Box<Cohort>>,
-    /// Who belongs to the cluster: in the table of the root, where that is no blank one.
+    /// Members and settings of the cluster: only in the table of the metadata group, unless that table is blank.
     #[serde(default)]
     pub root: Option<Box<Root>>,
-    /// What the cluster enqueues by itself, beside the root, once any schedule was set.
+    /// Cron schedules of the cluster: beside `root`, once any schedule was set.
     #[serde(default)]
     pub schedules: Option<Box<Schedules>>,
-    /// Tasks that are to be the only ones with their keys and may not be facts yet.
+    /// Tasks with reserved unique keys that may not be facts yet.
     #[serde(default)]
     pub reserved: BTreeMap<TaskId, Arc<Spec>>,
-    /// How many claims each partition may have of queues that are at home here and limit them.
+    /// Concurrency quotas of each partition, for limited queues whose coordinator partition this is.
     #[serde(default)]
     pub quotas: BTreeMap<QueueName, BTreeMap<PartitionId, Quota>>,
-    /// Transactions.
+    /// Transaction log.
     #[serde(default)]
     pub ledger: Ledger,
-    /// What the buckets hold of queues that are at home here and have a rate.
+    /// Token-bucket levels of queues with a rate whose coordinator partition this is.
     #[serde(default)]
     pub levels: BTreeMap<QueueName, Written>,
 }
 
-/// How far a partition has forgotten its finished tasks.
+/// Garbage-collection state: how far a partition has forgotten its finished tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Forgetting {
-    /// How many times. Only ever grows.
+    /// Number of `Forget` operations so far; only ever grows.
     pub count: u64,
-    /// Highest id ever forgotten. What is unknown and not above it may be a forgotten task. Only ever grows.
+    /// Garbage-collection watermark: highest id ever forgotten. An unknown task up to it may be a forgotten one. Only ever grows.
     pub floor: Option<TaskId>,
-    /// What the last operation forgets, until every member has done so; in order.
+    /// Tasks that the last `Forget` names, until every member has forgotten them; in order.
     pub ids: Vec<TaskId>,
-    /// The viewstamp of that operation.
+    /// Viewstamp of that operation.
     pub at: Viewstamp,
 }
 
@@ -97,7 +97,7 @@ fn digest_of(cohort: Option<&Cohort>) -> u128 {
     cohort.map_or(0, |cohort| hash(4, cohort))
 }
 
-/// One schedule: what changes one costs no more than it.
+/// Digest of one schedule, so that a change of one schedule costs no more than that schedule.
 fn digest_of_schedule(schedules: &Schedules, name: &str) -> u128 {
     schedules.entries().get(name).map_or(0, |standing| hash(6, &(name, standing)))
 }
@@ -111,26 +111,26 @@ fn digest_of_root(root: Option<&Root>) -> u128 {
 }
 
 impl Table {
-    /// The table of a new partition.
+    /// Returns the table of a new partition.
     pub fn new(mut founders: Vec<ReplicaId>) -> Table {
         founders.sort_unstable();
         let digest = hash(0, &founders);
         Table { founders, digest, ..Table::default() }
     }
 
-    /// Puts a new cluster into the table of its root.
+    /// Founds a cluster in the table of its metadata group.
     pub fn begin_root(&mut self, root: Root) {
         assert!(self.root.is_none() && self.cohort.is_none(), "a cluster is founded once");
         self.digest = self.digest.wrapping_add(digest_of_root(Some(&root)));
         self.root = Some(Box::new(root));
     }
 
-    /// The digest as kept.
+    /// Returns the incrementally updated digest.
     pub fn digest(&self) -> u128 {
         self.digest
     }
 
-    /// The digest from scratch.
+    /// Computes the digest from scratch.
     pub fn digest_recomputed(&self) -> u128 {
         let cells = self.cells.iter().map(|(id, cell)| hash(1, &(id, cell)));
         let out = self.out.iter().map(|entry| hash(2, &entry));
@@ -157,12 +157,12 @@ impl Table {
         self.forgetting = forgetting;
     }
 
-    /// Who holds the partition. At genesis only the genesis record knows the order of preference.
+    /// Returns the replica group. At genesis only the genesis record knows the order of preference.
     pub fn cohort(&self) -> Cohort {
         self.cohort.as_deref().cloned().unwrap_or_else(|| Cohort::founded(&self.founders))
     }
 
-    /// Takes a step of a change.
+    /// Applies a step of a reconfiguration.
     fn change_cohort(&mut self, change: &Change, at: Viewstamp) -> Result<(), &'static str> {
         let after = self.cohort().changed(change, at)?;
         let (old, new) = (digest_of(self.cohort.as_deref()), digest_of(Some(&after)));
@@ -171,7 +171,7 @@ impl Table {
         Ok(())
     }
 
-    /// Forgets claims of tasks that have ended, and says how they did.
+    /// Drops the entries of ended tasks and exports their endings.
     fn export(&mut self, items: &[Ended], at: Viewstamp) {
         items.iter().for_each(|item| self.set_cell(item.id, None));
         self.digest = self.digest.wrapping_add(hash(2, &(&at, items)));
@@ -188,7 +188,7 @@ impl Table {
         Ok(())
     }
 
-    /// Changes what is kept of queues that limit their claims.
+    /// Changes a rate or concurrency limit of a queue.
     fn set_limit(&mut self, op: &Op, at: Viewstamp) {
         match op {
             Op::Quota { queue, partition, quota } => self.set_quota(queue, *partition, *quota),
@@ -228,7 +228,7 @@ impl Table {
         Ok(())
     }
 
-    /// Gives the tasks whose claims end.
+    /// Completes a transaction; returns the tasks whose claims end.
     fn make(&mut self, id: TaskId) -> Result<Vec<TaskId>, &'static str> {
         let before = digest_of_floor(self.ledger.floor());
         let Making { decided, over } = self.ledger.make(&id)?;
@@ -240,7 +240,7 @@ impl Table {
         for (task, token, not_before_ms) in &decided.freed {
             let Some(mut cell) = self.cells.get(task).filter(|cell| cell.token == *token).cloned() else { continue };
             match cell.state.clone() {
-                // Handed back, it is no attempt.
+                // A claim given back is no attempt.
                 CellState::Held => {
                     cell.attempt = cell.attempt.saturating_sub(1);
                     cell.state = CellState::Released { not_before_ms: *not_before_ms, end: decided.end.clone() };
@@ -272,7 +272,7 @@ impl Table {
         }
     }
 
-    /// Bytes of the endings that travel with the table.
+    /// Size in bytes of the endings that travel with the table.
     pub fn out_bytes(&self) -> usize {
         self.out.values().flatten().map(|ended| ended.facts.size_bytes()).sum()
     }
@@ -284,7 +284,7 @@ impl Table {
         }
     }
 
-    /// Changes the cluster.
+    /// Changes the metadata group's state.
     fn change_root(&mut self, operation: &Operation) -> Result<(), &'static str> {
         let root = self.root.as_mut().ok_or("only the root knows the cluster")?;
         let before = digest_of_root(Some(root));
@@ -293,7 +293,7 @@ impl Table {
         Ok(())
     }
 
-    /// Changes the schedules of the cluster.
+    /// Changes the cron schedules of the cluster.
     fn change_schedules(&mut self, operation: &schedules::Operation) -> Result<(), &'static str> {
         if self.root.is_none() {
             return Err("only the root knows schedules");
@@ -312,7 +312,7 @@ impl Table {
         Ok(())
     }
 
-    /// Forgets tasks by the operation at this viewstamp.
+    /// Forgets tasks by the operation at viewstamp `at`.
     fn forget(&mut self, ids: &[TaskId], at: Viewstamp) -> Result<(), Misfit> {
         let misfit = |id: &TaskId, why| Misfit { at, id: *id, why };
         let Some(last) = ids.last() else { return Err(misfit(&TaskId::MIN, "it forgets nothing")) };
@@ -343,8 +343,8 @@ impl Table {
         }
     }
 
-    /// Applies the operation that leads to viewstamp `at`; names the tasks whose cells changed. On an error the table is
-    /// of no further use.
+    /// Applies the operation that leads to viewstamp `at`; returns the tasks whose cells changed. After an error the table is of
+    /// no further use.
     pub fn apply(&mut self, op: &Op, at: Viewstamp) -> Result<Vec<TaskId>, Misfit> {
         let misfit = |id: &TaskId, why| Misfit { at, id: *id, why };
         let nothing = |()| Ok(Vec::new());
@@ -428,14 +428,14 @@ impl Table {
         }
     }
 
-    /// What the claims before a grant leave; `lapsed` ones that were held tell so.
+    /// Returns the claim history before a grant; with `lapsed`, a held claim is recorded as expired.
     fn past(&self, id: &TaskId, lapsed: bool) -> Vec<(Token, PastClaim)> {
         let Some(before) = self.cells.get(id) else { return Vec::new() };
         let held = lapsed && before.state == CellState::Held;
         before.history_with(held.then(|| before.expired()))
     }
 
-    /// The cell after a grant, without those before it.
+    /// Returns the cell after a grant, without its history.
     fn granted(
         &self,
         id: &TaskId,
@@ -473,7 +473,7 @@ impl Table {
         })
     }
 
-    /// Changes the cell under its current token; the closure tells whether it was as expected.
+    /// Changes the cell under its current token; `apply` returns whether the cell was as expected.
     fn change(&mut self, id: &TaskId, token: Token, apply: impl FnOnce(&mut Cell) -> bool) -> Result<(), &'static str> {
         let Some(mut cell) = self.cells.get(id).cloned() else { return Err("there is no claim") };
         if cell.token != token {
@@ -486,7 +486,7 @@ impl Table {
         Ok(())
     }
 
-    /// The bug of a renewal that takes what was asked even if it is shorter.
+    /// Mutant: a renewal that takes the requested lease even if it is shorter.
     #[cfg(feature = "mutants")]
     pub fn shorten(&mut self, op: &Op) {
         let Op::Renew { items } = op else { return };
@@ -498,7 +498,7 @@ impl Table {
         }
     }
 
-    /// The bug of a candidate that takes over a newer table and keeps claims of its own beside those.
+    /// Mutant: a candidate that takes over a newer table and keeps claims of its own beside it.
     #[cfg(feature = "mutants")]
     pub fn united(&self, newer: &Arc<Table>, config: &crate::config::Config) -> Arc<Table> {
         if !config.has(crate::config::Mutant::UnionOfClaims) {
@@ -512,7 +512,7 @@ impl Table {
         Arc::new(united)
     }
 
-    /// The highest epoch that any token or viewstamp in here names; never above the table's own.
+    /// Highest epoch named by any token or viewstamp of a claim; never above the table's own.
     pub fn epoch_max(&self) -> Epoch {
         self.cells.values().map(|cell| cell.token.epoch.max(cell.renewed.epoch)).max().unwrap_or(0)
     }
