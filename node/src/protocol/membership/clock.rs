@@ -1,4 +1,4 @@
-//! What follows from how this node's wall clock stands: a wrong one does not lead.
+//! Clock fencing: consequences of this node's clock status. A node with a wrong wall clock does not lead.
 
 use crate::config::mutant;
 use crate::protocol::consistent::register::Role;
@@ -7,12 +7,12 @@ use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
 
 impl Node {
-    /// Whether this node must not lead: its clock is wrong, and known to be.
+    /// Whether this node must not lead: its wall clock is known to be wrong.
     pub(in crate::protocol) fn is_fenced(&self) -> bool {
         self.config.clock_fencing && self.clocks.standing() == Standing::Fenced && !mutant!(self.config, FencedLeads)
     }
 
-    /// Whether others should lead rather than this node.
+    /// Whether other nodes should lead rather than this one.
     pub(in crate::protocol) fn is_suspect(&self) -> bool {
         self.disk.is_slow() || self.config.clock_fencing && self.clocks.standing() >= Standing::Suspect
     }
@@ -22,25 +22,25 @@ impl Node {
         self.standing_of(node) < Standing::Suspect && !self.has_slow_disk(node)
     }
 
-    /// How another node's clock stands, as far as that matters.
+    /// Returns another node's clock status, as far as fencing uses it.
     pub(in crate::protocol) fn standing_of(&self, node: NodeId) -> Standing {
         let told = self.peers.get(&node).map_or(Standing::Unknown, |peer| peer.standing);
         if self.config.clock_fencing { told } else { Standing::Good }
     }
 
-    /// A clock that was set by hand is not relied on for the very event that shows it.
+    /// Judges the clock at once after a jump. A clock that was set by hand is not relied on for the very event that shows it.
     pub(in crate::protocol) fn watch_clock(&mut self) {
         if self.clocks.has_jumped(self.now) {
             self.judge_clock(true);
         }
     }
 
-    /// Looks how the clock stands, and draws the consequences.
+    /// Judges this node's wall clock, and draws the consequences.
     pub(in crate::protocol) fn judge_clock(&mut self, jumped: bool) {
         if self.genesis.is_none() {
             return;
         }
-        // What was measured before a jump counts for these, though not any more for the own clock.
+        // Measurements from before a jump still count for the margins of leases, though no longer for the own clock.
         self.widen_margins();
         let before = self.clocks.standing();
         let judgement = self.clocks.judge(self.now, self.members().count(), jumped, &self.config);
@@ -55,7 +55,7 @@ impl Node {
         }
     }
 
-    /// Clocks may be further apart than they ever were while this node led.
+    /// Widens the lease margins of led partitions: clocks may be further apart now than ever before in these leaderships.
     fn widen_margins(&mut self) {
         let measured_ms = self.clocks.margin_ms(self.now, &self.config);
         for replica in self.partitions.values_mut() {
@@ -65,7 +65,7 @@ impl Node {
         }
     }
 
-    /// Gives up what it leads, and what it campaigns for.
+    /// Ends all leaderships and campaigns of this node.
     fn lead_nothing(&mut self) {
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
@@ -78,7 +78,7 @@ impl Node {
         }
     }
 
-    /// Asks others to lead what this node leads, as far as there are any that can.
+    /// Asks able nodes to take over the leaderships of this node.
     pub(in crate::protocol) fn hand_over_all(&mut self) {
         let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.leads(*id)).collect();
         for id in led {

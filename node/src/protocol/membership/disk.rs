@@ -1,9 +1,9 @@
-//! What follows from how this node's disk is: one without room takes no more tasks, and stops in order before it is full; one
-//! that is far slower than the others' does not lead.
+//! Consequences of the state of this node's disk: without room the node takes no more tasks, and stops in order before the disk
+//! is full; with a disk far slower than those of the other nodes it does not lead.
 //!
-//! A slow leader holds up every claim, as an operation is answered when a majority has it and the leader is most often one of
-//! them; a slow follower holds up nobody. So leaderships go elsewhere, as from a node whose clock is suspect: it campaigns
-//! late, so that it still leads where nobody else can.
+//! A slow leader delays every claim, because an operation is answered when a majority has it, and the leader is most often part
+//! of that majority; a slow follower delays nothing. So leaderships move elsewhere, as from a node with a suspect clock. The node
+//! campaigns late, so that it still leads where no other node can.
 
 use crate::protocol::host::{DiskReport, Room, SLOW_US_MIN};
 use crate::protocol::peer::DiskWord;
@@ -11,44 +11,44 @@ use crate::protocol::{Node, Observation};
 use norn_wire::error::{Cause, Error, ErrorCode};
 use norn_wire::{NodeId, Request};
 
-/// A disk that is so many times slower than the others' is slow.
+/// A disk counts as slow if its syncs take this many times as long as those of the others.
 const SLOW_TIMES: u64 = 10;
-/// A slow one must become better by so much before it counts as such.
+/// A slow disk counts as recovered when its syncs are below the bound divided by this.
 const BETTER_PARTS: u64 = 2;
-/// It must be slow for so long.
+/// How long a disk must stay slow before it counts as slow.
 const SLOW_MS: u64 = 1_000;
 
-/// What a node knows of its own disk.
+/// State of this node's own disk.
 #[derive(Debug, Default)]
 pub struct OwnDisk {
     report: DiskReport,
     slow: bool,
-    /// Since when it is otherwise than `slow` says, on the own monotonic clock.
+    /// Since when the measurements contradict `slow`, on the own monotonic clock.
     changing_us: Option<u64>,
 }
 
 impl OwnDisk {
-    /// There is no room for more tasks.
+    /// Whether there is no room for more tasks.
     pub fn is_short(&self) -> bool {
         self.report.room >= Room::Short
     }
 
-    /// There is none because of a setting, and not of the disk.
+    /// Whether a setting, and not the disk, limits the room.
     pub fn is_bounded(&self) -> bool {
         self.is_short() && self.report.bounded
     }
 
-    /// So much may be written without room of what was lost.
+    /// Bytes that may still be written without new room, to restore what the log lost.
     pub fn spare_bytes(&self) -> u64 {
         self.report.spare_bytes
     }
 
-    /// Others should lead rather than this node.
+    /// Whether other nodes should lead rather than this one.
     pub fn is_slow(&self) -> bool {
         self.slow
     }
 
-    /// For heartbeats.
+    /// Disk status for heartbeats.
     pub fn word(&self) -> DiskWord {
         DiskWord { sync_us: self.report.sync_us, slow: self.slow }
     }
@@ -67,8 +67,8 @@ impl Node {
         }
     }
 
-    /// Whether a request may make the node grow for good while there is no room on the disk or in memory: endings and claims bring it
-    /// to an end.
+    /// Checks a request while there is no room on the disk or in memory: it may not make the node grow for good. Claims and
+    /// endings pass, because they shrink it.
     pub(in crate::protocol) fn admit_growth(&self, request: &Request) -> Result<(), Error> {
         let grows = match request {
             Request::Enqueue { .. } | Request::EnqueueUnique { .. } | Request::Update { .. } => true,
@@ -94,8 +94,8 @@ impl Node {
         refusal.map_or(Ok(()), refused)
     }
 
-    /// How slow the disks of the others are: of the living that have synced lately, the one in the middle, or the slower one
-    /// of the two there.
+    /// Returns the median sync time of the other living nodes that have synced lately; of an even number, the slower one of the
+    /// middle two.
     fn sync_of_others_us(&self) -> Option<u64> {
         let alive = self.peers.iter().filter(|(node, _)| self.is_alive(**node));
         let mut syncs: Vec<u64> = alive.map(|(_, peer)| peer.disk.sync_us).filter(|sync_us| *sync_us > 0).collect();
@@ -103,13 +103,13 @@ impl Node {
         syncs.get(syncs.len() / 2).copied()
     }
 
-    /// Compares the own disk with the others', and draws the consequences.
+    /// Compares the own disk with those of the other nodes, and draws the consequences.
     pub(in crate::protocol) fn judge_disk(&mut self) {
         let own_us = self.disk.report.sync_us;
         let bound_us =
             self.sync_of_others_us().map(|others_us| (others_us.saturating_mul(SLOW_TIMES)).max(SLOW_US_MIN));
         let differs = match bound_us {
-            // Without another one to compare with, nobody is there to lead instead.
+            // Without another disk to compare with, there is no other node that could lead instead.
             None => self.disk.slow,
             Some(bound_us) if self.disk.slow => own_us < bound_us / BETTER_PARTS,
             Some(bound_us) => own_us > bound_us,
@@ -130,7 +130,7 @@ impl Node {
         }
     }
 
-    /// Whether another node's disk is slow, by its own word.
+    /// Whether another node reports its disk as slow.
     pub(in crate::protocol) fn has_slow_disk(&self, node: NodeId) -> bool {
         self.peers.get(&node).is_some_and(|peer| peer.disk.slow)
     }

@@ -1,15 +1,15 @@
-//! What follows from how much memory this node may still take: one that is near its limit takes no more tasks, before the system
-//! ends its process.
+//! Consequences of how much memory this node may still take: near its limit it takes no more tasks, before the system ends its
+//! process.
 //!
-//! The host says what the system says. That may stay where it is when tasks have gone, as an allocator keeps what was freed for what
-//! comes next. So a node that is short goes by its own books as well: once it has given up as much as there is too much of, it takes
-//! tasks again, up to that, be it seen outside or not. Others may take memory as well, which it cannot give up: it is asked for no more
-//! than half of what it holds, and takes tasks again once it has not been near the limit for a minute. Between two reports it adds what
-//! it has taken since.
+//! The host reports the system's figures. These may stay high when tasks have gone, because an allocator keeps freed memory for
+//! later use. So a node that is short also goes by its own books: once it has given up as much as the excess, it takes tasks
+//! again, up to that amount, whether the system's figures show it or not. Other processes may take memory as well, which the node
+//! cannot give up; so it gives up no more than half of what it holds, and takes tasks again once it has not been near the limit
+//! for a minute. Between two reports it adds what it has taken since.
 //!
-//! Only what makes it grow for good is refused: by brokers (`admit_growth`), and by replicas that are asked to be among the first
-//! to have it. Claims, endings, and what others have acknowledged are taken: the first make room, and without the last replicas would
-//! stay apart.
+//! It refuses only requests that make it grow for good: as a broker (`admit_growth`), and as a replica that is asked to be among
+//! the first to store something. It takes claims, endings, and what other replicas have acknowledged: the first two make room,
+//! and without the last replicas would stay apart.
 
 use crate::protocol::host::MemoryReport;
 use crate::protocol::{Node, Observation};
@@ -20,20 +20,20 @@ const SHORT_PERCENT: u64 = 90;
 const AMPLE_PERCENT: u64 = 85;
 /// ...or has been below the first one for this long.
 const CALM_MS: u64 = 60_000;
-/// What a task takes besides what is counted, about.
+/// Memory that a task takes beside the counted bytes, about.
 const TASK_BYTES: u64 = 256;
 
-/// What a node knows of its own memory.
+/// State of this node's own memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OwnMemory {
     report: MemoryReport,
-    /// What the node held at that report.
+    /// Bytes that the node held at that report.
     held_then_bytes: u64,
-    /// When the host saw so much in use last that the node is short, on the monotonic clock.
+    /// When the host last reported so much in use that the node is short, on the monotonic clock.
     short_us: u64,
-    /// Since the host saw so much in use that the node is short, and until it sees little: what the node held then.
+    /// Bytes that the node held when the host first reported it short; set until the host reports little in use.
     held_bytes: Option<u64>,
-    /// As it was told last.
+    /// State last sent to observers.
     told: bool,
 }
 
@@ -58,7 +58,7 @@ impl Node {
         }
     }
 
-    /// Whether it has not given up yet as much as there is too much of.
+    /// Whether the node is short of memory and has not yet given up as much as the excess.
     pub(in crate::protocol) fn is_short_of_memory(&self) -> bool {
         let OwnMemory { report, held_then_bytes, held_bytes, .. } = self.memory;
         let Some(before) = held_bytes else {
@@ -70,12 +70,12 @@ impl Node {
         self.held_bytes().saturating_add(over) > before
     }
 
-    /// What tasks take here, about.
+    /// Bytes that tasks take here, about.
     fn held_bytes(&self) -> u64 {
         self.bodies.memory_bytes() as u64 + self.bodies.tasks() as u64 * TASK_BYTES
     }
 
-    /// Why nothing that grows is taken, if so.
+    /// Returns why growing requests are refused, if they are.
     pub(in crate::protocol) fn memory_refusal(&self) -> Option<String> {
         let MemoryReport { used_bytes, limit_bytes } = self.memory.report;
         let (name, used, limit) = (&self.founding.name, used_bytes >> 20, limit_bytes >> 20);

@@ -1,7 +1,7 @@
-//! Who is there: heartbeats between every pair of nodes, and what they carry for all partitions together.
+//! Failure detection and cluster status: heartbeats between every pair of nodes, and what they carry for all partitions together.
 //!
-//! Quiet partitions cost nothing: a heartbeat lists the partitions that its sender leads only until the receiver has shown to
-//! know the list, and commit positions only where they moved.
+//! Quiet partitions cost nothing: a heartbeat lists the partitions that its sender leads only until the receiver has shown that
+//! it knows the list, and commit indexes only where they moved.
 
 mod clock;
 mod copy;
@@ -30,18 +30,18 @@ pub use scheduler::{FiringId, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 pub use steward::{SteerAsk, Steward};
 
-/// What is known of another node.
+/// State known of another node.
 #[derive(Debug, Default)]
 pub struct Peer {
     /// Its start counter.
     pub boot: u64,
     /// When it was last heard, on the own monotonic clock.
     heard_us: Option<u64>,
-    /// Since when it has been heard without a gap.
+    /// Start of the present time of contact without a gap.
     pub up_since_us: u64,
-    /// Its latest heartbeat: number, its clock, when it came.
+    /// Its latest heartbeat: number, its clock, arrival time.
     latest: Option<(u64, u64, u64)>,
-    /// Heartbeats sent to it in this boot.
+    /// Number of heartbeats sent to it in this start.
     sent: u64,
     /// Nodes that it hears.
     hears: BTreeSet<NodeId>,
@@ -51,36 +51,36 @@ pub struct Peer {
     pub leads: BTreeMap<PartitionId, Epoch>,
     /// Version of the own list that it knows.
     leads_known: u64,
-    /// Commit positions it may not know, with the heartbeat that first told it.
+    /// Commit indexes that it may not know, each with the first heartbeat that carried it.
     commits: BTreeMap<PartitionId, (Epoch, u64, u64)>,
     /// Round trip of the latest heartbeats.
     pub round_trip_us: Option<u64>,
-    /// How its wall clock stands, by its own word.
+    /// Clock status that it reports.
     pub standing: Standing,
-    /// What it says of its disk.
+    /// Disk status that it reports.
     disk: DiskWord,
     /// It knows of this node's present start.
     knows_start: bool,
-    /// What it said in starts before this one does not count: it has lost something since.
+    /// First start whose acknowledgements count: it has lost something in earlier ones.
     pub counts_from: u64,
-    /// As `boot`, a number that was drawn for that start.
+    /// Random number of the start in `boot`.
     start: u64,
-    /// How far its log was durable.
+    /// Remembered durable position of its log.
     memory: Memory,
     /// It has answered a heartbeat of this node's present start.
     answered: bool,
-    /// It has lost facts and is not whole yet, by its own word.
+    /// It reports lost facts, and is not whole yet.
     holes: bool,
-    /// The newest protocol version that it offers, by its own word.
+    /// Newest protocol version that it offers, as it reports.
     offers: u8,
-    /// Versions of cohorts of which it told as their leader and which are not known here, and when they were asked for.
+    /// Cohort versions that it advertised as a leader and that are not known here.
     strange: BTreeMap<PartitionId, (Epoch, Viewstamp)>,
     strange_asked_us: Option<u64>,
 }
 
 impl Peer {
-    /// Whether a heartbeat is later than the latest. Of two processes in one start the one that was heard first counts; the
-    /// other is told so.
+    /// Whether a heartbeat is later than the latest. Of two processes in the same start the first one heard counts; the answers
+    /// show the other that it is second.
     fn is_next(&self, heartbeat: &Heartbeat) -> bool {
         let later = self.latest.is_none_or(|(number, ..)| heartbeat.number > number);
         heartbeat.boot > self.boot || heartbeat.boot == self.boot && heartbeat.start == self.start && later
@@ -94,7 +94,7 @@ impl Peer {
         self.latest.map_or(0, |(number, ..)| number)
     }
 
-    /// What is remembered of its log.
+    /// Remembered position of its log.
     pub fn memory(&self) -> Memory {
         self.memory
     }
@@ -111,28 +111,29 @@ impl Node {
                 .is_some_and(|heard_us| self.now.mono_us < heard_us + self.config.election_timeout_ms * 1_000)
     }
 
-    /// Whether a node is heard and hears this one, by its own word, which may be a heartbeat late: else it is asked in vain.
+    /// Whether a node is heard and reports that it hears this one. Its report may be a heartbeat old. Without both, a request to
+    /// it is useless.
     pub(super) fn is_reachable(&self, node: NodeId) -> bool {
         let hears = || self.peers.get(&node).is_some_and(|peer| peer.hears.contains(&self.me));
         self.is_alive(node) && (node == self.me || hears())
     }
 
-    /// Whether a node has heard what this start leads, and so that it has begun.
+    /// Whether a node knows which partitions this start leads, and so that it has begun.
     pub(super) fn knows_leads(&self, node: NodeId) -> bool {
         node == self.me || self.peers.get(&node).is_some_and(|peer| peer.leads_known > 0)
     }
 
-    /// Whether the process that gave a question its number has ended, as far as this node has heard: nothing waits for an answer.
+    /// Whether the process that numbered a question has ended, as far as this node has heard; then nothing waits for an answer.
     pub(super) fn is_of_former_process(&self, node: NodeId, ask: u64) -> bool {
         self.peers.get(&node).is_some_and(|peer| Asks::boot_of(ask) < peer.boot)
     }
 
-    /// Whether a node says that it has lost facts and is not whole yet.
+    /// Whether a node reports that it has lost facts and is not whole yet.
     pub(super) fn is_holed(&self, node: NodeId) -> bool {
         if node == self.me { self.has_holes() } else { self.peers.get(&node).is_some_and(|peer| peer.holes) }
     }
 
-    /// Whether a node says that it hears a majority of the partition.
+    /// Whether a node reports that it hears a majority of the partition.
     pub(super) fn hears_quorum(&self, node: NodeId, partition: PartitionId) -> bool {
         let (Some(replica), Some(peer)) = (self.partitions.get(&partition), self.peers.get(&node)) else {
             return false;
@@ -153,12 +154,12 @@ impl Node {
             .is_some_and(|leader| self.is_alive(leader.node) && self.hears_quorum(leader.node, partition))
     }
 
-    /// The node to ask about a partition's claims.
+    /// Returns the node to ask about a partition's claims.
     pub(super) fn leader_of(&self, partition: PartitionId) -> Option<NodeId> {
         self.leadership_of(partition).map(|(_, node)| node)
     }
 
-    /// The latest leadership that a living node tells of, this one included.
+    /// Returns the latest leadership that any living node advertises, this one included.
     pub(super) fn leadership_of(&self, partition: PartitionId) -> Option<(Epoch, NodeId)> {
         let own = self
             .partitions
@@ -170,21 +171,21 @@ impl Node {
         others.chain(own).max()
     }
 
-    /// The version that this node and another one speak with each other; of this node, the newest that it offers.
+    /// Returns the protocol version spoken with another node; for this node, the newest that it offers.
     fn version_of(&self, node: NodeId) -> u8 {
         if node == self.me { self.config.protocol_version_max } else { self.outbox.version_of(node) }
     }
 
-    /// The newest protocol version that a node offers, by its own word; else the one that both speak. Nothing, where it has neither
-    /// been heard nor connected.
+    /// Returns the newest protocol version that a node offers, as it reports; otherwise the version spoken with it. None for a
+    /// node that was neither heard nor connected.
     pub(super) fn offered_by(&self, node: NodeId) -> Option<u8> {
         let spoken = (node == self.me || self.outbox.knows_version(node)).then(|| self.version_of(node));
         let offers = self.peers.get(&node).map(|peer| peer.offers).filter(|offers| *offers > 0);
         offers.max(spoken)
     }
 
-    /// Members that do not reach a node, which is heard here and does not hear them. Both have been heard for a while: a node that has
-    /// just come is reached a little later.
+    /// Returns the members that cannot reach a node: the node is heard here, but does not hear them. Both must have been heard
+    /// for a while, because a node that has just come is reached a little later.
     pub(super) fn unreached_from(&self, node: NodeId) -> Vec<NodeId> {
         let settled_us = 2 * self.config.election_timeout_ms * 1_000;
         let is_settled = |peer: &Peer| self.now.mono_us >= peer.up_since_us.saturating_add(settled_us);
@@ -196,7 +197,7 @@ impl Node {
         others.filter(|other| (*other == self.me || settled(*other)) && !peer.hears.contains(other)).collect()
     }
 
-    /// Sends heartbeats, and looks who is silent.
+    /// Sends heartbeats, and checks for silent nodes.
     pub(super) fn beat(&mut self) {
         self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
         self.look_for_pause();
@@ -211,8 +212,9 @@ impl Node {
         self.judge_disk();
     }
 
-    /// Whoever sends no heartbeat for so long is taken for dead by others: an operator should know that the process, or its
-    /// machine, stood still. Nothing has to follow from it here, as a leader answers nothing without a quorum.
+    /// Reports a pause of this process. Other nodes take a node for dead that sends no heartbeat for that long, so an operator
+    /// should know that the process, or its machine, stood still. No reaction is needed here, because a leader answers nothing
+    /// without a quorum.
     fn look_for_pause(&mut self) {
         let now_us = self.now.mono_us;
         let stood_us = self.beaten_us.replace(now_us).map_or(0, |before_us| now_us - before_us);
@@ -239,7 +241,7 @@ impl Node {
         peer.sent += 1;
         let number = peer.sent;
         let (seen, seen_start) = peer.heard_start(&self.config);
-        // Its latest heartbeat may be one of an earlier start, with times on another clock.
+        // The peer's latest heartbeat may be of an earlier start, with times on another clock.
         let latest = peer.latest.filter(|_| seen == peer.boot);
         let commits = peer
             .commits
@@ -279,12 +281,12 @@ impl Node {
         self.led.iter().map(move |id| (*id, epoch(id)))
     }
 
-    /// The set of led partitions changed: tell everybody at the next heartbeat.
+    /// Notes that the set of led partitions changed, for all peers at the next heartbeat.
     pub(super) fn leads_changed(&mut self) {
         self.leads_version += 1;
     }
 
-    /// A commit position moved: tell the followers at the next heartbeat, unless an operation does so before.
+    /// Advertises a commit index to the followers at the next heartbeat, unless an operation does so before.
     pub(super) fn tell_commit(&mut self, partition: PartitionId, epoch: Epoch, commit: u64) {
         for node in self.partitions[&partition].cohort().followers() {
             if let Some(peer) = self.peers.get_mut(&node) {
@@ -323,8 +325,7 @@ impl Node {
         }
     }
 
-    /// Another start of a node is heard than before: what is known of the node is as good as nothing, but for what its log
-    /// was, and for what it answered to this node's own start.
+    /// Resets a peer for a new start of it. Only its remembered log position, and its answer to this node's own start, stay.
     fn note_start(&mut self, node: NodeId, heartbeat: &Heartbeat) {
         let (now_us, believed) = (self.now.mono_us, mutant!(self.config, LeaderBelieved));
         let forgotten = mutant!(self.config, MemoryForgotten);
@@ -347,7 +348,7 @@ impl Node {
         self.recall_from_former(node);
     }
 
-    /// What a heartbeat says of its sender and of the way between both.
+    /// Takes in what a heartbeat reports of its sender, and the round trip.
     fn note_heartbeat(&mut self, node: NodeId, heartbeat: &Heartbeat) {
         let (now, gap_us) = (self.now, self.config.election_timeout_ms * 1_000);
         let answers = heartbeat.seen.0 == self.boot;
@@ -375,7 +376,7 @@ impl Node {
         }
     }
 
-    /// A changed start counter: whatever the node led, it leads no more.
+    /// Reacts to a restart of a node: it no longer leads anything.
     fn on_peer_restarted(&mut self, node: NodeId) {
         let led_there = |replica: &super::Partition| replica.register.leader.is_some_and(|leader| leader.node == node);
         let orphaned: Vec<PartitionId> =
@@ -389,7 +390,7 @@ impl Node {
         self.exchange_anew(node);
     }
 
-    /// A node has lost what it acknowledged: answers of its earlier starts are forgotten.
+    /// Reacts to a node that lost what it acknowledged: answers of its earlier starts are dropped.
     fn on_holes(&mut self, node: NodeId, boot: u64) {
         let peer = self.peers.get_mut(&node).expect("the sender is a member");
         if boot > peer.counts_from {
@@ -399,13 +400,13 @@ impl Node {
         }
     }
 
-    /// Whether nobody counts any more what this node said in earlier starts.
+    /// Whether no member counts acknowledgements of this node's earlier starts any more.
     pub(super) fn all_know_this_start(&self) -> bool {
-        // Who is no member any more counts nothing: whatever it waited for is long over.
+        // Peers that are no longer members count nothing: what they waited for is long over.
         self.peers.iter().filter(|(node, _)| self.is_member(**node)).all(|(_, peer)| peer.knows_start)
     }
 
-    /// A node says which partitions it leads.
+    /// Takes in the list of partitions that a node leads.
     fn on_leads(&mut self, node: NodeId, version: u64, leads: Vec<(PartitionId, Epoch, Viewstamp)>) {
         let leads: BTreeMap<PartitionId, (Epoch, Viewstamp)> =
             leads.into_iter().map(|(id, epoch, version)| (id, (epoch, version))).collect();
@@ -417,7 +418,7 @@ impl Node {
             }
             replica.register.leader = Some(Leader { epoch: *epoch, node });
             self.timers.cancel(Key::Election(*partition));
-            // A leader of a cohort that this replica has not heard of may not know that it is there.
+            // A leader with a cohort version that this replica has not heard of may not know that the replica exists.
             if *version != replica.cohort().version && !replica.is_blank() {
                 strange.push(*partition);
             }
@@ -450,7 +451,7 @@ impl Node {
         }
     }
 
-    /// Leaders that are silent, or do not hear their quorum, are given up.
+    /// Gives up leaders that are silent, or do not hear their quorum.
     fn look_for_silent_leaders(&mut self) {
         let lost: Vec<PartitionId> = self
             .partitions
@@ -463,20 +464,22 @@ impl Node {
         }
     }
 
-    /// A silent leader is lost at once; one that hears no quorum is given the time that its own word of it needs.
+    /// Whether the leader of a partition is lost. A silent leader is lost at once; one that hears no quorum gets the time that
+    /// its own report of this needs.
     fn has_lost_leader(&self, partition: PartitionId) -> bool {
         let register = &self.partitions[&partition].register;
         let patience_us = self.config.election_timeout_ms * 1_000;
         register.leader.is_some_and(|leader| {
             let without_quorum = !self.hears_quorum(leader.node, partition);
-            // A late message of a leader that has stepped down since makes it look like one for ever: its list knows better.
+            // A late message of a leader that has stepped down since would make it look like a leader for ever; its list shows
+            // that it is not.
             let unlisted = self.peers.get(&leader.node).is_none_or(|peer| !peer.leads.contains_key(&partition));
             let doubtful = without_quorum || (unlisted && !mutant!(self.config, LeaderBelieved));
             !self.is_alive(leader.node) || (doubtful && self.now.mono_us > register.heard_us + patience_us)
         })
     }
 
-    /// Any message but a heartbeat shows that its sender is there; those are judged first (`on_heartbeat`).
+    /// Notes contact with a node. Any message but a heartbeat proves contact; heartbeats are checked first (`on_heartbeat`).
     pub(super) fn note_heard(&mut self, node: NodeId) {
         let now_us = self.now.mono_us;
         if let Some(peer) = self.peers.get_mut(&node) {
@@ -484,14 +487,14 @@ impl Node {
         }
     }
 
-    /// Without a known leader, a campaign follows.
+    /// Drops a lost leader; a campaign follows.
     pub(super) fn lose_leader(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         replica.register.leader = None;
         self.await_turn(partition);
     }
 
-    /// A leader that hears no quorum for an election timeout drops its role.
+    /// Ends leaderships whose leader has heard from no quorum for an election timeout.
     fn step_down_without_quorum(&mut self) {
         let timeout_us = self.config.election_timeout_ms * 1_000;
         let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
@@ -508,7 +511,7 @@ impl Node {
         }
     }
 
-    /// The connection is new: what was sent before may be lost.
+    /// Reacts to a new connection: earlier messages may be lost.
     pub(super) fn on_peer_connected(&mut self, node: NodeId, version: u8) {
         if !self.peers.contains_key(&node) {
             self.outbox.observe(Observation::Refused { what: "connection of a node that is no member" });

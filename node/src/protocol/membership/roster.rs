@@ -1,9 +1,9 @@
-//! Who belongs to the cluster, as far as this node has heard.
+//! Member list of the cluster, as far as this node has heard.
 //!
-//! The root decides it (`root/`), and its leader tells everybody once a change is committed (`steward.rs`). Whoever knows a
-//! later roster than a peer's heartbeat shows sends it on, so that a node which is away while the cluster changes hears of
-//! that from the first one that it meets. Each node keeps the latest in its log: it is how a node that is no founder finds
-//! the others again. No vote and no quorum rests on it, those are the cohorts' alone.
+//! The metadata group decides it (`root/`), and its leader sends it to all nodes once a change is committed (`steward.rs`). A
+//! node whose roster is later than the one that a peer's heartbeat shows sends it on, so that a node that is away while the
+//! cluster changes learns of that from the first node that it meets. Each node keeps the latest roster in its log: a node that is
+//! no founder finds the others again by it. No vote and no quorum rests on it; these rest on the cohorts alone.
 
 use crate::limits::{MEMBERS_MAX, ROSTER_STEP_MAX};
 use crate::protocol::peer::PeerMessage;
@@ -15,7 +15,7 @@ use norn_wire::{NodeId, QueueName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What operators call a node by a list of members; its id, where it is none of them.
+/// Returns the operators' name of a node in a member list, or its id if it is not in the list.
 pub(in crate::protocol) fn name_in(roster: &Roster, node: NodeId) -> String {
     let found = roster.members.values().find(|member| member.node == node);
     found.map_or_else(|| format!("{node:?}"), |member| member.name.clone())
@@ -28,7 +28,7 @@ impl Node {
         present.map(|(number, member)| (*number, member))
     }
 
-    /// A member, also one that is gone, with its number.
+    /// Returns a member, also one that is gone, with its number.
     pub(in crate::protocol) fn member(&self, node: NodeId) -> Option<(u16, &Member)> {
         let member = self.roster.members.iter().find(|(_, member)| member.node == node);
         member.map(|(number, member)| (*number, member))
@@ -44,7 +44,7 @@ impl Node {
         self.member(node).is_some_and(|(_, member)| !member.state.is_present())
     }
 
-    /// A peer tells of a roster.
+    /// Takes in a peer's roster.
     pub(in crate::protocol) fn on_roster(&mut self, roster: &Arc<Roster>) {
         if roster.version > self.roster.version.saturating_add(ROSTER_STEP_MAX) {
             self.outbox.observe(Observation::Refused { what: "implausible version of the roster" });
@@ -53,7 +53,7 @@ impl Node {
         self.learn_roster(roster);
     }
 
-    /// A roster was heard of, or is what the root says that this node leads.
+    /// Takes in a roster from a peer, or from the metadata group that this node leads.
     pub(in crate::protocol) fn learn_roster(&mut self, roster: &Arc<Roster>) {
         if roster.version <= self.roster.version {
             return;
@@ -86,7 +86,7 @@ impl Node {
         self.steer_soon();
     }
 
-    /// Of queues that were claimed at random, and are not any more, no random order is kept.
+    /// Drops the random order of queues that are no longer claimed at random.
     fn end_shuffling(&mut self, roster: &Roster) {
         let random = |policy: &QueuePolicy| policy.order == Order::Random;
         let before = self.roster.clone();
@@ -99,7 +99,7 @@ impl Node {
         }
     }
 
-    /// Queues whose tasks are to be claimed in another order, or so many at once.
+    /// Queues whose claim order or concurrency changes with a roster.
     fn reordered(&self, roster: &Roster) -> Vec<QueueName> {
         let order = |policy: &QueuePolicy| (policy.ageing_ms, policy.order, policy.concurrency, policy.key_concurrency);
         let of = |roster: &Roster, queue: &QueueName| roster.policies.get(queue).map(order).unwrap_or_default();
@@ -107,24 +107,24 @@ impl Node {
         all.into_iter().filter(|queue| of(&self.roster, queue) != of(roster, queue)).cloned().collect()
     }
 
-    /// Queues that were paused, and are not any more.
+    /// Queues that a roster unpauses.
     fn resumed(&self, roster: &Roster) -> Vec<QueueName> {
         let goes_on = |queue: &&QueueName| !roster.policies.get(*queue).is_some_and(|policy| policy.paused);
         let paused = self.roster.policies.iter().filter(|(_, policy)| policy.paused).map(|(queue, _)| queue);
         paused.filter(goes_on).cloned().collect()
     }
 
-    /// What operators have set for a queue, as far as this node has heard.
+    /// Returns the operators' settings for a queue, as far as this node has heard.
     pub(in crate::protocol) fn policy_of(&self, queue: &QueueName) -> QueuePolicy {
         self.roster.policies.get(queue).cloned().unwrap_or_default()
     }
 
-    /// What operators call a node; its id, where it is no member.
+    /// Returns the operators' name of a node, or its id if it is no member.
     pub(in crate::protocol) fn name_of(&self, node: NodeId) -> String {
         name_in(&self.roster, node)
     }
 
-    /// Keeps a roster; those that it names are peers from then on.
+    /// Stores a roster; the members in it are peers from then on.
     pub(in crate::protocol) fn take_roster(&mut self, roster: Arc<Roster>) {
         let nodes: BTreeSet<NodeId> = roster.members.values().map(|member| member.node).collect();
         self.peers.retain(|node, _| nodes.contains(node));
@@ -134,7 +134,7 @@ impl Node {
         self.roster = roster;
     }
 
-    /// Tells a peer what it has not heard.
+    /// Sends the roster to a peer that has an older one.
     pub(super) fn tell_roster_to(&mut self, node: NodeId, version: u64) {
         if version < self.roster.version {
             let roster = self.roster.clone();
@@ -143,7 +143,7 @@ impl Node {
     }
 }
 
-/// Whether it could have come from a root.
+/// Whether a roster could have come from a metadata group.
 pub(in crate::protocol) fn is_sound(roster: &Roster) -> bool {
     let nodes: BTreeSet<NodeId> = roster.members.values().map(|member| member.node).collect();
     let bounded = !nodes.is_empty() && roster.members.len() <= MEMBERS_MAX && nodes.len() == roster.members.len();
@@ -151,7 +151,7 @@ pub(in crate::protocol) fn is_sound(roster: &Roster) -> bool {
     bounded && roster.members.values().all(|member| members::validate(member).is_ok())
 }
 
-/// Numbers keep their nodes, for ever.
+/// Whether `roster` keeps the numbers of all nodes in `before`: a number keeps its node for ever.
 fn follows(roster: &Roster, before: &Roster) -> bool {
     let same = |(number, member): (&u16, &Member)| before.members.get(number).is_none_or(|was| was.node == member.node);
     roster.members.iter().all(same)

@@ -1,8 +1,8 @@
-//! Who holds which partition, as far as this node has heard: where writes and reads go.
+//! Replica-group lookup: the cohort of each partition as far as this node has heard, which is where writes and reads go.
 //!
-//! Nothing rests on it. Whoever is asked says at which version of the cohort it answers, and tells of its own where the
-//! asker knows another; only answers of one version make a quorum of it (`consistent/cohort.rs`). Leaders tell the version of
-//! each cohort with their leaderships, so that a node that was just started soon knows where to ask.
+//! No safety rests on it. A replica that is asked answers with its version of the cohort, and adds the cohort itself if the asker
+//! knows another; only answers of one version make a quorum of it (`consistent/cohort.rs`). Leaders advertise the version of each
+//! cohort with their leaderships, so that a node that was just started soon knows where to ask.
 
 use crate::config::mutant;
 use crate::limits::EPOCH_STEP_MAX;
@@ -27,40 +27,40 @@ impl Node {
         ring::cohort(self.genesis.as_ref().expect("asked only in a cluster"), partition)
     }
 
-    /// Whether there is such a partition; the root is one.
+    /// Whether a partition exists; the metadata group is one.
     pub(in crate::protocol) fn has_partition(&self, partition: PartitionId) -> bool {
         let of_tasks = |genesis: &Genesis| u32::from(partition.0) < genesis.partitions;
         self.genesis.as_ref().is_some_and(|genesis| of_tasks(genesis) || partition == PartitionId::ROOT)
     }
 
-    /// Of this node's replica, if that can tell of the cohort.
+    /// Returns the register of this node's replica, if it has a table.
     fn own_register(&self, partition: PartitionId) -> Option<&Register> {
         self.partitions.get(&partition).filter(|replica| !replica.is_blank()).map(|replica| &replica.register)
     }
 
-    /// What this node's replica tells of the cohort.
+    /// Returns the cohort that this node's replica can advertise.
     fn own_word(&self, partition: PartitionId) -> Option<Told> {
         let register = self.own_register(partition)?;
         Some(Told { epoch: register.viewstamp.epoch, cohort: register.cohort.clone() })
     }
 
-    /// The latest that was heard of the cohort of a partition.
+    /// Returns the latest known configuration of a partition, with its epoch.
     pub(in crate::protocol) fn route_of(&self, partition: PartitionId) -> Told {
         let (epoch, cohort) = self.latest_of(partition);
         Told { epoch, cohort: cohort.into_owned() }
     }
 
-    /// The latest cohort of a partition that was heard of.
+    /// Returns the latest known cohort of a partition.
     pub(in crate::protocol) fn cohort_of(&self, partition: PartitionId) -> Cohort {
         self.seen_cohort_of(partition).into_owned()
     }
 
-    /// The same, looked at where it is.
+    /// Returns the latest known cohort of a partition without a copy.
     pub(in crate::protocol) fn seen_cohort_of(&self, partition: PartitionId) -> Cow<'_, Cohort> {
         self.latest_of(partition).1
     }
 
-    /// Out of which epoch it was told, too.
+    /// Returns the latest known cohort of a partition, with the epoch of the table that it comes from.
     fn latest_of(&self, partition: PartitionId) -> (Epoch, Cow<'_, Cohort>) {
         let own = self.own_register(partition).map(|register| (register.viewstamp.epoch, &register.cohort));
         let heard = self.routes.get(&partition).map(|told| (told.epoch, &told.cohort));
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// A cohort was heard of.
+    /// Takes in an advertised cohort.
     pub(in crate::protocol) fn learn_route(&mut self, partition: PartitionId, told: &Told) {
         if !self.has_partition(partition) || !told.cohort.is_sound() {
             return;
@@ -90,7 +90,7 @@ impl Node {
         }
     }
 
-    /// A leader has told of versions: those that are not known are asked for, until they are.
+    /// Asks a leader for cohorts whose advertised versions are unknown here, until they are known.
     pub(super) fn ask_for_routes(&mut self, node: NodeId) {
         let (now_us, wait_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
         let Some(peer) = self.peers.get(&node).filter(|peer| !peer.strange.is_empty()) else { return };
@@ -103,7 +103,8 @@ impl Node {
         }
         let known = |id: &PartitionId| self.routes.get(id).map(Told::rank);
         let held = |id: &PartitionId| self.partitions.get(id).is_some_and(|replica| !replica.is_blank());
-        // Also a cohort that never changed is to be heard of by whoever does not hold it: it is known then, not supposed.
+        // A node that holds no replica also asks for a cohort that never changed, so that it knows the cohort instead of assuming
+        // it.
         let unknown = |(id, (epoch, version)): &(&PartitionId, &(Epoch, Viewstamp))| {
             known(id).map_or_else(
                 || !held(id) || *version != Viewstamp::default(),
@@ -127,7 +128,7 @@ impl Node {
         }
     }
 
-    /// What an asker should know that believes in another version.
+    /// Returns this replica's cohort for an asker that uses another version.
     pub(in crate::protocol) fn news_for(&self, partition: PartitionId, at: Viewstamp) -> Option<Box<Told>> {
         self.own_word(partition).filter(|told| told.cohort.version != at).map(Box::new)
     }

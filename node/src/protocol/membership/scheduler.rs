@@ -1,9 +1,9 @@
-//! What the leader of the root does for the schedules: decides what is due, has it enqueued, and writes down that it was.
+//! Cron driver at the metadata leader: decides what is due, enqueues it, and records that it was enqueued.
 //!
-//! `schedules/mod.rs` has the argument why a time that is due makes one task, whoever leads. Here is when: a leader looks at
-//! the instant at which the next schedule is due, by its wall clock. A node whose clock is known to be wrong leads nothing.
-//! What is decided is enqueued once it is committed, so that no leader of later decides otherwise; what is enqueued is written
-//! down once a majority has it.
+//! `schedules/mod.rs` has the argument why a due time makes one task, whichever node leads. This file decides when: a leader
+//! checks at the instant at which the next schedule is due, by its wall clock. A node whose clock is known to be wrong leads
+//! nothing. A decision is enqueued once it is committed, so that no later leader decides otherwise; its success is recorded once
+//! a majority has the task.
 
 use crate::config::mutant;
 use crate::limits::SCHEDULE_PENDING_MAX;
@@ -22,34 +22,34 @@ use norn_wire::{Acks, PartitionId, Response, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The longest time between two looks, as wall clocks are set.
+/// Longest time between two checks, because wall clocks may be set.
 const LOOK_MS: u64 = 1_000;
-/// Until what was enqueued is written down: much of what is due, is due together.
+/// Delay before enqueued tasks are recorded: many schedules are due at the same time.
 const SOON_MS: u64 = 5;
-/// Until a task is tried again that could not be enqueued; twice as long each time.
+/// First pause before a failed enqueue is tried again; doubles each time.
 const PAUSE_MS: u64 = 100;
-/// The longest such time.
+/// Longest such pause.
 const PAUSE_MS_MAX: u64 = 5_000;
 /// Schedules in one operation.
 const TURNS_MAX: usize = 64;
 
-/// A firing, by the number of its schedule and its ordinal.
+/// Scheduled run, by the number of its schedule and its ordinal.
 pub type FiringId = (u32, u32);
 
-/// A task that is to be enqueued.
+/// Enqueue of a scheduled run.
 #[derive(Debug)]
 struct Attempt {
-    /// Of which schedule.
+    /// Name of the schedule.
     name: String,
-    /// When it was due.
+    /// When the run was due.
     tick_ms: u64,
     /// Its write is under way.
     writing: bool,
-    /// When it may be tried again.
+    /// Earliest time of the next try.
     again_us: u64,
-    /// How long the pause behind the next try that fails is.
+    /// Pause after the next failed try.
     pause_ms: u64,
-    /// How it ended; to be written down.
+    /// Outcome, not recorded yet.
     ended: Option<End>,
 }
 
@@ -61,18 +61,18 @@ impl Attempt {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// A majority has it.
+    /// A majority has the task.
     Fired,
-    /// It may be one that was forgotten.
+    /// The task may be a forgotten one.
     Unsure,
 }
 
-/// What a leader of the root knows of the schedules besides its table.
+/// Metadata leader's state of the schedules beside its table.
 #[derive(Debug, Default)]
 pub struct Scheduler {
-    /// In this leadership.
+    /// Epoch of the leadership that this state belongs to.
     epoch: Option<Epoch>,
-    /// When each schedule is to be looked at.
+    /// Next check of each schedule.
     due: BTreeSet<(u64, String)>,
     by_name: BTreeMap<String, u64>,
     /// Schedules with tasks that are being enqueued.
@@ -81,7 +81,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A schedule is another one, or none, or has come further.
+    /// Updates the plan for a schedule that was changed, removed or advanced.
     fn plan(&mut self, name: &str, standing: Option<&Standing>) {
         if let Some(before) = self.by_name.remove(name) {
             self.due.remove(&(before, name.to_owned()));
@@ -104,13 +104,13 @@ impl Node {
         replica.register.table.schedules.as_deref()
     }
 
-    /// What a wish about a schedule comes to.
+    /// Validates a requested change of a schedule.
     pub(super) fn judge_schedule(&self, change: &ScheduleChange) -> Result<Option<Operation>, Error> {
         let none = Schedules::default();
         self.led_schedules().unwrap_or(&none).admit(change, self.now.wall_ms)
     }
 
-    /// The answer to a wish about a schedule, with it as it will be, or was before it is removed.
+    /// Returns the answer to a requested change, with the schedule after it, or before its removal.
     pub(super) fn answer_to_schedule(&self, change: &ScheduleChange, operation: Option<&Operation>) -> Response {
         let mut after = self.led_schedules().cloned().unwrap_or_default();
         if let Some(operation) = operation.filter(|operation| !matches!(operation, Operation::Remove { .. })) {
@@ -120,7 +120,7 @@ impl Node {
         Response::Scheduled { already: operation.is_none(), view }
     }
 
-    /// Schedules as people see them.
+    /// Returns the schedules for display.
     pub(super) fn schedule_views(&self, name: Option<&str>) -> Response {
         let none = Schedules::default();
         let schedules = self.led_schedules().unwrap_or(&none);
@@ -137,10 +137,10 @@ impl Node {
         }
     }
 
-    /// Appends a change of schedules; whoever asked is answered once it is committed.
+    /// Appends a change of schedules; its requester gets the answer once it is committed.
     pub(super) fn append_schedules(&mut self, operation: Operation, answer: Option<Box<Asked>>) {
         let names: Vec<String> = operation.names().into_iter().map(str::to_owned).collect();
-        // Nobody has to be told of anything else.
+        // The roster does not change.
         let roster = self.roster.clone();
         self.append(PartitionId::ROOT, Op::Schedules(operation), Some(Waiting::Root { roster, answer }));
         let Some(schedules) = self.partitions[&PartitionId::ROOT].register.table.schedules.as_deref() else { return };
@@ -150,21 +150,21 @@ impl Node {
         self.timers.set_if_none(Key::Schedules, self.after_ms(SOON_MS));
     }
 
-    /// The leader of the root has something to do about schedules, or may have.
+    /// Arms the timer at a metadata leader that may have something to do about schedules.
     pub(in crate::protocol) fn schedules_soon(&mut self) {
         if self.led_schedules().is_some() {
             self.timers.set_earliest(Key::Schedules, self.now.mono_us);
         }
     }
 
-    /// Wakes a leader of the root that has not looked at its schedules yet.
+    /// Arms the timer at a metadata leader that has not checked its schedules yet.
     pub(super) fn begin_schedules(&mut self) {
         if self.led_schedules().is_some() {
             self.timers.set_if_none(Key::Schedules, self.now.mono_us);
         }
     }
 
-    /// Sees to the schedules, if this node leads the root.
+    /// Advances the schedules, if this node leads the metadata group.
     pub(in crate::protocol) fn see_to_schedules(&mut self) {
         let Some(schedules) = self.led_schedules() else {
             self.scheduler = Scheduler::default();
@@ -177,7 +177,7 @@ impl Node {
             schedules.entries().iter().for_each(|(name, standing)| scheduler.plan(name, Some(standing)));
             self.scheduler = scheduler;
         }
-        // What is not committed may yet be undone.
+        // Decisions that are not committed may still be undone.
         if settled {
             self.drop_stale_attempts();
             self.enqueue_pending();
@@ -186,7 +186,7 @@ impl Node {
         self.arm_schedules();
     }
 
-    /// Attempts of schedules that were removed or replaced, or of what is written down, are nobody's.
+    /// Drops attempts of schedules that were removed or replaced, and of runs already recorded.
     fn drop_stale_attempts(&mut self) {
         let Some(replica) = self.partitions.get(&PartitionId::ROOT) else { return };
         let Some(schedules) = replica.register.table.schedules.as_deref() else { return };
@@ -196,7 +196,7 @@ impl Node {
         });
     }
 
-    /// Begins to enqueue what is decided and committed.
+    /// Begins to enqueue decided and committed runs.
     fn enqueue_pending(&mut self) {
         let now_us = self.now.mono_us;
         let Some(schedules) = self.led_schedules() else { return };
@@ -228,7 +228,7 @@ impl Node {
         }
     }
 
-    /// A task of a schedule is enqueued, or could not be.
+    /// Takes in the result of the enqueue of a scheduled task.
     pub(in crate::protocol) fn schedule_written(&mut self, firing: FiringId, id: TaskId, result: Result<Acked, Error>) {
         let (now_us, wall_ms) = (self.now.mono_us, self.now.wall_ms);
         let Some(attempt) = self.scheduler.attempts.get_mut(&firing) else { return };
@@ -240,7 +240,7 @@ impl Node {
                 let late_ms = wall_ms.saturating_sub(attempt.tick_ms);
                 self.outbox.observe(Observation::ScheduleFired { id, late_ms });
             }
-            // Under this id it will never be.
+            // It can never be enqueued under this id.
             Err(ErrorCode::TooOld | ErrorCode::Conflict) => {
                 attempt.ended = Some(End::Unsure);
                 self.outbox.observe(Observation::ScheduleUnsure { id });
@@ -254,7 +254,7 @@ impl Node {
         self.timers.set_earliest(Key::Schedules, next_us);
     }
 
-    /// Writes down what is enqueued, and what is to be enqueued next.
+    /// Records enqueued runs, and decides the next ones.
     fn take_turns(&mut self) {
         let now_ms = self.now.wall_ms;
         let Some(schedules) = self.led_schedules() else { return };
@@ -299,13 +299,13 @@ impl Node {
         }
     }
 
-    /// Looks again when the next schedule is due, or the next task may be tried again.
+    /// Arms the timer for the next due schedule, or the next retry.
     fn arm_schedules(&mut self) {
         if self.led_schedules().is_none_or(|schedules| schedules.entries().is_empty()) {
             return;
         }
         let now_ms = self.now.wall_ms;
-        // What is due and not decided waits for what is under way.
+        // Due runs that are not decided wait for those under way.
         let next = self.scheduler.due.range((now_ms + 1, String::new())..).next();
         let due_ms = next.map_or(LOOK_MS, |(at_ms, _)| (at_ms - now_ms).clamp(1, LOOK_MS));
         let open = self.scheduler.attempts.values().filter(|attempt| !attempt.writing && attempt.ended.is_none());

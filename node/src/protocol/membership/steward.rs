@@ -1,10 +1,9 @@
-//! What the leader of the root does for the cluster: answers operators, plans the layout, has partitions moved to where it
-//! wants them a few at a time, declares a member gone that was silent for too long, and keeps the root itself on able
-//! members.
+//! Cluster controller at the leader of the metadata group: answers operators, plans the layout, moves partitions to their target
+//! a few at a time, declares a member gone after a long silence, and keeps the metadata group itself on able members.
 //!
-//! All decisions are the root's own (`root/`), on what this node hears. It acts by asking: the leader of each partition
-//! changes its cohort, through that cohort's majorities. A leader of the root that is wrong, or one that was deposed and has
-//! not heard, can have replicas moved in vain, and no more.
+//! All decisions are the metadata group's own (`root/`), from what this node hears. The controller acts by requests: the leader
+//! of each partition changes its cohort, through that cohort's majorities. A controller that is wrong, or one that was deposed
+//! and has not learned it, can have replicas moved in vain, and no more.
 
 use crate::config::mutant;
 use crate::protocol::available::Ask;
@@ -24,50 +23,50 @@ use norn_wire::{NodeId, PartitionId, Request, Response};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Between two looks at the cluster, where nothing calls for one.
+/// Time between two checks of the cluster, where no event calls for one.
 const LOOK_MS: u64 = 500;
-/// Until the next look where something does: much of what happens, happens together.
+/// Delay of the next check after an event: many events come together.
 const SOON_MS: u64 = 20;
-/// A partition that was to move and has not begun is asked for again after this time.
+/// Pause before a partition that has not begun to move is asked for again.
 const ASKED_MS: u64 = 2_000;
 
-/// What a node remembers of its care for the cluster.
+/// Controller state of a node.
 #[derive(Debug, Default)]
 pub struct Steward {
-    /// Replicas of the root at genesis.
+    /// Replicas of the metadata group at genesis.
     pub founders: Vec<ReplicaId>,
-    /// The leadership of the root, and when this node saw that it has it.
+    /// Epoch of the leadership of the metadata group, and when this node noticed it.
     since: Option<(Epoch, u64)>,
-    /// When this node last looked at the cluster.
+    /// When this node last checked the cluster.
     looked_us: u64,
-    /// Partitions that were asked to move, until then.
+    /// Partitions that were asked to move, each with the end of its pause.
     asked: BTreeMap<PartitionId, u64>,
-    /// The latest change that each node asked for: a copy of an earlier one may come behind what undoes it. Where the wish itself was
-    /// overtaken, who asks sends it again under a new number.
+    /// Latest change that each node requested, to detect late copies: a copy of an earlier change may arrive behind a change that
+    /// undoes it. If a request itself was overtaken, its sender repeats it under a new number.
     changes: Latest,
 }
 
-/// A call of a client that one leader answers: the root's, if it is about the cluster.
+/// Pending call of a client that a single leader answers: the metadata leader, if it is about the cluster.
 #[derive(Debug)]
 pub struct SteerAsk {
-    /// Who asks.
+    /// Client connection.
     pub client: ClientId,
-    /// The client's number.
+    /// The client's number of the call.
     pub number: u64,
-    /// What.
+    /// The call.
     pub request: Request,
-    /// By when it is answered.
+    /// Deadline of the answer.
     pub deadline_us: u64,
-    /// Under these numbers leaders were asked.
+    /// Numbers under which leaders were asked.
     pub parts: BTreeSet<u64>,
-    /// More than one leader was asked, or one that is not this node: a late copy may yet take effect whatever one of them refuses.
+    /// More than one leader was asked, or one on another node: a late copy may still take effect even if one of them refuses.
     pub passed_on: bool,
-    /// Why a leader could not say what became of it, the last that said so.
+    /// Last answer of a leader that did not know the outcome.
     pub put_off: Option<Box<Error>>,
 }
 
 impl Node {
-    /// A client asks what one leader answers.
+    /// Takes a client's call that a single leader answers.
     pub(in crate::protocol) fn ask_leader(&mut self, client: ClientId, number: u64, request: Request) {
         let deadline_us = self.after_ms(self.config.request_timeout_ms);
         let (parts, passed_on, put_off) = (BTreeSet::new(), false, None);
@@ -76,7 +75,7 @@ impl Node {
         self.send_to_leader(ask);
     }
 
-    /// Sends a call to whoever leads now.
+    /// Sends a call to the present leader.
     pub(in crate::protocol) fn send_to_leader(&mut self, ask: u64) {
         let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
         let request = state.request.clone();
@@ -98,10 +97,10 @@ impl Node {
         self.set_ask_timer(ask);
     }
 
-    /// The leader, or one that was, has answered.
+    /// Takes in the answer of a leader, present or former.
     pub(in crate::protocol) fn root_answered(&mut self, ask: u64, response: Response) {
         match response {
-            // Another leader is asked when the timer says so.
+            // The timer will ask another leader.
             Response::Error(error) if error.code == ErrorCode::Unavailable => {
                 if let Some(Ask::Steer(state)) = self.asks.get_mut(ask) {
                     state.put_off = Some(Box::new(error));
@@ -116,7 +115,7 @@ impl Node {
         }
     }
 
-    /// Nobody has answered in time.
+    /// Answers a call whose deadline has passed.
     pub(in crate::protocol) fn steer_deadline(&mut self, ask: u64) {
         let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
         let is_read = matches!(state.request, Request::Cluster | Request::Schedules { .. });
@@ -138,7 +137,7 @@ impl Node {
             let error = if state.parts.is_empty() { Error::unavailable(none) } else { unknown(message) };
             error.about(id)
         } else if state.parts.is_empty() || is_read {
-            // The client may have asked another node before, so that nothing is said of what was changed.
+            // The client may have asked another node before, so the error must not state what was changed.
             Error::unavailable("the root of the cluster has no leader that answers")
         } else {
             unknown(
@@ -157,7 +156,7 @@ impl Node {
         self.outbox.reply(state.client, state.number, if short { Response::Done } else { response });
     }
 
-    /// At the leader of the root.
+    /// At the metadata leader: handles a call.
     pub(in crate::protocol) fn on_steer(&mut self, from: NodeId, ask: u64, request: &Request) {
         if let Err(error) = request.check() {
             self.answer_root_call(from, ask, Response::Error(error));
@@ -194,7 +193,7 @@ impl Node {
         }
     }
 
-    /// At the leader of the root: a wish about a schedule.
+    /// At the metadata leader: handles a requested change of a schedule.
     fn on_schedule(&mut self, (node, ask): (NodeId, u64), change: &ScheduleChange) {
         let (response, operation) = match self.judge_schedule(change) {
             Err(error) => (Response::Error(error), None),
@@ -207,7 +206,7 @@ impl Node {
         }
     }
 
-    /// Whether a wish is allowed, and what carries it out; nothing, where it is so already.
+    /// Validates a requested change, and returns the operation for it; none if it is in effect already.
     fn judge_change(&self, root: &Root, change: &ClusterChange) -> Result<Option<Operation>, Error> {
         if let ClusterChange::Remove { node } = change
             && root.was_member(*node)
@@ -215,7 +214,7 @@ impl Node {
             return Ok(None);
         }
         let wish = wish(root, change)?;
-        // Who is dead hands nothing over any more: what it is an exile of is healed as soon as others hold it.
+        // A dead node hands over nothing any more: partitions that it drains from recover as soon as others hold them.
         let is_dead = match change {
             ClusterChange::Remove { node } | ClusterChange::Replace { node, .. } => !self.is_alive(*node),
             _ => false,
@@ -230,7 +229,7 @@ impl Node {
         }
     }
 
-    /// Appends a change, or says what would come of it.
+    /// Appends a change, or for a dry run returns its effects.
     fn carry_out(&mut self, (node, ask): (NodeId, u64), operation: Option<Operation>, dry_run: bool) {
         let mut after = self.led_root().expect("the caller has seen it").clone();
         let already = operation.is_none();
@@ -244,7 +243,7 @@ impl Node {
         }
         let roster = Arc::new(after.roster());
         let genesis = self.genesis.as_ref().expect("it leads").as_ref().clone();
-        // Nobody joins by what was only tried.
+        // A dry run admits no node.
         let membership = (!dry_run).then(|| Box::new(Membership { genesis, roster: roster.as_ref().clone() }));
         let changed = Changed { already, version: after.version(), view: Box::new(view), membership };
         let asked = Asked { node, ask, response: Response::Changed(Box::new(changed)) };
@@ -257,8 +256,8 @@ impl Node {
         }
     }
 
-    /// What the leader knows without a change may rest on one that is not committed, and the leader may have been deposed and
-    /// not have heard of it. So an operation that changes nothing is appended: once it is committed, the leader led after it
+    /// Answers once the present state is certain. It may rest on a change that is not committed, and the leader may have been
+    /// deposed without knowing. So it appends an operation that changes nothing: once that is committed, the leader led after it
     /// was asked, and all that it knew then is committed as well.
     fn answer_when_certain(&mut self, asked: Asked) {
         if mutant!(self.config, RootAnswersAtOnce) {
@@ -275,7 +274,7 @@ impl Node {
         self.outbox.send(node, PeerMessage::Forwarded { ask, response: Box::new(response) });
     }
 
-    /// A change of the cluster is committed.
+    /// Handles a committed change of the metadata group.
     pub(in crate::protocol) fn root_committed(&mut self, roster: &Arc<Roster>, answer: Option<Box<Asked>>) {
         self.tell_roster(roster);
         if let Some(asked) = answer {
@@ -286,7 +285,7 @@ impl Node {
         self.schedules_soon();
     }
 
-    /// Nobody will ever know whether a change commits.
+    /// Handles a change that can no longer be known to commit.
     pub(in crate::protocol) fn root_given_up(&mut self, answer: Option<Box<Asked>>) {
         if let Some(asked) = answer {
             let error = Error::unavailable("the leader of the cluster's root has moved; ask again");
@@ -305,20 +304,20 @@ impl Node {
         }
     }
 
-    /// The root, where this node leads it and may change it.
+    /// Returns the metadata group's state, if this node leads it and may append.
     fn led_root(&self) -> Option<&Root> {
         let replica = self.partitions.get(&PartitionId::ROOT).filter(|_| self.may_append(PartitionId::ROOT))?;
         replica.register.table.root.as_deref()
     }
 
-    /// Something has changed that the leader of the root should look at.
+    /// Arms the timer for an event that the controller should react to.
     pub(in crate::protocol) fn steer_soon(&mut self) {
         if self.steward.since.is_some() {
             self.timers.set_earliest(Key::Steward, self.after_ms(SOON_MS));
         }
     }
 
-    /// Sees to the cluster, if this node leads the root.
+    /// Runs the controller, if this node leads the metadata group.
     pub(in crate::protocol) fn steer(&mut self) {
         self.timers.set(Key::Steward, self.after_ms(LOOK_MS));
         let Some(root) = self.led_root().cloned() else {
@@ -328,7 +327,7 @@ impl Node {
         self.begin_schedules();
         let register = &self.partitions[&PartitionId::ROOT].register;
         let (epoch, settled) = (register.viewstamp.epoch, register.viewstamp.length == register.commit);
-        // Whoever stood still itself has heard nobody meanwhile.
+        // A process that stood still has heard from no node meanwhile.
         let looked_us = std::mem::replace(&mut self.steward.looked_us, self.now.mono_us);
         let stood = self.now.mono_us > looked_us + 4 * LOOK_MS * 1_000;
         if stood || self.steward.since.is_none_or(|(of, _)| of != epoch) {
@@ -351,7 +350,7 @@ impl Node {
         self.move_partitions(&root, &seen);
     }
 
-    /// The next change that no operator has to ask for.
+    /// Returns the next change that needs no operator.
     fn due_change(&mut self, root: &Root, seen: &Seen) -> Option<Operation> {
         if let Some(number) = root.heal(&self.silent_ms(root), seen) {
             self.outbox.observe(Observation::DeclaredGone { node: root.members()[&number].node });
@@ -364,7 +363,7 @@ impl Node {
         })
     }
 
-    /// For how long each member was silent, since this node leads.
+    /// How long each member was silent, since this node leads.
     fn silent_ms(&self, root: &Root) -> BTreeMap<u16, u64> {
         let since_us = self.steward.since.map_or(self.now.mono_us, |(_, since_us)| since_us);
         let silent = |node: NodeId| {
@@ -374,8 +373,8 @@ impl Node {
         root.members().iter().map(|(number, member)| (*number, silent(member.node))).collect()
     }
 
-    /// What is known of the cluster beside the root; whoever has not handed over all that it held counts as one that holds it
-    /// `with_exiles`.
+    /// Returns what is known of the cluster beside the metadata group. `with_exiles`, nodes that have not finished draining count
+    /// as holders.
     fn seen(&self, root: &Root, with_exiles: bool) -> Seen {
         let numbers: BTreeMap<NodeId, u16> =
             root.members().iter().map(|(number, member)| (member.node, *number)).collect();
@@ -393,13 +392,13 @@ impl Node {
         }
     }
 
-    /// Whether a leader has told who holds a partition.
+    /// Whether a leader has advertised the cohort of a partition.
     fn knows_holders(&self, partition: PartitionId) -> bool {
         let held = self.partitions.get(&partition).is_some_and(|replica| !replica.is_blank());
         (held || self.routes.contains_key(&partition)) && self.leader_of(partition).is_some()
     }
 
-    /// The root itself goes to able members.
+    /// Moves the metadata group itself to able members.
     fn move_root(&mut self, root: &Root, seen: &Seen) {
         let cohort = self.partitions[&PartitionId::ROOT].cohort();
         let (heard, voters) = (seen.heard.clone(), seen.voters.clone());
@@ -412,7 +411,7 @@ impl Node {
         self.on_arrange(PartitionId::ROOT, &nodes);
     }
 
-    /// Has a few partitions moved that are not where they should be.
+    /// Asks leaders to move a few partitions that are not on their target.
     fn move_partitions(&mut self, root: &Root, seen: &Seen) {
         let now_us = self.now.mono_us;
         self.steward.asked.retain(|_, until_us| *until_us > now_us);
@@ -425,8 +424,7 @@ impl Node {
         }
     }
 
-    /// Partitions on their way: the cohort changes, somebody who is there has not handed over what it held, or the leader was
-    /// just asked.
+    /// Partitions on the move: the cohort changes, a living exile has not finished draining, or the leader was just asked.
     fn moving(&self, root: &Root) -> BTreeSet<PartitionId> {
         let changes = |partition: &PartitionId| {
             let cohort = self.cohort_of(*partition);
@@ -436,7 +434,7 @@ impl Node {
         (0..root.partitions() as u16).map(PartitionId).filter(changes).collect()
     }
 
-    /// Partitions that are not where the layout wants them, at the leader of the root.
+    /// Number of partitions that are not on their target, at the metadata leader.
     pub fn open_moves(&self) -> Option<u32> {
         let root = self.led_root()?;
         Some(root.open_moves(&self.seen(root, false)))
@@ -465,7 +463,7 @@ impl Node {
     }
 }
 
-/// A wish in the root's words.
+/// Translates a requested change into the metadata group's terms.
 fn wish(root: &Root, change: &ClusterChange) -> Result<Wish, Error> {
     let number = |node: &NodeId| {
         let member = root.members().iter().find(|(_, member)| member.node == *node);
