@@ -1,21 +1,22 @@
-//! Bodies of tasks, results and log entries: which stay in memory, where the log has the others, and what is done about those that it
-//! lost.
+//! Payloads of tasks: task bodies, results and log entries. Which of them stay in memory, where the log has the others, and how
+//! lost ones are recovered.
 //!
-//! A body comes into memory with its record, and leaves it once the log has a place for it if those before it fill the
-//! memory that is allowed. So the oldest stay, which are granted first; what is granted or ends makes room for new ones.
-//! What has left is loaded where it is needed (`loads.rs`), and is not kept.
+//! A body comes into memory with its record. Once the log has a place for it, it leaves memory if the bodies before it fill the
+//! memory that is allowed. So the oldest stay, which are granted first; tasks that are granted or end make room for new ones. An
+//! evicted body is loaded where it is needed (`loads.rs`), and is not kept.
 //!
-//! Results and log entries count as well. They leave as soon as there is no room for all, before any body does: first those of tasks
-//! that have ended, which are only read, then those of the others, held or not, which are loaded with each grant. A result of an ended
-//! task does not leave before the claim is dropped, as how the task ended travels with that; nor does one whose completion may still
-//! change. An ending that came with a table alone has no place in the log; if there is no room for it, it is written once more as
-//! facts (`spill`). Where a leader needs a result to drop a claim, or a replica to merge another one under the same key, it is brought
-//! back (`Then::BringBack`).
+//! Results and log entries count as well. They leave as soon as there is no room for all, before any body does: first those of
+//! tasks that have ended, which are only read, then those of the others, held or not, which are loaded with each grant. A result
+//! of an ended task does not leave before the claim is dropped, because the export of the ending carries it; nor does one whose
+//! completion may still change. An ending that came with a table alone has no place in the log; if there is no room for it, it is
+//! written once more as facts (`spill`). Where a leader needs a result to drop a claim, or a replica to merge another one under
+//! the same key, it is brought back (`Then::BringBack`).
 //!
-//! What the log cannot give back is lost, the fact that there is such a task is not: everything else is still known. A task without
-//! its body, or without an entry of its log, is handed to no worker by this replica until the log or a peer has given that back. A reader
-//! is told what is known of it, and what is lost: that counts where no replica that answers has it (`available/read.rs`). An operator may
-//! cancel such a task, and purge it once it has ended (`available/purge.rs`), or else its claim stays, and no snapshot is written.
+//! A part that the log cannot give back is lost, but not the fact that the task exists: everything else is still known. This
+//! replica grants no task that lacks its body or an entry of its log until the log or a peer has given that back. A reader gets
+//! what is known of the task, and which parts are lost; that matters where no answering replica has them (`available/read.rs`).
+//! An operator may cancel such a task, and purge it once it has ended (`available/purge.rs`); otherwise its claim stays, and no
+//! snapshot is written.
 
 use super::effect::Ticket;
 use super::loads::Then;
@@ -31,10 +32,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// So many tasks are looked at in vain: ended ones whose claims are not dropped yet.
+/// Limit on fruitless looks at tasks in a pass: ended ones whose claims are not dropped yet.
 const LOOKS_MAX: usize = 64;
 
-/// A record of facts on its way to the log.
+/// Record of facts on its way to the log.
 #[derive(Debug)]
 struct Unplaced {
     ticket: Ticket,
@@ -42,44 +43,44 @@ struct Unplaced {
     bodies: Vec<Part>,
 }
 
-/// Tasks of which something can leave memory.
+/// Tasks with parts that can leave memory.
 #[derive(Debug, Default)]
 struct Leaving {
-    /// Partitions that have some, as far as they are counted.
+    /// Partitions with such tasks, as far as counted.
     partitions: BTreeSet<PartitionId>,
-    /// The last task that was looked at.
+    /// Task that was looked at last.
     looked: Option<(PartitionId, TaskId)>,
 }
 
-/// See the module.
+/// Index of payloads in memory, in the log, and lost.
 #[derive(Debug, Default)]
 pub struct Bodies {
     unplaced: VecDeque<Unplaced>,
     pub(super) lost: BTreeSet<(PartitionId, TaskId)>,
-    /// What peers have told of it since there is no room on the disk.
+    /// Bytes of lost parts that peers have sent since the disk ran short of room.
     pub(super) told_bytes: u64,
-    /// The last of those that were asked for. The next round goes on behind it, or what nobody has would hide the rest.
+    /// Lost task that was asked for last. The next round goes on behind it, or tasks that no peer has would hide the rest.
     pub(super) asked: Option<(PartitionId, TaskId)>,
-    /// Bytes in memory, as far as they are counted.
+    /// Bytes in memory, as far as counted.
     memory_bytes: usize,
-    /// Tasks, as far as they are counted.
+    /// Number of tasks, as far as counted.
     tasks: usize,
     /// Ended tasks with results or log entries that can leave memory.
     ended: Leaving,
-    /// The same of those that have not ended.
+    /// The same for tasks that have not ended.
     open: Leaving,
-    /// Partitions where the log may have no place for how some tasks ended.
+    /// Partitions where the log may have no place for the endings of some tasks.
     unwritten: BTreeSet<PartitionId>,
-    /// A record with some of those is on its way to the log.
+    /// Ticket of a record with some of those, on its way to the log.
     spilling: Option<Ticket>,
-    /// Partitions where facts wait for what is not in memory.
+    /// Partitions where facts wait for bytes that are not in memory.
     rivals: BTreeSet<PartitionId>,
-    /// The last task of each of them for which something was asked. The next round goes on behind it.
+    /// Task of each of those partitions that was asked for last. The next round goes on behind it.
     rivals_asked: BTreeMap<PartitionId, TaskId>,
 }
 
 impl Bodies {
-    /// The next record of facts is handed to the log with this ticket.
+    /// Notes the next record of facts, handed to the log with this ticket.
     pub fn persisted(&mut self, ticket: Ticket, partition: PartitionId, bodies: Vec<Part>) {
         self.unplaced.push_back(Unplaced { ticket, partition, bodies });
     }
@@ -89,7 +90,7 @@ impl Bodies {
         self.memory_bytes
     }
 
-    /// How many tasks this node keeps, about.
+    /// Number of tasks of this node, about.
     pub fn tasks(&self) -> usize {
         self.tasks
     }
@@ -109,13 +110,13 @@ impl Bodies {
     }
 }
 
-/// Results and log entries in a record that may leave memory some time.
+/// Results and log entries in a record that may leave memory later.
 pub fn blobs_of(id: TaskId, delta: &Task) -> impl Iterator<Item = Part> {
     delta.blobs().filter(|(_, blob)| !blob.is_small()).map(move |(slot, blob)| (id, slot, blob.hash()))
 }
 
 impl Node {
-    /// The log tells where it has all records of facts up to this ticket.
+    /// Takes in the log's places of all records of facts up to this ticket.
     pub(super) fn note_places(&mut self, ticket: Ticket, places: &[Option<Place>]) {
         let mut places = places.iter();
         while let Some(record) = self.bodies.unplaced.pop_front_if(|record| record.ticket <= ticket) {
@@ -131,7 +132,8 @@ impl Node {
         self.spill();
     }
 
-    /// The log has these there: each body leaves memory if there are too many bytes in it, and nothing else makes room.
+    /// Notes the place of these parts in the log. A body leaves memory if there are too many bytes in it, and nothing else makes
+    /// room.
     pub(super) fn place_bodies(&mut self, partition: PartitionId, parts: &[Part], place: Place) {
         let (specs, blobs): (Vec<&Part>, Vec<&Part>) = parts.iter().partition(|(_, slot, _)| *slot == Slot::Spec);
         if let Some(replica) = self.partitions.get_mut(&partition) {
@@ -154,7 +156,7 @@ impl Node {
         self.bodies.memory_bytes as u64 > self.config.payload_memory_bytes
     }
 
-    /// Results and log entries leave memory until there is room, those of ended tasks first.
+    /// Evicts results and log entries until there is room, those of ended tasks first.
     pub(super) fn make_room(&mut self) {
         for whose in [Whose::Ended, Whose::Open] {
             let mut in_vain = 0;
@@ -162,7 +164,7 @@ impl Node {
                 let Some((partition, id)) = self.next_leaver(whose) else { break };
                 self.bodies.leaving_mut(whose).looked = Some((partition, id));
                 let replica = self.partitions.get_mut(&partition).expect("it was just looked at");
-                // How a task ended is told as its claim is dropped.
+                // An ended task's result is exported as its claim is dropped.
                 let results = whose == Whose::Open || replica.register.cell(&id).is_none();
                 if replica.store.leave(&id, results) {
                     self.count_bodies(partition);
@@ -173,7 +175,7 @@ impl Node {
         }
     }
 
-    /// The next task that could make room, in turn.
+    /// Returns the next task that could make room, in turn.
     fn next_leaver(&self, whose: Whose) -> Option<(PartitionId, TaskId)> {
         let Leaving { partitions, looked } = self.bodies.leaving(whose);
         let leaver = |partition: PartitionId, after| {
@@ -185,7 +187,7 @@ impl Node {
         within.or_else(|| others.copied().find_map(|partition| leaver(partition, None)))
     }
 
-    /// Writes down what has no place in the log if there is no room for it, a bounded record at a time.
+    /// Logs endings that have no place in the log if there is no room for them, a bounded record at a time.
     fn spill(&mut self) {
         let may = self.is_full() && self.bodies.spilling.is_none() && !self.disk.is_short() && !self.starting;
         let Some(partition) = self.bodies.unwritten.first().copied().filter(|_| may) else { return };
@@ -193,7 +195,7 @@ impl Node {
             self.bodies.unwritten.remove(&partition);
             return;
         };
-        // Of others a place is told soon.
+        // The log will soon report the places of the others.
         let unplaced = self.bodies.unplaced.iter().flat_map(|record| &record.bodies);
         let on_their_way: BTreeSet<Part> = unplaced.copied().collect();
         let (mut items, mut bytes) = (Vec::new(), 0);
@@ -216,7 +218,7 @@ impl Node {
         self.bodies.spilling = Some(self.outbox.ticket());
     }
 
-    /// Facts wait for bytes that are not in memory: asks the log for them, unless they came by another way.
+    /// Asks the log for bytes that conflicting facts wait for, unless they came by another way.
     fn settle_rivals(&mut self) {
         let partitions = std::mem::take(&mut self.bodies.rivals);
         for partition in partitions {
@@ -227,7 +229,7 @@ impl Node {
                 self.bodies.rivals.insert(partition);
                 self.bodies.rivals_asked.insert(partition, *last);
             }
-            // They wait for no more than what stands under their own keys.
+            // They wait only for the values under their own keys.
             let slots = |id: &TaskId| -> BTreeSet<Slot> {
                 replica.store.rival_of(id).into_iter().flat_map(|rival| rival.blobs()).map(|(slot, _)| slot).collect()
             };
@@ -242,7 +244,7 @@ impl Node {
         }
     }
 
-    /// Merges facts that waited for bytes that are in memory now.
+    /// Merges facts that waited for bytes which are in memory now.
     fn settle_rival(&mut self, partition: PartitionId, id: &TaskId) {
         let now = self.now;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
@@ -252,7 +254,7 @@ impl Node {
         self.stirred.insert(partition);
     }
 
-    /// Asks the log for results and log entries of a task that are needed in memory. Those that are lost are asked for anyway.
+    /// Asks the log for results and log entries of a task that are needed in memory. Lost ones are asked for anyway, elsewhere.
     pub(super) fn bring_back(&mut self, partition: PartitionId, id: &TaskId, is_needed: impl Fn(Slot) -> bool) {
         let task = self.partitions.get(&partition).and_then(|replica| replica.store.task(id));
         let blobs = task.into_iter().flat_map(|task| task.blobs());
@@ -260,12 +262,12 @@ impl Node {
         self.load_back(needed.filter_map(|(slot, blob)| blob.wanted(*id, slot)).collect());
     }
 
-    /// The same of its results: how it ended is told with them.
+    /// Does the same for its results, because the export of its ending carries them.
     pub(super) fn bring_results_back(&mut self, partition: PartitionId, id: &TaskId) {
         self.bring_back(partition, id, |slot| matches!(slot, Slot::Result(_)));
     }
 
-    /// What was to come back is here.
+    /// Takes in the parts that were brought back.
     pub(super) fn brought_back(&mut self, found: impl Iterator<Item = (Wanted, Filling)>) {
         for (wanted, filling) in found {
             let partition = self.partition_of(&wanted.id);
@@ -276,8 +278,8 @@ impl Node {
         }
     }
 
-    /// Bodies or tasks of this partition have come or gone. To look at all partitions each time would cost more than most of
-    /// what is done with them.
+    /// Updates the counts after bodies or tasks of this partition have come or gone. A look at all partitions each time would
+    /// cost more than most of what is done with them.
     pub(super) fn count_bodies(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let now = Counted { bytes: replica.store.body_bytes(), tasks: replica.store.count() };
@@ -306,7 +308,7 @@ impl Node {
         }
     }
 
-    /// Everything has been counted.
+    /// Checks that everything has been counted.
     pub(super) fn check_bodies(&self) -> Result<(), String> {
         let bytes: usize = self.partitions.values().map(|replica| replica.store.body_bytes()).sum();
         let tasks: usize = self.partitions.values().map(|replica| replica.store.count()).sum();
@@ -317,7 +319,7 @@ impl Node {
         Ok(())
     }
 
-    /// A snapshot has taken the place of older files, which will be removed.
+    /// Notes the new places after a snapshot has replaced older files, which will be removed.
     pub(super) fn on_moved(&mut self, ranges: &[Moved]) {
         for Moved { partition, first, last, place } in ranges {
             if let Some(replica) = self.partitions.get_mut(partition) {
@@ -326,7 +328,7 @@ impl Node {
         }
     }
 
-    /// The log has no bodies of these tasks where they were. They are lost until they turn up.
+    /// Marks the bodies of these tasks as lost until they turn up, because the log does not have them where they were.
     pub(super) fn on_bodies_lost(&mut self, ids: &[TaskId]) {
         for id in ids {
             let task = self.partitions.get(&self.partition_of(id)).and_then(|replica| replica.store.task(id));
@@ -336,7 +338,7 @@ impl Node {
         }
     }
 
-    /// The log could not give a body back, or could after all.
+    /// Marks a part as lost, or as found after all.
     pub(super) fn set_lost(&mut self, wanted: &Wanted, lost: bool) {
         let (partition, now) = (self.partition_of(&wanted.id), self.now);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
@@ -348,18 +350,18 @@ impl Node {
         }
     }
 
-    /// What to ask the log for to have a body that is lost, as long as it is.
+    /// Returns what to ask the log for to recover a lost task's parts, while they are lost.
     fn wanted_again(&self, (partition, id): &(PartitionId, TaskId)) -> Vec<Wanted> {
         let task = self.partitions.get(partition).and_then(|replica| replica.store.task(id));
         task.map(|task| task.lost(*id)).unwrap_or_default()
     }
 
-    /// How many tasks of a replica have lost their bodies, results or log entries.
+    /// Number of tasks of a replica with lost bodies, results or log entries.
     pub(super) fn bodies_lost(&self, partition: PartitionId) -> usize {
         self.lost_of(partition).count()
     }
 
-    /// Whether a replica has lost the body of a task of these queues, or a part of its log, that may not have ended. Such tasks are in
+    /// Whether a replica has lost the body, or a log entry, of a task of these queues that may not have ended. Such tasks are in
     /// no queue here.
     pub(super) fn lacks_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
         let store = &self.partitions[&partition].store;
@@ -373,7 +375,7 @@ impl Node {
         of_partition.filter(|key| !self.wanted_again(key).is_empty()).map(|(_, id)| *id)
     }
 
-    /// Asks the log once more, and the other replicas, for what is lost here.
+    /// Asks the log once more, and the other replicas, for lost parts.
     pub(super) fn ask_for_bodies(&mut self) {
         self.make_room();
         self.spill();
@@ -391,7 +393,7 @@ impl Node {
         let mut room_bytes = self.room_for_lost_bytes();
         for (partition, wanted) in lost {
             let cohort: Vec<NodeId> = self.partitions[&partition].cohort().nodes();
-            // What a peer tells is written down, for which there must be room.
+            // Parts that a peer sends are logged, and there must be room for them.
             let mut ids: Vec<TaskId> = wanted.iter().map(|wanted| wanted.id).collect();
             ids.dedup();
             ids.retain(|id| {
@@ -409,8 +411,8 @@ impl Node {
         }
     }
 
-    /// How much peers may still tell of what is lost here. Without room on the disk that is little, and more than nothing: as long as
-    /// anything is lost no snapshot is written, which is what makes room.
+    /// Bytes that peers may still send of lost parts. Without room on the disk the limit is low, but not zero: while anything is
+    /// lost no snapshot is written, and snapshots make room.
     pub(super) fn room_for_lost_bytes(&self) -> u64 {
         if self.disk.is_short() { self.disk.spare_bytes().saturating_sub(self.bodies.told_bytes) } else { u64::MAX }
     }

@@ -1,4 +1,4 @@
-//! Everything that a node can ask its host to do.
+//! Effects: everything that a node can ask its host to do.
 
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
@@ -10,27 +10,28 @@ use norn_wire::response::{Genesis, Standing};
 use norn_wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
 use std::sync::Arc;
 
-/// Number of a [`Effect::Persist`]; they are handed out in order, and a [`super::event::Event::Persisted`] covers all before it.
+/// Batch number of an [`Effect::Persist`]. Tickets are issued in order, and a [`super::event::Event::Persisted`] covers all
+/// before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ticket(pub u64);
 
 /// Output of [`crate::protocol::Node::step`], to be carried out in order.
 ///
-/// Whatever promises durability is held back in the core until `Persisted`, so a host may send and reply at once.
+/// The core holds back every message or reply that promises durability until `Persisted`, so a host may send and reply at once.
 #[derive(Debug, Clone)]
 pub enum Effect {
     /// Append to the log, then make it durable, then report `Persisted`. Tickets come in ascending order.
     Persist {
-        /// To be reported back.
+        /// Ticket to report back.
         ticket: Ticket,
         /// In order.
         records: Vec<Record>,
     },
     /// Read bodies back from the log; answered by exactly one [`super::event::Event::Loaded`]. Appends do not wait for it.
     Load {
-        /// To be reported back.
+        /// Number to report back.
         number: u64,
-        /// At the most about [`crate::limits::LOAD_BYTES_MAX`] bytes.
+        /// Parts to read, of about [`crate::limits::LOAD_BYTES_MAX`] bytes at most.
         wanted: Vec<Wanted>,
     },
     /// Send to a peer; may be lost when the connection breaks or its queue is full.
@@ -49,12 +50,12 @@ pub enum Effect {
         /// Answer.
         response: Response,
     },
-    /// The node belongs to this cluster: connect to its members. Said at start, when the cluster is founded, and when it
-    /// has changed.
+    /// The node belongs to this cluster: connect to its members. Emitted at start, when the cluster is founded, and when it
+    /// changes.
     Joined {
         /// The founding record.
         genesis: Arc<Genesis>,
-        /// Who belongs to it.
+        /// Members of the cluster.
         roster: Arc<Roster>,
     },
     /// Append these finished tasks of a partition to the archive, then report [`super::event::Event::Archived`]. They may have
@@ -62,33 +63,33 @@ pub enum Effect {
     Archive {
         /// Partition.
         partition: PartitionId,
-        /// To be reported back.
+        /// Number to report back.
         number: u64,
         /// Tasks.
         tasks: Vec<TaskView>,
     },
     /// A fact for observers: logs, counters, the simulator's properties.
     Observe(Observation),
-    /// Leadership is handed over as far as that goes; the process may end.
+    /// All leaderships that could be transferred have been; the process may end.
     Stopped,
-    /// Something is wrong that no rule of the protocol allows. The host must stop at once and persist nothing more.
+    /// The protocol's rules are violated. The host must stop at once and persist nothing more.
     Halt {
-        /// What, with its evidence.
+        /// Violation, with its evidence.
         reason: String,
     },
 }
 
-/// What the core did, for those who watch. Nothing depends on anybody listening.
+/// Observable action of the core, for logs, counters and checkers. The core does not depend on any observer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observation {
-    /// Others belong to the cluster than before, or they are others.
+    /// This node learned of a later roster: member list and queue policies.
     RosterChanged {
-        /// Changes of the cluster so far.
+        /// Version of the roster: number of changes of the cluster so far.
         version: u64,
         /// Members that are not gone.
         members: usize,
     },
-    /// The leader of the root takes a member for gone: it was silent for longer than is set.
+    /// The metadata leader declares a member gone after a longer silence than the setting allows.
     DeclaredGone {
         /// The member.
         node: NodeId,
@@ -97,14 +98,14 @@ pub enum Observation {
     Campaign {
         /// Partition.
         partition: u16,
-        /// Epoch it asks votes for.
+        /// Epoch that it asks votes for.
         epoch: u64,
     },
-    /// A replica asks whoever is left to go on without a majority.
+    /// A replica begins an unsafe recovery with the survivors of a lost majority.
     Rescue {
         /// Partition.
         partition: u16,
-        /// Epoch it asks votes for.
+        /// Epoch that it asks votes for.
         epoch: u64,
     },
     /// A leader's installation is committed: it may grant.
@@ -118,9 +119,9 @@ pub enum Observation {
     SteppedDown {
         /// Partition.
         partition: u16,
-        /// The epoch it led.
+        /// Epoch that it led.
         epoch: u64,
-        /// Why.
+        /// Reason.
         reason: &'static str,
     },
     /// A grant is committed and about to be answered.
@@ -130,14 +131,14 @@ pub enum Observation {
         /// Token.
         token: Token,
     },
-    /// A grant was taken back before anybody was told of it.
+    /// A grant was revoked before any client learned of it.
     Voided {
         /// Task.
         id: TaskId,
         /// Token.
         token: Token,
     },
-    /// A claim ran out.
+    /// A claim expired.
     Expired {
         /// Task.
         id: TaskId,
@@ -149,23 +150,23 @@ pub enum Observation {
         /// Partition.
         partition: u16,
     },
-    /// Tasks that anti-entropy brought here.
+    /// Anti-entropy brought tasks here.
     Repaired {
         /// Partition.
         partition: u16,
-        /// How many.
+        /// Number of tasks.
         tasks: u64,
-        /// By comparing buckets, rather than by the stream of recent changes.
+        /// Found by comparing buckets, rather than by the stream of recent changes.
         by_buckets: bool,
     },
-    /// How near this node's replicas are to those of others, once in a round in which any is not.
+    /// Distance of this node's replicas from those of others, once in a round in which any differ.
     Agreement {
-        /// Partitions of which some other replica is different, and not just by what is on its way.
+        /// Number of partitions of which another replica differs by more than what is on its way.
         apart: u64,
-        /// How long ago the two replicas that have not agreed for the longest time did, in milliseconds.
+        /// Time since the last agreement of the two replicas that have not agreed for the longest, in milliseconds.
         oldest_ms: u64,
     },
-    /// A grant met a completion that its leader did not know.
+    /// A grant met an ending that its leader did not know.
     DoneFlag {
         /// Task.
         id: TaskId,
@@ -177,49 +178,49 @@ pub enum Observation {
         /// Partition.
         partition: u16,
     },
-    /// This node's wall clock stands otherwise than before.
+    /// This node's clock status changed.
     ClockStanding {
-        /// How.
+        /// New status.
         standing: Standing,
-        /// How far it is certainly away from a majority's, in microseconds, where that is known.
+        /// Certain distance from a majority's clocks, in microseconds, where known.
         off_us: Option<u64>,
     },
     /// This node did nothing for longer than others wait before they take it for dead.
     StoodStill {
-        /// Between two of its heartbeats.
+        /// Time between two of its heartbeats.
         for_ms: u64,
     },
-    /// There is less room on the disk than before, or more.
+    /// The disk space status changed.
     Room {
-        /// What makes the log grow for good is refused.
+        /// Requests that make the log grow for good are refused.
         short: bool,
         /// The node stops.
         out: bool,
-        /// A setting bounds it, and not the disk.
+        /// A setting, and not the disk, limits the space.
         bounded: bool,
     },
-    /// The node is near the limit of its memory, or no longer.
+    /// The memory status changed.
     Memory {
-        /// What makes it grow for good is refused.
+        /// Requests that make memory grow for good are refused.
         short: bool,
-        /// In use.
+        /// Memory in use.
         used_bytes: u64,
-        /// What may be.
+        /// Limit.
         limit_bytes: u64,
     },
-    /// The own disk has become far slower than the others', or is no longer.
+    /// The own disk became far slower than those of the other nodes, or recovered.
     DiskSlow {
-        /// Others should lead.
+        /// Other nodes should lead.
         slow: bool,
-        /// How long its syncs take, in microseconds.
+        /// Duration of its syncs, in microseconds.
         sync_us: u64,
     },
-    /// The log is a copy: the node stops for ever.
+    /// The log is a stale copy: the node stops for ever.
     Retired {
-        /// For people.
+        /// Reason, for people to read.
         reason: String,
     },
-    /// A replica lost a part of its log, or has healed of some of it.
+    /// A replica lost a part of its log, or has recovered some of it.
     Wounded {
         /// Partition.
         partition: u16,
@@ -227,12 +228,12 @@ pub enum Observation {
         facts: bool,
         /// Operations of the table may be missing.
         table: bool,
-        /// A disk has lost them; otherwise the replica is new, and gets them.
+        /// A disk has lost them; otherwise the replica is new, and still receives them.
         lost: bool,
-        /// The loss was found just now; otherwise this is a step of what comes of it.
+        /// The loss was found just now; otherwise this is a later step of the recovery.
         found: bool,
     },
-    /// A replica was made, as a leader has admitted this node.
+    /// A replica was created, because a leader has admitted this node.
     Seated {
         /// Partition.
         partition: u16,
@@ -242,18 +243,18 @@ pub enum Observation {
         /// Partition.
         partition: u16,
     },
-    /// A replica's table names another cohort than before.
+    /// A replica's table names a new cohort.
     CohortChanged {
         /// Partition.
         partition: u16,
-        /// Which.
+        /// New cohort.
         cohort: Cohort,
     },
     /// A leader knows that the cohort of its table is committed.
     CohortCommitted {
         /// Partition.
         partition: u16,
-        /// Which.
+        /// Committed cohort.
         cohort: Cohort,
     },
     /// The log could not give a body back; until it or a peer can, the task is not granted here.
@@ -261,65 +262,66 @@ pub enum Observation {
         /// Task.
         id: TaskId,
     },
-    /// A leader takes a change of its cohort back, and has lost parts of tasks: replicas that never had these cannot become equal to it.
+    /// A leader reverts a change of its cohort, and has lost parts of tasks: replicas that never had these cannot become equal to
+    /// it.
     ChangeBlocked {
         /// Partition.
         partition: u16,
-        /// How many tasks have lost something here.
+        /// Number of tasks with lost parts here.
         tasks: u64,
     },
-    /// Finished tasks are no more.
+    /// Finished tasks were forgotten.
     Forgotten {
         /// Partition.
         partition: u16,
-        /// How many.
+        /// Number of tasks.
         tasks: u64,
     },
-    /// Facts of tasks are kept for members of a cohort, of which none could be reached.
+    /// Hinted handoff: facts of tasks are kept for members of a cohort, of which none could be reached.
     HintKept {
         /// Partition.
         partition: u16,
-        /// How many.
+        /// Number of tasks.
         tasks: u64,
     },
-    /// Members have what was kept for them.
+    /// Members received the hints kept for them.
     HintsHanded {
         /// Partition.
         partition: u16,
-        /// How many tasks.
+        /// Number of tasks.
         tasks: u64,
     },
-    /// It is not noted any more what a member lacks: it was away for too long, or there is no room. Anti-entropy finds it.
+    /// Id hints for a member were dropped: it was away for too long, or there is no room. Anti-entropy finds what it lacks.
     HintsDropped {
-        /// How many.
+        /// Number of tasks.
         tasks: u64,
     },
-    /// A task that is kept can never be handed over: it may be one that was forgotten.
+    /// A hint can never be handed over: its task may be a forgotten one.
     HintOrphaned {
         /// Task.
         id: TaskId,
-        /// Which facts.
+        /// Facts in the hint.
         facts: String,
         /// Bytes of its payload.
         payload_bytes: u64,
     },
-    /// Records are lost that were hints, or may have been.
+    /// Lost records were hints, or may have been.
     HintsLost {
-        /// How many.
+        /// Number of records.
         records: u64,
     },
-    /// Some of what is kept could not be handed over for long: members that come back later may refuse it.
+    /// Some hints could not be handed over for long: members that come back later may refuse them.
     HintsOverdue {
-        /// How many tasks.
+        /// Number of tasks.
         tasks: u64,
     },
-    /// What is kept for others has changed.
+    /// The hints kept for others changed.
     Hints {
         /// Tasks of partitions that are not held here.
         tasks: u64,
         /// Tasks that members lack.
         ids: u64,
-        /// Memory of all of it, about.
+        /// Memory of all of them, about.
         bytes: u64,
     },
     /// Members of a cohort are away, so that its finished tasks cannot be forgotten.
@@ -327,46 +329,46 @@ pub enum Observation {
         /// Partition.
         partition: u16,
     },
-    /// Tasks that a completion brought are older than what was forgotten where they belong, and are not enqueued any more.
+    /// Child tasks of a completion are older than the garbage-collection watermark of their partition, and are never enqueued.
     ChildRefused {
         /// Partition of the completion.
         partition: u16,
-        /// Which task was completed.
+        /// Completed task.
         id: TaskId,
     },
-    /// The letter of a dead task is so late that it is refused where it belongs.
+    /// The dead-letter copy of a dead task is so late that its partition refuses it.
     LetterRefused {
         /// Partition of the dead task.
         partition: u16,
-        /// Which task has died.
+        /// Dead task.
         id: TaskId,
     },
-    /// A task of a schedule is enqueued, at the leader of the root.
+    /// A task of a schedule was enqueued, at the metadata leader.
     ScheduleFired {
         /// Task.
         id: TaskId,
-        /// So long after it was due.
+        /// Time after it was due.
         late_ms: u64,
     },
-    /// Times of a schedule were passed over, as nobody could fire then.
+    /// Due times of a schedule were missed, because no node could fire then.
     ScheduleMissed {
-        /// How many.
+        /// Number of due times.
         ticks: u64,
     },
-    /// A task of a schedule cannot be enqueued any more, and nobody knows whether it was.
+    /// A task of a schedule can no longer be enqueued, and it is unknown whether it was.
     ScheduleUnsure {
         /// Task.
         id: TaskId,
     },
-    /// Input was refused that a correct sender would not send.
+    /// Input was rejected that a correct sender would not send.
     Refused {
-        /// What.
+        /// Kind of input.
         what: &'static str,
     },
 }
 
 impl Observation {
-    /// Name of its counter.
+    /// Name of the observation's counter.
     pub fn name(&self) -> &'static str {
         match self {
             Observation::Campaign { .. } => "elections_begun",

@@ -1,4 +1,4 @@
-//! Everything that can happen to a node.
+//! Events: everything that can happen to a node.
 
 use crate::protocol::effect::Ticket;
 use crate::protocol::host::{DiskReport, MemoryReport};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// Who asks, as its certificate says.
+/// Identity of a requester, by its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     /// Name in the certificate.
@@ -31,27 +31,27 @@ pub enum Event {
         /// Message.
         message: PeerMessage,
     },
-    /// A client asks. Every request is answered by exactly one [`crate::protocol::Effect::Reply`], unless the client goes away.
+    /// A client's request. Each is answered by exactly one [`crate::protocol::Effect::Reply`], unless the client goes away.
     Request {
         /// Connection.
         client: ClientId,
-        /// The client's number for it.
+        /// The client's number of the request.
         number: u64,
-        /// Who asks.
+        /// Identity of the client.
         principal: Principal,
-        /// What.
+        /// Request.
         request: Request,
     },
-    /// Finished tasks are in the archive, durably, or cannot be put there now.
+    /// Finished tasks are durably in the archive, or cannot be put there now.
     Archived {
         /// Partition.
         partition: PartitionId,
-        /// As in the effect.
+        /// Number from the effect.
         number: u64,
-        /// They are.
+        /// Whether they are archived.
         done: bool,
     },
-    /// The connection is closed; nobody waits for its answers.
+    /// The connection is closed; its answers are no longer wanted.
     ClientGone {
         /// Connection.
         client: ClientId,
@@ -60,47 +60,47 @@ pub enum Event {
     Persisted {
         /// Ticket of an earlier [`crate::protocol::Effect::Persist`].
         ticket: Ticket,
-        /// Where the log has each [`crate::protocol::Record::Facts`] of the batches that this is the first to cover, in
-        /// their order; none for those of which that cannot be said.
+        /// Log location of each [`crate::protocol::Record::Facts`] in the batches that this event is the first to cover, in
+        /// order; none where the location is unknown.
         places: Vec<Option<Place>>,
-        /// Ordinal of the last record before which nothing of the log could be lost now. Facts that may be acknowledged
-        /// before they are durable can be behind it.
+        /// Ordinal of the last record up to which nothing of the log can be lost now. Facts that may be acknowledged before they
+        /// are durable can be behind it.
         durable: u64,
     },
-    /// A snapshot has these tasks, too; files older than it will be removed. Comes after the places of all records in those
+    /// A snapshot also has these tasks; files older than it will be removed. Comes after the places of all records in those
     /// files.
     Moved {
         /// Tasks in their order, each range in one record.
         ranges: Vec<Moved>,
     },
-    /// Answer to a [`crate::protocol::Effect::Load`]: for each part of a task that was asked for what the task has there in
-    /// that record, if it can be read.
+    /// Answer to a [`crate::protocol::Effect::Load`]: for each requested part of a task, the value in that record, if it can be
+    /// read.
     Loaded {
         /// Number of the load.
         number: u64,
-        /// In the order of the question.
+        /// In the order of the request.
         bodies: Vec<Option<Filling>>,
-        /// Of what is absent some could not be read just now, for a reason that says nothing of the log.
+        /// Some absent parts could not be read just now, for a reason that does not prove a loss.
         unread: bool,
     },
-    /// A snapshot could not be written, as the log has not what it needs of these tasks where that should be.
+    /// A snapshot could not be written, because the log lacks parts of these tasks at their places.
     BodiesLost {
         /// Tasks.
         ids: Vec<TaskId>,
     },
     /// The time that `next_wake` asked for has come. Harmless at any other time.
     Wake,
-    /// The connection to a peer is new: whatever was sent before may be lost.
+    /// The connection to a peer is new: earlier messages may be lost.
     PeerConnected {
         /// Peer.
         peer: NodeId,
-        /// The protocol version that both speak on it.
+        /// Protocol version spoken on it.
         version: u8,
     },
-    /// What the host has measured of the disk, whenever it changes.
+    /// Disk measurements, on every change.
     Disk(DiskReport),
-    /// What the host has measured of memory, again and again while much is in use.
+    /// Memory measurements, repeated while much is in use.
     Memory(MemoryReport),
-    /// Stop serving: hand leadership over, then say [`crate::protocol::Effect::Stopped`].
+    /// Stop serving: transfer leaderships, then emit [`crate::protocol::Effect::Stopped`].
     Shutdown,
 }

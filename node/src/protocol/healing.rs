@@ -1,4 +1,4 @@
-//! What a node does about replicas that lost a part of its log. The rules are in `partition/wound.rs`.
+//! Recovery of replicas that lost a part of the node's log. The rules are in `partition/wound.rs`.
 
 use super::consistent::cohort::Role;
 use super::consistent::{Viewstamp, rules};
@@ -12,12 +12,12 @@ use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
 
 impl Node {
-    /// Writes down what is missing of a replica now.
+    /// Logs what a replica lacks now.
     pub(super) fn tell_wound(&mut self, partition: PartitionId) {
         self.write_wound(partition, false);
     }
 
-    /// The same where the start has found that something is missing.
+    /// Does the same where the start has found a loss.
     pub(super) fn tell_loss(&mut self, partition: PartitionId) {
         let lost = self.partitions[&partition].healing.losses != 0;
         self.write_wound(partition, lost);
@@ -31,7 +31,7 @@ impl Node {
         self.outbox.observe(Observation::Wounded { partition: partition.0, facts, table, lost, found });
     }
 
-    /// Whether anything is missing here that was acknowledged.
+    /// Whether any replica here may lack facts that it acknowledged.
     pub(super) fn has_holes(&self) -> bool {
         let holes = |replica: &super::Partition| replica.healing.wound.facts && replica.healing.losses != 0;
         self.partitions.values().any(holes)
@@ -43,11 +43,11 @@ impl Node {
         (!lost || mutant!(self.config, RecoveringCounts)) && self.is_answered(partition)
     }
 
-    /// Asks the leaders of tables that lost something how far these must come. Each question brings what is missing on its
-    /// way again, and is repeated until the table counts.
+    /// Asks leaders for the recovery targets of tables that lost something. Each question makes the leader resend what is
+    /// missing, and is repeated until the table counts again.
     pub(super) fn ask_to_rejoin(&mut self) {
         let wounded = self.partitions.iter().filter(|(_, replica)| replica.healing.wound.table);
-        // Where this node has no part nobody waits for it.
+        // Where this node is no part of the cohort, nothing waits for its replica.
         let wounded = wounded.filter(|(id, replica)| !replica.is_blank() || self.cohort_of(**id).knows(self.me));
         let ids: Vec<PartitionId> = wounded.map(|(id, _)| *id).collect();
         for partition in &ids {
@@ -67,7 +67,7 @@ impl Node {
         }
     }
 
-    /// At the leader: a follower lost a part of what it acknowledged.
+    /// At the leader: answers a follower that lost a part of what it acknowledged.
     pub(super) fn on_rejoin(&mut self, from: NodeId, partition: PartitionId, ask: u64, theirs: Viewstamp) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let register = &replica.register;
@@ -82,13 +82,13 @@ impl Node {
         let sent_us =
             register.leading().and_then(|leading| leading.progress.get(&from)).map(|progress| progress.sent_us);
         self.outbox.send(from, PeerMessage::Rejoined { partition, ask, viewstamp });
-        // What is on its way may be a whole table.
+        // A whole table may be on its way.
         if sent_us.is_some_and(|sent_us| self.now.mono_us >= sent_us + self.config.resend_ms * 1_000) {
             self.send_from(partition, from, theirs);
         }
     }
 
-    /// The leader tells where it stands.
+    /// Takes in the leader's viewstamp as the recovery target.
     pub(super) fn on_rejoined(&mut self, partition: PartitionId, ask: u64, viewstamp: Viewstamp) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let asked = replica.healing.asked.is_some_and(|first| ask >= first);
@@ -100,7 +100,7 @@ impl Node {
         self.close_wound(partition);
     }
 
-    /// Closes what is healed by now. Whatever rests on it waits for the disk behind the record.
+    /// Closes the losses that are recovered by now. Everything that rests on that waits for the record to be on disk.
     pub(super) fn close_wound(&mut self, partition: PartitionId) {
         let enough = self.may_close_facts(partition);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
@@ -115,8 +115,8 @@ impl Node {
         self.acknowledge_anew(partition);
     }
 
-    /// Whether what a replica lacked it has by now. A learner has all that was ever strictly acknowledged only once nobody
-    /// can acknowledge anything without the next members; an exile counts for nothing.
+    /// Whether a replica has the facts that it lacked. A learner has everything that was ever strictly acknowledged only once no
+    /// fact is acknowledged without the next members; an exile counts for nothing.
     fn may_close_facts(&self, partition: PartitionId) -> bool {
         let Some(replica) = self.partitions.get(&partition) else { return false };
         let counts = match replica.role() {
@@ -127,7 +127,7 @@ impl Node {
         counts && self.has_agreed(partition)
     }
 
-    /// Whether a replica has agreed with as many members as it must: such a number that each majority has one of them, or for
+    /// Whether a replica has agreed with as many members as it must: enough that each majority has at least one of them, or for
     /// an exile a majority.
     pub(super) fn has_agreed(&self, partition: PartitionId) -> bool {
         let replica = &self.partitions[&partition];
@@ -140,7 +140,7 @@ impl Node {
         others + own >= cohort.agreements_needed()
     }
 
-    /// Whether a replica is to agree with members on the facts.
+    /// Whether a replica needs to agree with members on the facts.
     pub(super) fn wants_agreement(&self, partition: PartitionId) -> bool {
         let replica = &self.partitions[&partition];
         let wanted = match replica.role() {
@@ -151,7 +151,7 @@ impl Node {
         wanted && !replica.healing.wound.table && !self.has_agreed(partition)
     }
 
-    /// The number of a round of anti-entropy in which agreement heals; 0 where nobody needs it.
+    /// Returns the number of a round of anti-entropy in which agreement counts for recovery; 0 if no replica needs it.
     pub(super) fn healing_round(&mut self) -> u64 {
         if !self.partitions.keys().any(|id| self.wants_agreement(*id)) {
             return 0;
@@ -167,7 +167,7 @@ impl Node {
         round
     }
 
-    /// Partitions on which this node is to agree with a peer, and has not yet.
+    /// Partitions in which this node needs the agreement of a peer and does not have it yet.
     pub(super) fn open_with(&self, node: NodeId) -> BTreeSet<PartitionId> {
         let open = |replica: &&super::Partition| {
             replica.cohort().has_member(node)
@@ -177,7 +177,7 @@ impl Node {
         self.partitions.values().filter(open).map(|replica| replica.id).collect()
     }
 
-    /// Asks the members for agreement on one partition, out of turn.
+    /// Asks the members of a partition for agreement, out of turn.
     pub(super) fn ask_to_agree(&mut self, partition: PartitionId) {
         let members: Vec<NodeId> = self.partitions[&partition].cohort().members().collect();
         for node in members {
@@ -185,8 +185,8 @@ impl Node {
         }
     }
 
-    /// Asks one member. Where much is written, two replicas are equal for moments only: so it is done as soon as something
-    /// has come from there.
+    /// Asks a member for agreement. Under many writes two replicas are equal only for moments, so this is done as soon as
+    /// something has come from there.
     pub(super) fn ask_one_to_agree(&mut self, node: NodeId, partition: PartitionId) {
         let healing = &self.partitions[&partition].healing;
         if node != self.me && !healing.agreed.contains(&node) && self.is_alive(node) {
@@ -197,7 +197,7 @@ impl Node {
         }
     }
 
-    /// The same, group by group: these are equal for moments even where the whole never is.
+    /// Asks the same by groups of buckets: these are equal for moments even where the whole tree never is.
     pub(super) fn ask_groups(&mut self, node: NodeId, partition: PartitionId, round: u64) {
         let replica = &self.partitions[&partition];
         let digests = replica.store.tree().group_digests().map(Option::unwrap_or_default);
@@ -206,7 +206,7 @@ impl Node {
         self.outbox.send(node, PeerMessage::GroupsAsk { partition, round, groups });
     }
 
-    /// Says which groups are the same here, once all that is here is on disk.
+    /// Answers which groups are the same here, once all that is here is on disk.
     pub(super) fn on_groups_ask(&mut self, from: NodeId, partition: PartitionId, round: u64, groups: &[(u16, u128)]) {
         let Some(replica) = self.partitions.get(&partition).filter(|replica| replica.cohort().knows(from)) else {
             return;
@@ -223,7 +223,7 @@ impl Node {
         }
     }
 
-    /// What this replica had in these groups when it asked, the member has, and the other way round.
+    /// Takes in an answer: in these groups the member has what this replica had when it asked, and the other way round.
     pub(super) fn on_groups_answer(
         &mut self,
         from: NodeId,
@@ -239,8 +239,9 @@ impl Node {
         }
     }
 
-    /// A member that knows all it should has the same facts, by its answer to a round, at this version of the cohort. An answer
-    /// to an earlier round may be older than what it stored when others still counted this replica otherwise.
+    /// Notes that a member with complete facts has the same facts, by its answer to a round, at this version of the cohort. An
+    /// answer to an earlier round may be older than facts that the member stored when others still counted this replica
+    /// otherwise.
     pub(super) fn agreed_on_facts(&mut self, node: NodeId, partition: PartitionId, (round, at): (u64, Viewstamp)) {
         if self.may_agree(node, partition, (round, at)) {
             self.partitions.get_mut(&partition).expect("just seen").healing.agreed.insert(node);
@@ -253,7 +254,7 @@ impl Node {
         let since = self.asks.exchange.healing_since;
         let Some(replica) = self.partitions.get(&partition) else { return false };
         let healing = &replica.healing;
-        // What it acknowledged before it lost something may still be counted, if it is one that counts.
+        // Its acknowledgements from before the loss may still be counted, if it is a voter.
         let lossy = healing.wound.facts && healing.losses != 0 && replica.cohort().has_voter(self.me);
         let in_time = round > healing.agree_from && (!lossy || since.is_some_and(|since| round >= since));
         let (cohort, table) = (replica.cohort(), healing.wound.table);

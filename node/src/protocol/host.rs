@@ -1,45 +1,44 @@
-//! What the host says of the machine: room on the disk and how fast that is, and memory. What follows from it is the node's affair
-//! (`membership`).
+//! Host reports on the machine: disk space, disk latency, and memory. The node draws the consequences (`membership`).
 
-/// Syncs that are faster than this are no reason to hand over, however fast the others are.
+/// Syncs faster than this are no reason to transfer leaderships, however fast the disks of others are.
 pub const SLOW_US_MIN: u64 = 50_000;
 
-/// Room on the disk of a node.
+/// Disk space of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Room {
     /// Enough.
     #[default]
     Ample,
-    /// What is left is for votes, operations on claims, endings, and handing over.
+    /// What is left is reserved for votes, operations on claims, endings, and leadership transfers.
     Short,
-    /// Not even for these.
+    /// Not even enough for these.
     Out,
 }
 
-/// What the host says of the disk. Said whenever it changes; the host measures.
+/// Host's report on the disk. The host measures, and reports every change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskReport {
-    /// Room.
+    /// Disk space.
     pub room: Room,
-    /// There is no more room because of a setting, and not of the disk.
+    /// A setting, and not the disk, limits the space.
     pub bounded: bool,
-    /// How long syncs take lately, in microseconds; 0 if there were none.
+    /// Recent duration of syncs, in microseconds; 0 if there were none.
     pub sync_us: u64,
-    /// Without more room so much may still be written of what the log has lost, so that a snapshot can be written, which makes room.
+    /// Bytes of lost parts that may still be written without more space, so that a snapshot can be written, which makes space.
     pub spare_bytes: u64,
 }
 
-/// What the host says of memory, again and again; nothing is in use of no limit where it cannot tell.
+/// Host's report on memory, repeated. Where the host cannot tell, nothing is in use and there is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryReport {
-    /// In use, without what the system takes back when it needs it.
+    /// In use, without what the system reclaims when it needs it.
     pub used_bytes: u64,
-    /// What may be in use.
+    /// Limit of use.
     pub limit_bytes: u64,
 }
 
 impl MemoryReport {
-    /// How much of a part of the limit is exceeded.
+    /// Bytes by which use exceeds this percentage of the limit.
     pub(in crate::protocol) fn above(&self, percent: u64) -> Option<u64> {
         let allowed_bytes = self.limit_bytes / 100 * percent;
         self.used_bytes.checked_sub(allowed_bytes).filter(|_| self.limit_bytes > 0)

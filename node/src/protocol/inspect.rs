@@ -1,4 +1,4 @@
-//! A look inside for checkers: what a simulator's properties are about.
+//! Inspection for checkers: the state that a simulator's properties are about.
 
 use super::Node;
 use super::consistent::cohort::{Cohort, Role};
@@ -9,24 +9,24 @@ use super::task::{Outline, Task, Wanted};
 use super::timers::Key;
 use norn_wire::{NodeId, PartitionId, TaskId};
 
-/// One replica as it stands.
+/// State of a replica.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplicaView {
     /// Partition.
     pub partition: PartitionId,
     /// Highest epoch promised.
     pub promised: u64,
-    /// Who has the vote in it.
+    /// Candidate that has the vote in it.
     pub voted_for: Option<ReplicaId>,
     /// Viewstamp of the table.
     pub viewstamp: Viewstamp,
     /// Digest of the table.
     pub digest: u128,
-    /// Holds the leader's role.
+    /// Whether it leads.
     pub leads: bool,
-    /// And may grant.
+    /// Whether it leads and may grant.
     pub established: bool,
-    /// The table that a leader found and named anew.
+    /// At a leader: viewstamp of the table that it installed under its own epoch.
     pub base: Option<Viewstamp>,
     /// Operations known to be committed in the viewstamp's epoch.
     pub commit: u64,
@@ -34,34 +34,34 @@ pub struct ReplicaView {
     pub content: u128,
     /// Number of tasks.
     pub tasks: usize,
-    /// Claims in the table, of tasks that are known.
+    /// Number of claims in the table of tasks that are known.
     pub claims: usize,
-    /// What may be missing.
+    /// State that may be missing.
     pub wound: Wound,
     /// Version of the cohort in its table.
     pub version: Viewstamp,
-    /// What it is there.
+    /// Role in that cohort.
     pub role: Option<Role>,
-    /// It has nothing but a promise.
+    /// Whether it has nothing but a promise.
     pub blank: bool,
-    /// Its wound is of lost records.
+    /// Whether its wound is of lost records.
     pub lost: bool,
-    /// No change is under way.
+    /// Whether no reconfiguration is under way.
     pub stable: bool,
-    /// Nodes that have left and are not cleared.
+    /// Draining replicas' nodes.
     pub exiles: Vec<NodeId>,
-    /// Tasks whose bodies, results or log entries the log could not give back.
+    /// Number of tasks with bodies, results or log entries that the log could not give back.
     pub bodies_lost: usize,
-    /// How many times tasks were forgotten here.
+    /// How many times it has forgotten tasks.
     pub forgets: u64,
-    /// Enough others have answered this start for it to promise anything.
+    /// Whether enough peers have answered this start for it to promise anything.
     pub answered: bool,
-    /// In milliseconds: at least so old are the leases that were granted or renewed up to these viewstamps.
+    /// Lower bounds in milliseconds on the ages of leases granted or renewed up to these viewstamps.
     pub ages: Vec<(Viewstamp, u64)>,
 }
 
 impl Node {
-    /// All replicas of this node.
+    /// Returns the state of all replicas of this node.
     pub fn inspect(&self) -> Vec<ReplicaView> {
         self.partitions
             .values()
@@ -96,17 +96,17 @@ impl Node {
             .collect()
     }
 
-    /// Who holds its partitions, by the tables of its replicas.
+    /// Cohorts of its partitions, by the tables of its replicas.
     pub fn cohorts(&self) -> impl Iterator<Item = (PartitionId, &Cohort)> {
         self.partitions.values().filter(|replica| !replica.is_blank()).map(|replica| (replica.id, replica.cohort()))
     }
 
-    /// A task as this node's replica knows it.
+    /// Returns a task as this node's replica knows it.
     pub fn task(&self, partition: PartitionId, id: &TaskId) -> Option<&Task<Outline>> {
         self.partitions.get(&partition)?.store.task(id)
     }
 
-    /// All tasks of one of this node's replicas, each with what to ask of the log to have all of it, and tombstones.
+    /// All tasks of a replica of this node, each with what to ask of the log to complete it, and all tombstones.
     pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (TaskId, (Task, Vec<Wanted>))> {
         self.partitions.get(&partition).into_iter().flat_map(|replica| {
             let tasks = replica.store.after(None).map(|(id, task)| (*id, task.whole(*id)));
@@ -114,17 +114,17 @@ impl Node {
         })
     }
 
-    /// What is kept of tasks whose partitions are not held here.
+    /// Payload hints: facts kept for partitions that are not held here.
     pub fn hints(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         self.hints.kept.after(None).map(|((_, id), task, _)| (id, task))
     }
 
-    /// The table of one of this node's replicas.
+    /// Returns the table of a replica of this node.
     pub fn table(&self, partition: PartitionId) -> Option<&Table> {
         self.partitions.get(&partition).map(|replica| &replica.register.table)
     }
 
-    /// What must hold at the end of every step; the first violation with its evidence.
+    /// Checks what must hold at the end of every step; returns the first violation with its evidence.
     pub fn check(&self) -> Result<(), String> {
         let now = self.now;
         self.check_loads()?;

@@ -1,14 +1,15 @@
-//! Which questions of other nodes are copies that come late.
+//! Detection of late copies of other nodes' questions.
 
 use norn_wire::NodeId;
 use std::collections::BTreeMap;
 
-/// The latest number that each node's questions of one kind bore. The numbers of a node only grow, also over its restarts.
+/// Latest number of each node's questions of one kind. A node's numbers only grow, also over its restarts.
 #[derive(Debug, Default)]
 pub struct Latest(BTreeMap<NodeId, u64>);
 
 impl Latest {
-    /// Whether a number is later than all that were heard of its node: it is, but for a copy and for what was overtaken on its way.
+    /// Whether a number is later than all before it from its node. False for a copy, and for a question that was overtaken on its
+    /// way.
     pub fn is_news(&mut self, from: NodeId, number: u64) -> bool {
         let latest = self.0.entry(from).or_default();
         let is_news = number > *latest;

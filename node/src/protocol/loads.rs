@@ -1,8 +1,8 @@
-//! Loads: bodies, results and log entries that are read back from the log for a grant, a transaction, a reader, a list, a peer or the
-//! archive.
+//! Disk reads: bodies, results and log entries that are read back from the log for a grant, a transaction, a reader, a list, a
+//! peer or the archive.
 //!
-//! So many are under way at a time, and so many bytes; the others wait, those for grants and transactions in front. Of the others only so
-//! many wait: whoever asked does so again.
+//! The number and bytes of reads under way are limited. The others wait, those for grants and transactions in front. The bytes of
+//! other waiting reads are limited as well; those above the limit are dropped, and their requester asks again.
 
 use super::Node;
 use super::effect::Effect;
@@ -15,49 +15,49 @@ use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Memory of a load besides bodies and message, about.
+/// Memory of a read besides bodies and message, about.
 const LOAD_BYTES: usize = 1 << 10;
 
-/// What the bodies are for.
+/// Continuation of a read.
 #[derive(Debug)]
 pub enum Then {
-    /// A message with gaps, one for each body.
+    /// Sends a message with gaps, one for each part.
     Send {
         /// Receiver.
         to: NodeId,
-        /// What lacks them.
+        /// Message with gaps.
         message: Box<PeerMessage>,
-        /// Where, in the order of the bodies.
+        /// Item of each gap, in the order of the parts.
         gaps: Vec<usize>,
-        /// As [`super::outbox::Outbox::send_durable`].
+        /// Whether to use [`super::outbox::Outbox::send_durable`].
         durable: bool,
     },
-    /// A session of grants.
+    /// Continues a session of grants.
     Grant {
-        /// Session.
+        /// Number of the session.
         session: u64,
     },
-    /// Finished tasks for the archive, which are in a session of it under this number.
+    /// Archives finished tasks.
     Archive {
-        /// Whose they are.
+        /// Their partition.
         partition: PartitionId,
-        /// Number.
+        /// Number of the archive's batch.
         number: u64,
-        /// What lacks them.
+        /// Tasks with gaps.
         tasks: Vec<(TaskId, Task)>,
-        /// Where, in the order of the bodies.
+        /// Item of each gap, in the order of the parts.
         gaps: Vec<usize>,
     },
-    /// A transaction that is to be judged by this, and by what was loaded before.
+    /// Validates a transaction with these parts and those loaded before.
     Judge {
-        /// Its id.
+        /// Transaction id.
         id: TaskId,
-        /// What was.
+        /// Parts loaded before.
         loaded: BTreeMap<Part, ByteBuf>,
     },
-    /// They were lost, and may be there after all.
+    /// Finds out whether lost parts are there after all.
     Find,
-    /// They are needed in memory.
+    /// Keeps the parts in memory.
     BringBack,
 }
 
@@ -66,29 +66,29 @@ struct Load {
     then: Then,
     wanted: Vec<Wanted>,
     found: Vec<Option<Filling>>,
-    /// Places in both of those that the log is asked for.
+    /// Indexes in `wanted` and `found` of the parts that the log is asked for.
     asked: Vec<usize>,
     bytes: usize,
-    /// Some of what was not found could not be read just now.
+    /// Some missing parts could not be read just now.
     unread: bool,
 }
 
-/// See the module.
+/// Disk reads, under way and waiting.
 #[derive(Debug, Default)]
 pub struct Loads {
     next: u64,
     under_way: BTreeMap<u64, Load>,
     bytes: usize,
-    /// For grants and transactions, and what has to be asked once more.
+    /// Reads for grants and transactions, and those to repeat.
     first: VecDeque<Load>,
     waiting: VecDeque<Load>,
     waiting_bytes: usize,
-    /// What is on its way back into memory.
+    /// Parts on their way back into memory.
     coming: BTreeSet<(TaskId, Slot)>,
 }
 
 impl Loads {
-    /// These are not on their way any more.
+    /// Notes that these parts are no longer on their way.
     fn come(&mut self, wanted: &[Wanted]) {
         for wanted in wanted {
             self.coming.remove(&(wanted.id, wanted.slot));
@@ -97,9 +97,9 @@ impl Loads {
 }
 
 impl Node {
-    /// Sends a message once the bodies that it lacks are in it, each with its gap. If one is lost, a reader is told so. Where it is
-    /// of a version that does not know that, where the part could just not be read, or where the receiver is a replica, the message is
-    /// sent without what it would have said of that task, or not at all.
+    /// Sends a message once the parts that it lacks are in it, each with its gap. If a part is lost, a reader learns that. If the
+    /// protocol version cannot express the loss, if the part could just not be read, or if the receiver is a replica, the message
+    /// is sent without what it would have said of that task, or not at all.
     pub(super) fn send_whole(&mut self, to: NodeId, message: PeerMessage, lacks: Vec<(usize, Wanted)>, durable: bool) {
         let (gaps, wanted): (Vec<usize>, Vec<Wanted>) = lacks.into_iter().unzip();
         if wanted.is_empty() && durable {
@@ -111,7 +111,7 @@ impl Node {
         }
     }
 
-    /// Has this brought back into memory, unless it is on its way.
+    /// Brings parts back into memory, unless they are on their way.
     pub(super) fn load_back(&mut self, mut wanted: Vec<Wanted>) {
         wanted.retain(|wanted| self.loads.coming.insert((wanted.id, wanted.slot)));
         if !wanted.is_empty() {
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Begins to load bodies, now or when there is room.
+    /// Begins to load parts, now or when there is room.
     pub(super) fn load(&mut self, then: Then, wanted: Vec<Wanted>) {
         let then_bytes = match &then {
             Then::Send { message, .. } => size_bytes(message),
@@ -152,7 +152,7 @@ impl Node {
                 Some(load)
             });
             let Some(load) = load else { return };
-            // Its answer went out when the time was over.
+            // Its answer went out at its deadline.
             if matches!(load.then, Then::Grant { session } if !self.grants.is_under_way(session)) {
                 continue;
             }
@@ -165,7 +165,7 @@ impl Node {
         }
     }
 
-    /// The bug of a place that is that of the task beside the one that is wanted.
+    /// Mutant: uses the place of the task next to the wanted one.
     fn asked_for(&self, wanted: Wanted) -> Wanted {
         if !mutant!(self.config, WrongPlace) {
             return wanted;
@@ -175,7 +175,7 @@ impl Node {
         beside.filter(|_| wanted.slot == Slot::Spec).unwrap_or(wanted)
     }
 
-    /// The log has given bodies back, or could not.
+    /// Takes in the parts that the log has read, or could not read.
     pub(super) fn on_loaded(&mut self, number: u64, bodies: Vec<Option<Filling>>, unread: bool) {
         let mut load = self.loads.under_way.remove(&number).expect("the host answers what it was asked, once");
         self.loads.bytes -= load.bytes;
@@ -188,10 +188,10 @@ impl Node {
             if load.found[place].is_some() {
                 continue;
             }
-            // Since it was asked for, the log may have moved it, or a peer may have brought it.
+            // Since the request the log may have moved the part, or a peer may have sent it.
             let task = self.partitions.get(&self.partition_of(&wanted.id));
             let task = task.and_then(|replica| replica.store.task(&wanted.id));
-            // Of a completion or a log entry that another one has replaced nothing is told any more.
+            // A completion or log entry that was replaced by another value is no longer of use.
             let same = |hash: u64| wanted.slot == Slot::Spec || hash == wanted.hash;
             let now = task.and_then(|task| task.wanted_in(wanted.id, wanted.slot)).filter(|now| same(now.hash));
             let here = task.and_then(|task| task.here(wanted.slot));
@@ -259,13 +259,13 @@ impl Node {
                 None => lost.entry(gap).or_default().push(wanted),
             }
         }
-        // What cannot be read just now is not lost for that, and who is told so may let go of the rest.
+        // A part that cannot be read just now is not thereby lost, and a reader that learned of a loss might drop the rest.
         let untold = match unread {
             true => lost.values().flatten().map(|wanted| wanted.id).collect(),
             false => self.tell_losses(&mut message, &lost),
         };
         match &mut message {
-            // A reader must not take what is not said for what is not so.
+            // A reader must not conclude from a missing statement that it is false.
             PeerMessage::Known { .. } if !untold.is_empty() => return,
             PeerMessage::ListAnswer { partitions, tasks, .. } => {
                 partitions.retain(|(partition, _)| untold.iter().all(|id| self.partition_of(id) != *partition));
@@ -281,7 +281,7 @@ impl Node {
         }
     }
 
-    /// Tells a reader what is lost of the tasks with these gaps. The tasks of which it cannot be told.
+    /// Reports to a reader the lost parts of the tasks with these gaps. Returns the tasks whose losses cannot be reported.
     fn tell_losses(&self, message: &mut PeerMessage, lost: &BTreeMap<usize, Vec<Wanted>>) -> BTreeSet<TaskId> {
         let mut untold = BTreeSet::new();
         for (gap, parts) in lost {
@@ -293,7 +293,7 @@ impl Node {
             let id = parts[0].id;
             let task = self.partitions.get(&self.partition_of(&id)).and_then(|replica| replica.store.task(&id));
             let lacks = task.map(|task| task.lost(id)).unwrap_or_default();
-            // What the log could not give may be another value by now, which has not been asked for.
+            // The part under this key may have another value by now, which was not requested.
             let is_lost = |part: &Wanted| lacks.iter().any(|lost| (lost.slot, lost.hash) == (part.slot, part.hash));
             if parts.iter().all(is_lost) {
                 let outline = task.and_then(|task| task.spec.as_ref());
@@ -306,7 +306,7 @@ impl Node {
         untold
     }
 
-    /// Counts what a host was asked for and has not answered.
+    /// Checks the counts of reads that the host has not answered.
     pub(super) fn check_loads(&self) -> Result<(), String> {
         let bytes: usize = self.loads.under_way.values().map(|load| load.bytes).sum();
         let waiting_bytes: usize = self.loads.waiting.iter().map(|load| load.bytes).sum();
@@ -342,7 +342,7 @@ fn fill(message: &mut PeerMessage, gap: usize, slot: Slot, filling: Filling) {
     task.fill(slot, filling);
 }
 
-/// Results and log entries that are lost are not told of: the facts that are left say less, and nothing that is not so.
+/// Leaves out lost results and log entries. The remaining facts say less, and nothing false.
 fn leave_out_gaps(message: &mut PeerMessage) {
     if let PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } = message {
         let items = Arc::get_mut(items).expect("nobody else has it yet");

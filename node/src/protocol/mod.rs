@@ -80,7 +80,7 @@ use std::sync::Arc;
 pub use time::Now;
 use timers::{Key, Timers};
 
-/// What of a node does not come from its log.
+/// Bootstrap parameters of a node, which do not come from its log.
 #[derive(Debug, Clone)]
 pub struct Founding {
     /// Settings.
@@ -110,22 +110,22 @@ pub struct Node {
     boot: u64,
     now: Now,
     random: Random,
-    /// How long it has run, in all its starts.
+    /// Uptime over all its starts.
     running: Running,
     dependencies: Dependencies,
     sessions: Sessions,
     outbox: Outbox,
     timers: Timers,
     genesis: Option<Arc<Genesis>>,
-    /// Who belongs to the cluster, as far as this node has heard.
+    /// Members of the cluster, as far as this node has heard.
     roster: Arc<Roster>,
     steward: Steward,
     scheduler: Scheduler,
     partitions: BTreeMap<PartitionId, Partition>,
     peers: BTreeMap<NodeId, Peer>,
-    /// Cohorts that were heard of, where they are others than at genesis.
+    /// Cohorts that this node has heard of, where they differ from those of genesis.
     routes: BTreeMap<PartitionId, Told>,
-    /// Losses of the replay that may have been of any replica, those included that are not known yet.
+    /// Losses of the replay that may concern any replica, also one that is not known yet.
     lost_somewhere: Vec<u64>,
     clocks: Clocks,
     disk: OwnDisk,
@@ -153,21 +153,21 @@ pub struct Node {
     unsent: BTreeSet<PartitionId>,
     /// Partitions whose ready work changed in this step.
     stirred: BTreeSet<PartitionId>,
-    /// Partitions that this node leads. There are far more that it holds.
+    /// Partitions that this node leads. It holds far more.
     led: BTreeSet<PartitionId>,
-    /// The start counter is not on disk yet: a number that may be used again must not be told to anybody.
+    /// The start counter is not on disk yet: no peer or client may see a number that may be used again.
     starting: bool,
     stopping: bool,
     stop_deadline_us: u64,
     halted: bool,
-    /// Its log is a copy: nothing is said or stored any more.
+    /// The log is a stale copy: the node sends and stores nothing any more.
     retired: bool,
-    /// When it last sent heartbeats, in this start.
+    /// When this start last sent heartbeats.
     beaten_us: Option<u64>,
 }
 
 impl Node {
-    /// A node before its log is replayed. Same founding, records, events and seed: same effects.
+    /// Returns a node before its log is replayed. Same founding, records, events and seed give the same effects.
     pub fn new(founding: Founding, seed: u64) -> Node {
         let mut random = Random::new(seed);
         Node {
@@ -223,7 +223,7 @@ impl Node {
         }
     }
 
-    /// Takes in one event and says what to do, in order.
+    /// Handles an event and appends the resulting effects, in order.
     pub fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
         assert!(now.mono_us >= self.now.mono_us, "the monotonic clock went back");
         if self.halted || self.retired {
@@ -251,27 +251,27 @@ impl Node {
         self.settle(effects);
     }
 
-    /// When `step` wants [`Event::Wake`] at the latest, on the monotonic clock in microseconds.
+    /// Latest time at which the node needs [`Event::Wake`], on the monotonic clock in microseconds.
     pub fn next_wake(&self) -> Option<u64> {
         self.timers.next()
     }
 
-    /// Whether the log was found to be a copy.
+    /// Whether the log was found to be a stale copy.
     pub fn is_retired(&self) -> bool {
         self.retired
     }
 
-    /// The cluster, once known.
+    /// Founding record of the cluster, once known.
     pub fn genesis(&self) -> Option<&Arc<Genesis>> {
         self.genesis.as_ref()
     }
 
-    /// Who belongs to the cluster, as far as the node has heard.
+    /// Members of the cluster, as far as the node has heard.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    /// Handles what the step caused within the node, then hands out the effects.
+    /// Handles the node's messages to itself, replicates, publishes heads, then hands out the effects.
     fn settle(&mut self, effects: &mut Vec<Effect>) {
         let mut messages: u64 = 0;
         loop {
@@ -527,7 +527,7 @@ impl Node {
         }
     }
 
-    /// Something happened that no rule of the protocol allows: stop before it spreads.
+    /// Stops the node before a violation of the protocol's rules spreads.
     fn halt(&mut self, reason: String) {
         if !self.halted {
             self.halted = true;

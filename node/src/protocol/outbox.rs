@@ -1,4 +1,4 @@
-//! What a step wants done, in order, and what waits for the disk.
+//! Effect buffer of a step, in order, and the messages and replies that wait for the disk.
 
 use crate::protocol::effect::{Effect, Observation, Ticket};
 use crate::protocol::event::ClientId;
@@ -7,7 +7,7 @@ use crate::protocol::record::Record;
 use norn_wire::{NodeId, Request, Response, Versions};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Something that may leave only once the records before it are on disk.
+/// Message or reply that may leave only once the records before it are on disk.
 #[derive(Debug)]
 enum Held {
     Message(NodeId, PeerMessage),
@@ -23,7 +23,7 @@ pub struct Outbox {
     held: VecDeque<(Ticket, Held)>,
     issued: Ticket,
     durable: Ticket,
-    /// How far the log is durable.
+    /// Durable log position.
     log: LogWord,
     /// Messages of this node to itself, handled before the step ends.
     loopback: VecDeque<PeerMessage>,
@@ -36,22 +36,22 @@ pub struct Outbox {
 pub const COUNTED: [&str; 3] = ["loads_refused", "promises_refused_at_start", "questions_of_ended_processes"];
 
 impl Outbox {
-    /// For one node.
+    /// Returns an empty buffer for a node.
     pub fn new(me: NodeId) -> Outbox {
         Outbox { me, ..Outbox::default() }
     }
 
-    /// Writes to the log.
+    /// Appends a record to the log.
     pub fn persist(&mut self, record: Record) {
         self.records.push(record);
     }
 
-    /// What this step has written so far.
+    /// Records of this step so far.
     pub fn unwritten(&self) -> &[Record] {
         &self.records
     }
 
-    /// From now on this is the version spoken with a peer.
+    /// Sets the protocol version spoken with a peer.
     pub fn set_version(&mut self, node: NodeId, version: u8) {
         self.versions.insert(node, version);
     }
@@ -61,12 +61,12 @@ impl Outbox {
         self.versions.contains_key(&node)
     }
 
-    /// The version spoken with a peer; before it has connected, the oldest.
+    /// Returns the version spoken with a peer; before it has connected, the oldest.
     pub fn version_of(&self, node: NodeId) -> u8 {
         self.versions.get(&node).copied().unwrap_or(Versions::SPOKEN.oldest)
     }
 
-    /// Sends at once.
+    /// Sends a message at once.
     pub fn send(&mut self, to: NodeId, message: PeerMessage) {
         if to == self.me {
             self.loopback.push_back(message);
@@ -75,12 +75,12 @@ impl Outbox {
         }
     }
 
-    /// The ticket after which everything persisted so far is durable.
+    /// Returns the ticket after which everything persisted so far is durable.
     pub fn ticket(&self) -> Ticket {
         if self.records.is_empty() { self.issued } else { Ticket(self.issued.0 + 1) }
     }
 
-    /// Sends once everything persisted so far, in this step or before, is on disk.
+    /// Sends a message once everything persisted so far, in this step or before, is on disk.
     pub fn send_durable(&mut self, to: NodeId, mut message: PeerMessage) {
         let ticket = self.ticket();
         if ticket <= self.durable {
@@ -91,7 +91,7 @@ impl Outbox {
         }
     }
 
-    /// Answers a client.
+    /// Answers a client at once.
     pub fn reply(&mut self, client: ClientId, number: u64, response: Response) {
         self.effects.push(Effect::Reply { client, number, response });
     }
@@ -106,12 +106,12 @@ impl Outbox {
         }
     }
 
-    /// From now on the log is durable so far.
+    /// Sets the durable log position.
     pub fn set_log(&mut self, word: LogWord) {
         self.log = word;
     }
 
-    /// Everything up to the ticket is on disk.
+    /// Releases what waits for tickets up to this one, which is on disk now.
     pub fn persisted(&mut self, ticket: Ticket) {
         assert!(ticket <= self.issued, "the host reports a ticket that was never issued");
         self.durable = self.durable.max(ticket);
@@ -126,18 +126,18 @@ impl Outbox {
         }
     }
 
-    /// Tells observers, and counts.
+    /// Reports to observers, and counts.
     pub fn observe(&mut self, observation: Observation) {
         *self.counters.entry(observation.name()).or_default() += 1;
         self.effects.push(Effect::Observe(observation));
     }
 
-    /// Says something to the host.
+    /// Adds any other effect.
     pub fn effect(&mut self, effect: Effect) {
         self.effects.push(effect);
     }
 
-    /// Counts something that is no observation: one of [`COUNTED`].
+    /// Counts an event that is no observation: one of [`COUNTED`].
     pub fn count(&mut self, name: &'static str) {
         assert!(COUNTED.contains(&name), "{name} is not explained to people");
         *self.counters.entry(name).or_default() += 1;
@@ -148,7 +148,7 @@ impl Outbox {
         *self.counters.entry(request.verb()).or_default() += 1;
     }
 
-    /// The next message of this node to itself.
+    /// Takes the next message of this node to itself.
     pub fn next_loopback(&mut self) -> Option<PeerMessage> {
         self.loopback.pop_front()
     }

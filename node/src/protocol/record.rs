@@ -1,4 +1,4 @@
-//! What a node writes to its log.
+//! Records of a node's log.
 //!
 //! Bodies are MessagePack by position; the segment header names the format's version. Fields are only ever added at
 //! the end, with a default, or a new variant takes over.
@@ -18,10 +18,10 @@ use std::sync::Arc;
 /// Version of the records below, written into every segment's header.
 pub const RECORD_VERSION: u16 = 1;
 
-/// One entry of the log. Replaying all of them in order gives the durable state of the node.
+/// Log record. Replaying all of them in order gives the durable state of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    /// First record of a data directory: who this is, for ever.
+    /// First record of a data directory: the node's identity, for ever.
     #[serde(rename = "I")]
     Identity {
         /// Drawn at the first start.
@@ -35,34 +35,34 @@ pub enum Record {
         /// From 1, without gaps.
         count: u64,
     },
-    /// How far the log was durable when the first start began that no peer has answered; none once one has.
+    /// Length of the durable log when the first start began that no peer has answered; none once a peer has answered.
     #[serde(rename = "U")]
     Unanswered {
-        /// Ordinal of a record.
+        /// Ordinal of the last durable record.
         began: Option<u64>,
     },
-    /// The cluster this node belongs to.
+    /// The cluster that this node belongs to.
     #[serde(rename = "G")]
     Genesis(Arc<Genesis>),
-    /// Who belongs to the cluster, as far as this node has heard, where that is no longer as it was founded.
+    /// Latest known member list of the cluster, once it differs from that of the founding.
     #[serde(rename = "N")]
     Roster(Arc<Roster>),
-    /// No id or session up to these marks will be lent again.
+    /// High-water marks: no id or session up to them will be lent again.
     #[serde(rename = "M")]
     Mark {
-        /// Server time that may have been told to sessions.
+        /// Server time that sessions may have received.
         time_ms: u64,
         /// Sessions that may have been numbered.
         sessions: u64,
     },
-    /// A promise and a vote.
+    /// Promise and vote.
     #[serde(rename = "V")]
     Vote {
         /// Partition.
         partition: PartitionId,
-        /// Nothing below is voted for or acknowledged any more.
+        /// Highest epoch promised: nothing below it is voted for or acknowledged.
         promised: Epoch,
-        /// Who has the vote in that epoch.
+        /// Candidate that has the vote in that epoch.
         voted_for: Option<ReplicaId>,
     },
     /// The table as a leader installed it or sent it later.
@@ -70,7 +70,7 @@ pub enum Record {
     Install {
         /// Partition.
         partition: PartitionId,
-        /// Viewstamp the table now has.
+        /// New viewstamp of the table.
         viewstamp: Viewstamp,
         /// Absent when the table at hand was the same and only got a new viewstamp.
         table: Option<Arc<Table>>,
@@ -93,25 +93,25 @@ pub enum Record {
         /// Deltas.
         items: Arc<Vec<(TaskId, Task)>>,
     },
-    /// What is missing of a replica because records before this one were lost; nothing, once that is healed.
+    /// What a replica lacks because records before this one were lost; nothing, once it has recovered.
     #[serde(rename = "W")]
     Wound {
         /// Partition.
         partition: PartitionId,
-        /// In place of what an earlier one said.
+        /// Replaces what an earlier record says.
         wound: Wound,
         /// Digest of all losses that the node knew of.
         losses: u64,
     },
-    /// The replica has left the cohort: all that records before this one say of it is void, but for its promise.
+    /// The replica has left the cohort: this voids all earlier records of it, but for its promise.
     #[serde(rename = "L")]
     Left {
         /// Partition.
         partition: PartitionId,
-        /// Who holds it, as far as was known.
+        /// Latest known cohort of the partition.
         told: Box<Told>,
     },
-    /// Tasks that are no more: whatever records before this one say of them is void.
+    /// Tasks that were forgotten: this voids all earlier records of them.
     #[serde(rename = "X")]
     Forgot {
         /// Partition.
@@ -119,17 +119,17 @@ pub enum Record {
         /// Tasks.
         ids: Vec<TaskId>,
     },
-    /// Facts about tasks of a partition that is not held here, which are kept for its members.
+    /// Payload hint: facts about tasks of a partition that is not held here, kept for its members.
     #[serde(rename = "H")]
     Hint {
         /// Partition.
         partition: PartitionId,
-        /// Since when anything of the partition has been kept without a break, by the wall clock.
+        /// Since when hints of the partition have been kept without a break, by the wall clock.
         since_ms: u64,
         /// Deltas.
         items: Arc<Vec<(TaskId, Task)>>,
     },
-    /// Tasks of which a member lacks facts that are known here.
+    /// Id hint: tasks of which a member lacks facts that are known here.
     #[serde(rename = "Y")]
     Owed {
         /// The member.
@@ -141,7 +141,7 @@ pub enum Record {
         /// Tasks.
         ids: Vec<TaskId>,
     },
-    /// Such tasks are not kept any more.
+    /// Hints that are no longer kept.
     #[serde(rename = "D")]
     Handed {
         /// The member that lacked them; none for facts of a partition that is not held here.
@@ -151,36 +151,36 @@ pub enum Record {
         /// Tasks; with a member, none for all of the partition.
         ids: Vec<TaskId>,
     },
-    /// The node has run for so long, in all its starts: whatever stands before this had happened by then.
+    /// Uptime of the node over all its starts: all earlier records had happened by then.
     #[serde(rename = "C")]
     Ran {
         /// Microseconds of its monotonic clocks.
         us: u64,
     },
-    /// How old leases were when the node had run for so long. It stands behind the claims that it is about.
+    /// Lease ages at an uptime of the node. The record stands behind the claims that it is about.
     #[serde(rename = "A")]
     Ages {
         /// Partition.
         partition: PartitionId,
         /// Microseconds of its monotonic clocks.
         ran_us: u64,
-        /// So many milliseconds ago, at least, each operation had been appended up to one of these viewstamps in the same epoch.
+        /// Each operation up to one of these viewstamps, in the same epoch, was appended at least this many milliseconds ago.
         points: Vec<(Viewstamp, u64)>,
     },
-    /// The log is a copy that must not be used any more. The last record of its log.
+    /// The log is a stale copy and must not be used any more. Last record of its log.
     #[serde(rename = "R")]
     Retired {
-        /// For people.
+        /// Reason, for people to read.
         reason: String,
     },
-    /// Last record of a snapshot. It stands nowhere else.
+    /// Last record of a snapshot. It occurs nowhere else.
     #[serde(rename = "E")]
     End {
-        /// What records of the log up to this ordinal say may be in the snapshot already.
+        /// The snapshot may already contain what records of the log up to this ordinal say.
         covered: u64,
-        /// Where the records of each partition stand in the snapshot, in its order.
+        /// Places of the records of each partition in the snapshot, in its order.
         places: Vec<Place>,
-        /// Ordinal of the first record in it of what is kept for others; 0 where there is none.
+        /// Ordinal in it of the first record of hints; 0 where there is none.
         #[serde(default, skip_serializing_if = "is_zero")]
         hints: u64,
     },
@@ -191,7 +191,7 @@ pub enum Record {
 pub struct Place {
     /// Partition.
     pub partition: PartitionId,
-    /// What is missing of it.
+    /// Record of what it lacks.
     pub wound: u64,
     /// Its vote.
     pub vote: u64,
@@ -201,12 +201,12 @@ pub struct Place {
     pub facts: u64,
 }
 
-/// Why bytes are not a record.
+/// Reason why bytes are not a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("record body: {0}")]
 pub struct RecordError(pub String);
 
-/// What a record is about, in one byte. Its name in the log never changes.
+/// Record type in one byte. Its value in the log never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind(pub u8);
 
@@ -215,7 +215,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Kind {
-    /// Of a record that nobody can name.
+    /// Type of an unreadable record.
     pub const UNKNOWN: Kind = Kind(0);
 
     /// Whether this program knows such records.
@@ -223,9 +223,8 @@ impl Kind {
         b"IBGMVTOFEWXRUHYDLNCA".contains(&self.0)
     }
 
-    /// What a replica misses that has lost such a record; `None` where a node cannot go on without it, or where it is part
-    /// of no replica. A record of a
-    /// wound may have opened one or closed one, so that nothing is known any more.
+    /// What a replica lacks that has lost such a record; `None` where a node cannot go on without it, or where it is part of no
+    /// replica. A lost wound record may have opened a wound or closed one, so that nothing is known any more.
     pub fn wound(self) -> Option<Wound> {
         match self.0 {
             b'F' | b'X' => Some(Wound { facts: true, table: false }),
@@ -264,7 +263,7 @@ impl fmt::Display for Kind {
 }
 
 impl Record {
-    /// What it is about.
+    /// Returns the record's type.
     pub fn kind(&self) -> Kind {
         Kind(match self {
             Record::Identity { .. } => b'I',
@@ -290,8 +289,8 @@ impl Record {
         })
     }
 
-    /// The partition whose replica it belongs to; none if it is about the whole node. What is kept for others is part of no
-    /// replica, and neither are ages, without which it would only count anew.
+    /// Returns the partition whose replica the record belongs to; none if it is about the whole node. Hints are part of no
+    /// replica, and neither are ages, without which claims would only start to age anew.
     pub fn partition(&self) -> Option<PartitionId> {
         match self {
             Record::Vote { partition, .. }

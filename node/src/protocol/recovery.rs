@@ -1,4 +1,4 @@
-//! From the log back to a node, and its first moments.
+//! Replay of the log, and the start of a node.
 
 use super::bodies::blobs_of;
 use super::effect::{Effect, Ticket};
@@ -19,9 +19,8 @@ use norn_wire::{NodeId, PartitionId, TaskId};
 use std::sync::Arc;
 
 impl Node {
-    /// Takes in one record of a snapshot or of the log. What it says may be known already, and newer things too, only if
-    /// it is `covered` by a snapshot. `place` is where the log has a record of facts, if that can be said. An error means that
-    /// the log is not one that this node wrote.
+    /// Takes in a record of a snapshot or of the log. The record may be known already, or outdated, only if it is `covered` by a
+    /// snapshot. `place` is the log location of a record of facts, if known. An error means that this node did not write the log.
     pub fn recover(&mut self, record: Record, covered: bool, place: Option<Place>) -> Result<(), String> {
         if covered && self.knows(&record) {
             return Ok(());
@@ -42,7 +41,7 @@ impl Node {
                 Ok(())
             }
             Record::Genesis(genesis) => match &self.genesis {
-                // Each segment says it again.
+                // Each segment repeats it.
                 Some(known) if *known == genesis => Ok(()),
                 Some(known) => Err(format!("the log is of cluster {} and of {}", known.cluster, genesis.cluster)),
                 None => {
@@ -110,7 +109,7 @@ impl Node {
     ) -> Result<(), String> {
         let (now, config) = (self.undated(partition), self.config.clone());
         let replica = self.replica_mut(partition)?;
-        // It was cleared behind this record, which stands before the snapshot.
+        // The replica was cleared later; the record is older than the snapshot.
         if covered && table.is_none() && replica.is_blank() {
             return Ok(());
         }
@@ -182,7 +181,7 @@ impl Node {
         Ok(())
     }
 
-    /// When what a record says of a partition happened: that is for the next word of how long the node had run to say.
+    /// Returns the time of a record of a partition, as undated: the next uptime record dates it.
     fn undated(&mut self, partition: PartitionId) -> Now {
         self.running.note_undated(partition);
         let early = mutant!(self.config, AgesFromBefore);
@@ -190,9 +189,9 @@ impl Node {
         Now { mono_us, ..self.now }
     }
 
-    /// How long the node had run when what stands before this was written. Where a snapshot may be newer, that is not known of what
-    /// the snapshot says. Where a start could not read the end of the count and began again lower, the greatest so far is what says
-    /// when something happened: by the lower one it would seem older than it is once the count goes on from the greater one.
+    /// Dates the earlier records by the uptime at which they were written. With `covered`, the snapshot may be newer, so its
+    /// content is not dated. If a start could not read the end of the count and began again lower, the greatest uptime so far
+    /// dates the records: by the lower one they would seem older than they are once the count goes on from the greater one.
     fn recover_ran(&mut self, us: u64, covered: bool) {
         self.running.recover(us);
         if covered {
@@ -250,23 +249,23 @@ impl Node {
         }
     }
 
-    /// A record of this replica is lost that stood here, between the record that was recovered last and the next one. Said
-    /// once for each lost record, with its ordinal, and in every start as long as the damage is there; what it may have
-    /// said is told by [`super::record::Kind::wound`]. An error means that the partition is not held here.
+    /// Notes that a record of this replica is lost between the last recovered record and the next one. Called once for each lost
+    /// record, with its ordinal, and in every start as long as the damage is there; [`super::record::Kind::wound`] gives what the
+    /// record may have contained. An error means that the partition is not held here.
     pub fn lose(&mut self, partition: PartitionId, loss: u64, wound: Wound) -> Result<(), String> {
         self.replica_mut(partition)?.healing.lose(loss, wound);
         Ok(())
     }
 
-    /// As [`Node::lose`], for any replica: those, too, of which the log has said nothing yet.
+    /// As [`Node::lose`], for any replica, also those that the log has not named yet.
     pub fn lose_anywhere(&mut self, loss: u64) {
         self.lost_somewhere.push(loss);
     }
 
-    /// After the replay: partitions that lost what no other replica can give back, and what that is. Who starts all the
-    /// same has replicas that answer for nothing.
+    /// After the replay: partitions that lost what no other replica can give back, and what that is. If the node starts all the
+    /// same, these replicas answer for nothing.
     pub fn lost_for_good(&self) -> Vec<(PartitionId, Wound)> {
-        // What was never here is not lost, and what is no member has nothing to give.
+        // A replica that never had anything here has lost nothing, and one that is no member has nothing to give.
         let healable = |replica: &&Partition| {
             let lost = replica.healing.losses != 0 && replica.cohort().has_member(self.me);
             !lost || wound::is_healable(replica.healing.wound, self.members_at_most(replica))
@@ -275,8 +274,8 @@ impl Node {
         lost.map(|replica| (replica.id, replica.healing.wound)).collect()
     }
 
-    /// How many members the cohort of a replica may have. What says that it has grown may be among the lost records: a cohort
-    /// that is smaller than it was founded is about to grow again.
+    /// Upper bound on the number of members of a replica's cohort. The record of its growth may be lost: a cohort that is smaller
+    /// than at its founding is about to grow again.
     fn members_at_most(&self, replica: &Partition) -> usize {
         let told = replica.cohort().members().count();
         if !replica.healing.wound.table {
@@ -286,8 +285,8 @@ impl Node {
         told.max(self.founders(replica.id).len().min(living))
     }
 
-    /// The replica of which the log has a record. One that was not there at genesis begins blank: it was made without the
-    /// word of the log, and has nothing until the log says otherwise.
+    /// Returns the replica that a record of the log belongs to. A replica that was not there at genesis begins blank: it was
+    /// created without a record, and has nothing until the log says otherwise.
     pub(super) fn replica_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, String> {
         if !self.has_partition(partition) {
             return Err(format!("a record of partition {partition}, which there is not"));
@@ -299,8 +298,8 @@ impl Node {
         Ok(self.partitions.get_mut(&partition).expect("just seen to"))
     }
 
-    /// A replica that has nothing yet, and knows of all losses that may be its own: the next start finds them before whatever
-    /// the log says of it, and must not take them for new ones once it has healed.
+    /// Creates a replica that has nothing yet, with all losses that may be its own: the next start finds them before any record
+    /// of the replica, and must not take them for new ones once it has recovered.
     pub(super) fn blank_replica(&self, partition: PartitionId) -> Partition {
         let mut blank = Partition::blank(partition, self.own_id(), self.founders(partition));
         let both = Wound { facts: true, table: true };
@@ -311,14 +310,15 @@ impl Node {
         }
     }
 
-    /// The log is replayed, and durable up to the record of that ordinal; the clocks say `now`.
+    /// Starts the node after the replay of a log that is durable up to this record; the clocks read `now`.
     pub fn start(&mut self, now: Now, durable: u64, effects: &mut Vec<Effect>) {
         self.now = now;
         self.running.begin(now);
         let ran_us = self.running.recovered_us();
         self.boot += 1;
         self.asks.begin(self.boot);
-        // First where the log began: a start of which the disk takes only a part must not make it look longer.
+        // The log's length comes first: if the disk takes only a part of this start's records, they must not make the log look
+        // longer.
         self.begin_log(durable);
         self.outbox.persist(Record::Boot { count: self.boot });
         let config = self.config.clone();
@@ -344,7 +344,7 @@ impl Node {
         self.settle(effects);
     }
 
-    /// Part of the log is on disk; the first part ends the start: from now on the node may be heard.
+    /// Handles a part of the log that is on disk now. The first part ends the start: from then on peers may hear the node.
     pub(super) fn on_persisted(&mut self, ticket: Ticket, places: &[Option<Place>], durable: u64) {
         self.note_places(ticket, places);
         self.note_durable(ticket, durable);
@@ -356,7 +356,7 @@ impl Node {
         }
     }
 
-    /// Takes its place in a cluster.
+    /// Makes the node a part of a cluster.
     pub(super) fn join(&mut self, genesis: Arc<Genesis>) {
         let me = ReplicaId { node: self.me, incarnation: self.founding.incarnation };
         for partition in (0..genesis.partitions as u16).map(PartitionId) {
@@ -376,7 +376,7 @@ impl Node {
         self.take_roster(roster);
     }
 
-    /// Sets the clocks going.
+    /// Starts the timers.
     pub(super) fn begin(&mut self, genesis: Arc<Genesis>) {
         self.outbox.effect(Effect::Joined { genesis, roster: self.roster.clone() });
         self.timers.set(Key::Steward, self.now.mono_us);

@@ -1,4 +1,4 @@
-//! Clients' requests: checked against the limits, then handed to whoever answers them.
+//! Clients' requests: validated against the limits, then dispatched to the code that answers them.
 
 use super::available::{Asker, Purger, Selection, Shape, Until};
 use super::consistent::register::Rescue;
@@ -15,12 +15,12 @@ use norn_wire::response::{Genesis, Standing};
 use norn_wire::{ClaimId, NodeId, PartitionId, Request, Response};
 use std::sync::Arc;
 
-/// How long a stopping node tries to hand its leaderships over.
+/// How long a stopping node tries to transfer its leaderships.
 const STOP_MS_MAX: u64 = 2_000;
-/// Between its looks.
+/// Time between its checks.
 const STOP_LOOK_MS: u64 = 20;
 
-/// Refuses what breaks a limit, before anything is done.
+/// Rejects a request that breaks a limit, before anything is done.
 fn validate(request: &Request) -> Result<(), Error> {
     match request {
         // Sessions draw the id when they send the call, which is after they have checked it.
@@ -155,7 +155,7 @@ impl Node {
         }
     }
 
-    /// Takes its place in a new cluster, once.
+    /// Joins a new cluster as a founder, once.
     fn initialize(&mut self, client: ClientId, number: u64, genesis: Genesis) {
         let result = self.accept_genesis(genesis);
         self.answer_join(client, number, result);
@@ -199,7 +199,7 @@ impl Node {
         Ok(())
     }
 
-    /// Takes its place in a cluster to which it was added.
+    /// Joins a cluster to which the node was added.
     fn accept_membership(&mut self, membership: Membership) -> Result<(), Error> {
         let Membership { genesis, roster } = membership;
         if let Some(own) = &self.genesis {
@@ -250,7 +250,7 @@ impl Node {
         self.stop_if_handed_over();
     }
 
-    /// Hands over what it leads; says `Stopped` when nothing is left, or when it took too long.
+    /// Transfers leaderships; emits `Stopped` when none are left, or when it took too long.
     pub(super) fn stop_if_handed_over(&mut self) {
         let led: Vec<(PartitionId, Vec<NodeId>)> = self
             .partitions
@@ -267,7 +267,7 @@ impl Node {
             let fit =
                 |node: &NodeId| *node != self.me && self.is_alive(*node) && self.standing_of(*node) < Standing::Fenced;
             let mut alive: Vec<NodeId> = cohort.into_iter().filter(fit).collect();
-            // Better a doubtful clock than no leader.
+            // A suspect clock is better than no leader.
             alive.sort_by_key(|node| self.standing_of(*node));
             self.transfer(partition, &alive);
         }
@@ -275,7 +275,7 @@ impl Node {
     }
 }
 
-/// The id just below another.
+/// Returns the id just below another.
 fn before(id: norn_wire::TaskId) -> norn_wire::TaskId {
     let mut bytes = id.to_bytes();
     for byte in bytes.iter_mut().rev() {

@@ -1,4 +1,4 @@
-//! The state of a node as records, for a snapshot of the log.
+//! Snapshot of a node's state, as records of the log.
 
 use super::Node;
 use super::record::Record;
@@ -10,7 +10,7 @@ use norn_wire::{NodeId, PartitionId, TaskId};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How much of the state was given out.
+/// Position in the state up to which it was saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor {
     place: Place,
@@ -20,27 +20,27 @@ pub struct Cursor {
 enum Place {
     #[default]
     Beginning,
-    /// Of a partition: its tasks up to this one.
+    /// Within a partition: its tasks up to this one are saved.
     Within(PartitionId, Option<TaskId>),
-    /// Of a partition: its tasks, and its tombstones up to this one.
+    /// Within a partition: its tasks, and its tombstones up to this one, are saved.
     Buried(PartitionId, Option<TaskId>),
-    /// Up to and with this partition, or without any.
+    /// Partitions up to and including this one are saved, or none.
     After(Option<PartitionId>),
-    /// All partitions; of what is kept for others, the facts up to this task.
+    /// All partitions are saved, and payload hints up to this task.
     Kept(Option<(PartitionId, TaskId)>),
-    /// Also those; and what members lack, up to this task of that member.
+    /// Payload hints are saved as well, and id hints up to this task of that member.
     Owed(Option<(NodeId, (PartitionId, TaskId))>),
 }
 
-/// Bytes of a task besides those that can be many, roughly.
+/// Bytes of a task beside its variable parts, roughly.
 const TASK_BYTES: usize = 64;
 
 impl Node {
-    /// The next part of the state: records from which [`Node::recover`] builds it. They have about `bytes_max`, bodies that
-    /// are not in memory included, but a table comes whole.
+    /// Returns the next part of the state: records from which [`Node::recover`] rebuilds it. They have about `bytes_max`, bodies
+    /// that are not in memory included, but a table comes whole.
     ///
-    /// The state may change between two calls. Each part has in it all that was persisted before the first call; what is
-    /// persisted later may be in it or not.
+    /// The state may change between two calls. The parts contain all that was persisted before the first call; what is persisted
+    /// later may be in them or not.
     pub fn save(&self, cursor: &mut Cursor, bytes_max: usize) -> Part {
         let Part { mut records, mut gaps, .. } = Part::default();
         let mut bytes = 0;
@@ -107,13 +107,13 @@ impl Node {
 
     fn save_tombs(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
         let store = &self.partitions[&partition].store;
-        // Also of those that were among the tasks when these were saved: one may have been a tombstone then, of which nothing but
-        // what was added to it would come behind the snapshot.
+        // This includes tasks that were saved among the live ones: one may have been a tombstone then, and only what was added to
+        // it would follow the snapshot.
         let buried = store.buried_after(after).filter_map(|id| Some((id, store.content(&id)?.0)));
         within(bytes_max, buried, |(_, task)| size_bytes(task)).collect()
     }
 
-    /// Facts of one partition that are kept for others. Their bytes, and the last of them.
+    /// Saves payload hints of a partition. Returns their bytes, and the last of them.
     fn save_kept(
         &self,
         after: Option<(PartitionId, TaskId)>,
@@ -132,7 +132,7 @@ impl Node {
         (bytes, last)
     }
 
-    /// Some of what one member lacks of one partition. The last of it.
+    /// Saves id hints for a member in a partition. Returns the last of them.
     fn save_owed(
         &self,
         after: Option<(NodeId, (PartitionId, TaskId))>,
@@ -154,7 +154,7 @@ impl Node {
         records.extend(self.genesis.clone().map(Record::Genesis));
         records.extend((self.roster.version > 0).then(|| Record::Roster(self.roster.clone())));
         records.extend(self.mint.mark());
-        // It stands before all that it could date, and only says where the count goes on.
+        // This stands before all records that it could date, so it only gives the uptime from which the count goes on.
         records.push(Record::Ran { us: self.running.ran_us(self.now) });
         records
     }
@@ -164,7 +164,7 @@ impl Node {
         let (promised, voted_for, viewstamp) = (register.promised, register.voted_for, register.viewstamp);
         let healing = &self.partitions[&partition].healing;
         let (wound, losses) = (healing.wound, healing.losses);
-        // A replica that is not of genesis begins blank.
+        // A replica that was not there at genesis begins blank.
         let founder = self.founders(partition).contains(&register.me);
         let blank = self.partitions[&partition].is_blank();
         let said = !blank && (losses > 0 || !wound.is_whole() || !founder);
@@ -181,7 +181,7 @@ impl Node {
     }
 }
 
-/// Adds a record, unless it would be empty.
+/// Adds a record of facts, unless it would be empty.
 fn save_facts(partition: PartitionId, items: Vec<(TaskId, Task)>, records: &mut Vec<Record>) {
     if !items.is_empty() {
         records.push(Record::Facts { partition, items: Arc::new(items) });

@@ -1,40 +1,40 @@
-//! What the core and the log say to each other of a snapshot: its parts, what the log is to put in, and where it has tasks then.
+//! Snapshot data between the core and the log: its parts, the payloads that the log fills in, and the new places of tasks.
 
 use super::record::Record;
 use super::task::{Place, Wanted};
 use norn_wire::{PartitionId, TaskId};
 
-/// A part of the state.
+/// Part of the state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Part {
     /// In order.
     pub records: Vec<Record>,
-    /// What is not in memory. The host puts it in, out of its log.
+    /// Payloads that are not in memory. The host fills them in from its log.
     pub gaps: Vec<Gap>,
-    /// There are no more.
+    /// Whether this is the last part.
     pub last: bool,
 }
 
-/// A task in a record of facts of which a part is left out.
+/// Part left out of a task in a record of facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// Place of the record in the part.
+    /// Index of the record in the part.
     pub record: usize,
-    /// Place of the task in the record.
+    /// Index of the task in the record.
     pub item: usize,
-    /// What is missing.
+    /// Where to read the missing part.
     pub wanted: Wanted,
 }
 
-/// Tasks of a partition in a record of a snapshot.
+/// Range of tasks of a partition in a record of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     /// Partition.
     pub partition: PartitionId,
-    /// The first of them.
+    /// First task.
     pub first: TaskId,
-    /// The last of them.
+    /// Last task.
     pub last: TaskId,
-    /// Where the record is.
+    /// Location of the record.
     pub place: Place,
 }

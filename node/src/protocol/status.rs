@@ -1,4 +1,4 @@
-//! What a node says of itself and its cluster.
+//! Status views: a node's report on itself and its cluster.
 
 use super::Node;
 use super::consistent::cohort::Cohort;
@@ -7,7 +7,7 @@ use norn_wire::response::{Health, Identity, NodeView, PartitionView, Standing, S
 use norn_wire::{NodeId, PartitionId};
 use serde_bytes::ByteBuf;
 
-/// Counters of a status that say how things are now, in the order in which it has their values.
+/// Gauges among the counters of a status, in the order of their values.
 pub const STANDINGS: [&str; 7] = [
     "roster_version",
     "disk_short",
@@ -17,16 +17,16 @@ pub const STANDINGS: [&str; 7] = [
     "clock_off_ms",
     "members_unreached",
 ];
-/// The same of each other member, whose name stands behind a dot.
+/// Gauges of the clock of each other member; the member's name follows behind a dot.
 pub const CLOCKS: [&str; 3] = ["clock_ahead_ms", "clock_behind_ms", "clock_error_ms"];
 
-/// Members are named that have not answered for so long.
+/// Members that have not answered for this long are named.
 const HELD_UP_SHOWN_MS: u64 = 5_000;
 
 impl Node {
     pub(super) fn identity(&self) -> Identity {
         let waits = |replica: &super::Partition| replica.cohort().has(self.me) && !replica.is_blank();
-        // The root may be without a leader for a while: tasks go on.
+        // The metadata group may be without a leader for a while: tasks go on.
         let tasks = self.partitions.iter().filter(|(id, _)| **id != PartitionId::ROOT);
         let mut own = tasks.filter(|(_, replica)| waits(replica));
         let serving = self.genesis.is_some() && own.all(|(id, _)| self.leader_of(*id).is_some());
@@ -79,7 +79,7 @@ impl Node {
         views.collect()
     }
 
-    /// Preference lists and leaders.
+    /// Returns preference lists and leaders of all partitions.
     pub(super) fn ring_views(&self) -> Vec<PartitionView> {
         let Some(genesis) = &self.genesis else { return Vec::new() };
         let view = |partition| {
@@ -92,7 +92,8 @@ impl Node {
                 leaving: cohort.exiles.iter().map(|exile| exile.seat.replica.node).collect(),
                 cohort: cohort.members().collect(),
                 leader: leadership.map(|(_, node)| node),
-                // Of one source: a leader beside the epoch of its successor would be a leadership that never was.
+                // Node and epoch come from the same source: a leader beside the epoch of its successor would be a leadership that
+                // never was.
                 epoch: leadership.map_or(0, |(epoch, _)| epoch),
                 applied: 0,
                 tasks: None,
@@ -107,7 +108,7 @@ impl Node {
         (0..genesis.partitions as u16).map(PartitionId).map(view).collect()
     }
 
-    /// The same, with what this node's replicas hold.
+    /// Returns the same, with the content of this node's replicas.
     pub(super) fn partition_views(&mut self) -> Vec<PartitionView> {
         let mut views = self.ring_views();
         for view in &mut views {
@@ -148,8 +149,8 @@ impl Node {
         })
     }
 
-    /// What was counted, the changes of members and policies that the node knows of, and how clocks stand now. As elsewhere in this
-    /// list, what is 0 is left out.
+    /// Returns counters, versions of members and policies that the node knows, and gauges. As elsewhere in this list, zeros are
+    /// left out.
     fn counters(&self) -> Vec<(String, u64)> {
         let mut counters: Vec<(String, u64)> =
             self.outbox.counters().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();

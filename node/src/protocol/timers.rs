@@ -3,70 +3,70 @@
 use norn_wire::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a deadline is for. At equal times, keys fire in their order.
+/// Purpose of a deadline. At equal times, keys fire in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// Send heartbeats, look who is silent.
+    /// Send heartbeats, check for silent nodes.
     Heartbeat,
     /// A round of anti-entropy.
     Exchange,
-    /// Tell interested nodes about heads of queues.
+    /// Send queue heads to interested nodes.
     Summaries,
-    /// Look again for parked claims; hand misplaced leaderships over.
+    /// Look again for parked claims; transfer misplaced leaderships.
     Sweep,
-    /// Stop serving at last.
+    /// End a stop that takes too long.
     Stop,
     /// Campaign for a partition without a leader.
     Election(PartitionId),
-    /// Repeat what followers have not acknowledged.
+    /// Resend what followers have not acknowledged.
     Resend(PartitionId),
-    /// The first claim of a partition may run out.
+    /// The first claim of a partition may expire.
     Expiry(PartitionId),
     /// The first delayed task of a partition becomes due.
     Delayed(PartitionId),
-    /// Forget the claims of tasks that have ended.
+    /// Drop the claims of ended tasks.
     Drop(PartitionId),
     /// No answer to a `Wake`.
     Wake(PartitionId),
-    /// Something asked of other nodes.
+    /// A question to other nodes is unanswered.
     Ask(u64),
-    /// Grants that should have been committed by now.
+    /// Grants should have been committed by now.
     Grant(u64),
-    /// A claim call of a client.
+    /// Deadline of a client's claim call.
     Claim(u64),
     /// A parked claim's wait ends.
     Park(u64),
-    /// Say again that a claim or a question is given back.
+    /// Repeat that a claim or a question is given back.
     Return(u64),
-    /// Say again which grants go back.
+    /// Repeat which grants go back.
     Returns,
-    /// Ask leaders how far a table that lost something must come.
+    /// Ask leaders for the recovery targets of tables that lost something.
     Rejoin,
     /// Bury and forget finished tasks of a partition.
     Retire(PartitionId),
-    /// Ask for the ends that tasks of a partition wait for.
+    /// Ask for the endings that tasks of a partition wait for.
     Follow(PartitionId),
-    /// Look whether sessions have ended under which tasks of a partition are held.
+    /// Check whether worker sessions have ended under which tasks of a partition are held.
     Sessions(PartitionId),
-    /// Hand over tasks that completions in a partition brought.
+    /// Hand over child tasks of completions in a partition.
     Children(PartitionId),
-    /// A step of a change of a partition's cohort.
+    /// Next step of a partition's reconfiguration.
     Change(PartitionId),
-    /// The next piece of repair.
+    /// Next piece of anti-entropy repair.
     Repair,
-    /// Hand over what is kept for members that were away.
+    /// Hand over hints to members that were away.
     Hints,
-    /// See to the cluster, at the leader of its root.
+    /// Run the cluster controller, at the metadata leader.
     Steward,
-    /// Fire what is due, at the leader of the root.
+    /// Fire due schedules, at the metadata leader.
     Schedules,
     /// Ask again for permits, or give them back.
     Permits,
-    /// Write down what is left of permits where nobody asks for them.
+    /// Persist the levels of token buckets that no node asks permits of.
     Levels,
-    /// Look who wants more claims of queues that limit how many are held.
+    /// Check which partitions want more claims of queues with limited concurrency.
     Quotas,
-    /// Write down how long the node has run, while leases run.
+    /// Log the uptime, while leases run.
     Ages,
 }
 
@@ -78,7 +78,7 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Sets the one deadline of `key`, in place of any earlier one.
+    /// Sets the deadline of `key`, in place of any earlier one.
     pub fn set(&mut self, key: Key, at_us: u64) {
         if let Some(before) = self.by_key.insert(key, at_us) {
             self.by_time.remove(&(before, key));
@@ -87,14 +87,14 @@ impl Timers {
         assert_eq!(self.by_time.len(), self.by_key.len());
     }
 
-    /// Sets it unless an earlier one is set.
+    /// Sets the deadline unless an earlier one is set.
     pub fn set_earliest(&mut self, key: Key, at_us: u64) {
         if self.by_key.get(&key).is_none_or(|at| *at > at_us) {
             self.set(key, at_us);
         }
     }
 
-    /// Sets it unless any is set.
+    /// Sets the deadline unless any is set.
     pub fn set_if_none(&mut self, key: Key, at_us: u64) {
         if !self.by_key.contains_key(&key) {
             self.set(key, at_us);
@@ -108,17 +108,17 @@ impl Timers {
         }
     }
 
-    /// Whether one is set.
+    /// Whether a deadline is set.
     pub fn is_set(&self, key: Key) -> bool {
         self.by_key.contains_key(&key)
     }
 
-    /// The first deadline.
+    /// Returns the first deadline.
     pub fn next(&self) -> Option<u64> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Takes the first deadline that has come.
+    /// Takes the first deadline, if it has passed.
     pub fn pop(&mut self, now_us: u64) -> Option<Key> {
         let (at, key) = *self.by_time.first()?;
         if at > now_us {

@@ -323,8 +323,8 @@ impl Node {
         self.partitions.get(&partition).is_some_and(|replica| at(&replica.register))
     }
 
-    /// Peers have acknowledged this incarnation: the replica reports its viewstamp to its leader, because it may have ignored
-    /// earlier messages.
+    /// Reports this replica's viewstamp to its leader, so that the leader sends what follows. The replica ignored operations before
+    /// its start was answered, and a leader with another cohort may not know the replica.
     pub(in crate::protocol) fn ask_for_operations(&mut self, partition: PartitionId) {
         if let Some(leader) = self.partitions[&partition].register.leader {
             self.refuse(partition, leader.node);

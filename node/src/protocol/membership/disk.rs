@@ -68,7 +68,7 @@ impl Node {
     }
 
     /// Checks a request while there is no room on the disk or in memory: it may not make the node grow for good. Claims and
-    /// endings pass, because they shrink it.
+    /// endings pass, because they help to end the shortage.
     pub(in crate::protocol) fn admit_growth(&self, request: &Request) -> Result<(), Error> {
         let grows = match request {
             Request::Enqueue { .. } | Request::EnqueueUnique { .. } | Request::Update { .. } => true,

@@ -29,7 +29,7 @@ pub struct Retiring {
     pub(in crate::protocol::consistent) forgot: BTreeSet<NodeId>,
     /// When the present step began.
     pub(in crate::protocol::consistent) since_us: u64,
-    /// When observers were last told which nodes hold it up.
+    /// When observers were last notified that nodes hold it up.
     pub(in crate::protocol::consistent) told_us: u64,
 }
 
