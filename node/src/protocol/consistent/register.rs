@@ -32,7 +32,7 @@ pub use waiting::{Asked, Giving, Name, QuotaChange, Sealing, Waiting};
 /// Recent claims beyond which superseded ones are pruned.
 const RECENT_CLAIMS_MAX: usize = 4 * OPS_UNCOMMITTED_MAX as usize;
 
-/// Claim status of a task.
+/// Claim status of a task: what keeps it from being claimed, beside its own facts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hold<'a> {
     /// Claim-table entry of the task.

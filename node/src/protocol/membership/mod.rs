@@ -73,7 +73,7 @@ pub struct Peer {
     holes: bool,
     /// Newest protocol version that it offers, as it reports.
     offers: u8,
-    /// Cohort versions that it advertised as a leader and that are not known here.
+    /// Cohort versions that it advertised as a leader and that are not known here, and when they were asked for.
     strange: BTreeMap<PartitionId, (Epoch, Viewstamp)>,
     strange_asked_us: Option<u64>,
 }
