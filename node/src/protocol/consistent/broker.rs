@@ -1,8 +1,8 @@
-//! The broker: a client's claim at any node, from the first question to the answer.
+//! The broker: coordinates a client's claim at any node, from the first grant request (a "question", `GrantAsk`) to the answer.
 //!
-//! It asks the node with the best head it knows of, then the next, until it has what was wanted. Before it says that there
-//! is nothing it asks every reachable node, and each of these first asks its cohorts (I-26). A claim that may wait then parks,
-//! and is told of new work.
+//! It asks the node with the best head that it knows of, then the next, until it has as many tasks as the claim wants. Before it
+//! answers that there is nothing it probes every reachable node, and each of these first asks the cohorts of what it leads (I-26). A
+//! claim that may wait then parks, and new work wakes it.
 
 mod confirm;
 mod depends;
@@ -25,68 +25,69 @@ use norn_wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Respons
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Probes of one call before it gives up on heads that others are quicker to take.
+/// Probes of one call before it stops chasing heads that other calls take first.
 const PROBES_MAX: u32 = 10;
-/// Who was woken so often and got nothing rests before it is woken again: others take what there is, or it cannot be had.
+/// Fruitless wake-ups before a call rests: other calls take the work first, or it cannot be granted.
 const VAIN_MAX: u32 = 4;
-/// For so long.
+/// Rest of such a call before it looks for work again.
 const VAIN_REST_MS: u64 = 20;
-/// Questions whose answers would be given back, remembered at the most.
+/// Most abandoned questions that are remembered, so that what their late answers bring is given back.
 const ABANDONED_MAX: usize = 10_000;
-/// The same of those that were answered.
+/// Most answered questions that are remembered.
 const ANSWERED_MAX: usize = 1_000;
-/// A queue asked for within this time stays interesting.
+/// A queue that was claimed from within this time stays recent: this node keeps its interest in it.
 const RECENT_MS: u64 = 10_000;
-/// Queues that one node stays interested in without anybody waiting.
+/// Most recent queues of a node, for which no call needs to wait.
 const RECENT_QUEUES_MAX: usize = 1_000;
 
-/// Of a lease that its client counts from the question, so much is waited for work: a quarter.
+/// A client that does not confirm counts its lease from the moment it claims. Its call waits for work for at most this part of the
+/// lease: a quarter.
 const WAIT_PER_LEASE: u64 = 4;
 
-/// More tasks than that are as good as that many.
+/// Cap on the task count of a head, for the weighted draw.
 const COUNT_MAX: u64 = 1 << 40;
 
-/// What a call is waiting for.
+/// State of a call.
 #[derive(Debug)]
 enum Phase {
-    /// To be looked at next.
+    /// Ready for its next step.
     Idle,
     /// A node was asked for grants.
     Asking { ask: u64, node: NodeId, recall: bool },
-    /// Every reachable node was asked what there is.
+    /// Every reachable node was asked for its heads.
     Probing { ask: u64, waiting: BTreeSet<NodeId>, covered: BTreeSet<PartitionId>, found: bool, until_us: u64 },
-    /// Others were quicker, or are to be; look again soon.
+    /// Looks again soon: other calls were quicker, or are to go first.
     Pausing,
     /// Waits for work.
     Parked,
-    /// Tasks that it depends on, and its session, are being read: these are not yet.
+    /// Reads the tasks that the claim depends on, and its session; `open` are those not read yet.
     Checking { open: BTreeSet<TaskId> },
-    /// It was answered, and its client is to confirm that. Otherwise these go back; it `holds_more` where others were found again, or a
-    /// question had no answer in time.
+    /// Answered, and waits for its client's confirmation. Without it `grants` go back. `holds_more`: the call also has grants that were
+    /// found again, or a question of it had no answer in time.
     Told { grants: Vec<Grant>, holds_more: bool },
 }
 
-/// A grant that can be given back, and the viewstamp under which it was made or found.
+/// A grant that can be given back, with the viewstamp under which it was made or found.
 pub(in crate::protocol) type Grant = (TaskId, Token, Viewstamp);
 
-/// A client's claim.
+/// A client's claim in progress.
 #[derive(Debug)]
 struct Call {
     client: ClientId,
     number: u64,
     claim: Claim,
-    /// Grants so far, with the node that gave each.
+    /// Grants so far, with the node that made each.
     got: Vec<(Granted, Option<Viewstamp>, NodeId)>,
     phase: Phase,
-    /// Where it may hold tasks of which nobody has told it.
+    /// Partitions in which the call may hold grants that no answer has named.
     recall: Recall,
     /// Nodes that had nothing (more) since the last probe.
     tried: BTreeSet<NodeId>,
     probes: u32,
     probed_empty: bool,
-    /// How often it was woken since it rested.
+    /// Wake-ups since the call last rested.
     vain: u32,
-    /// When it last had to let others go first.
+    /// When this call was last held back so that calls of live clients go first.
     held_back_us: Option<u64>,
     look_first: bool,
     unavailable: u32,
@@ -94,44 +95,44 @@ struct Call {
     deadline_us: u64,
 }
 
-/// A queue that was asked for lately.
+/// A recently claimed queue.
 #[derive(Debug)]
 struct Recent {
     used_us: u64,
-    /// All nodes were asked what they have since others tell of it.
+    /// Whether a probe of all nodes has ended since the queue became recent; since then nodes announce their heads of it.
     known: bool,
 }
 
-/// Claims under way, and what is known of other nodes' heads.
+/// Claims in progress, and the known heads of other nodes.
 #[derive(Debug, Default)]
 pub struct Broker {
     next: u64,
     calls: BTreeMap<u64, Call>,
-    /// Calls that are to be confirmed.
+    /// Calls that their clients confirm.
     confirming: BTreeMap<(ClaimId, ClientId), u64>,
     asks: BTreeMap<u64, u64>,
     parked: BTreeMap<QueueName, BTreeSet<u64>>,
     parked_count: usize,
-    /// Clients that have claimed, until they are gone.
+    /// Liveness of clients that have claimed, until they are gone.
     voices: BTreeMap<ClientId, Voice>,
     summaries: BTreeMap<QueueName, BTreeMap<NodeId, Head>>,
     recent: BTreeMap<QueueName, Recent>,
-    /// Questions whose callers are gone: what they bring is given back.
+    /// Questions whose calls do not wait for them any more: grants in their answers are given back.
     abandoned: BTreeSet<u64>,
-    /// Questions that were answered, and the grants that came. One that was repeated while its answer was on its way is
-    /// answered twice, and then nobody waits for what is new in the second answer.
+    /// Answered questions, with the grants of each answer. A question that was resent while its answer was on the way is answered
+    /// twice; no call waits for grants that are new in the second answer.
     answered: BTreeMap<u64, BTreeSet<(TaskId, Token)>>,
-    /// What is given back, and said again: a leader may not hear it the first time.
+    /// What is given back. It is sent repeatedly, as a leader may miss the first message.
     returns: Returns,
 }
 
 impl Broker {
-    /// Claims under way.
+    /// Number of claims in progress.
     pub fn count(&self) -> usize {
         self.calls.len()
     }
 
-    /// Grants that go back, and are said again.
+    /// Number of grants that are being given back.
     #[cfg(test)]
     pub fn going_back(&self) -> usize {
         self.returns.going_back()
@@ -153,7 +154,7 @@ impl Broker {
         }
     }
 
-    /// Nobody tells any more of queues that are of no interest, nor of nodes that are gone.
+    /// Drops heads of queues without interest, and of nodes that have left: no update for them arrives any more.
     fn forget_heads(&mut self, is_there: impl Fn(NodeId) -> bool) {
         let asked: BTreeSet<&QueueName> = self.calls.values().flat_map(|call| &call.claim.queues).collect();
         let (recent, parked) = (&self.recent, &self.parked);
@@ -204,7 +205,7 @@ impl Broker {
 }
 
 impl Node {
-    /// A client claims.
+    /// Starts a client's claim.
     pub(in crate::protocol) fn claim(&mut self, client: ClientId, number: u64, claim: Claim) {
         if let Err(error) = self.check_session(&claim) {
             return self.outbox.reply(client, number, Response::Error(error));
@@ -213,7 +214,7 @@ impl Node {
         let call = self.broker.next;
         self.broker.listen(client, self.now.mono_us);
         if claim.confirms {
-            // Who asks again on the same connection does not look at an earlier answer any more.
+            // A client that repeats a claim on the same connection has dropped the earlier call.
             self.leave_call(client, claim.claim);
             self.broker.confirming.insert((claim.claim, client), call);
         }
@@ -249,7 +250,7 @@ impl Node {
                 probed_empty: false,
                 vain: 0,
                 held_back_us: None,
-                // Nobody has told this node of all heads of these queues yet.
+                // Not every node may have announced its heads of these queues to this node yet.
                 look_first,
                 unavailable: 0,
                 wait_until_us,
@@ -264,8 +265,9 @@ impl Node {
         }
     }
 
-    /// How long a call waits. A client that confirms renews what came late. Any other counts the lease from the question, so
-    /// where a queue gives less than the claim names, most of that is left for the work.
+    /// How long a call waits. A client that confirms renews what came late. Any other client counts the lease from the moment it
+    /// claims; where a queue grants a shorter lease than the claim names, the wait is cut so that most of the lease is left for the
+    /// work.
     fn patience(&self, claim: &Claim) -> u64 {
         if claim.confirms {
             return claim.wait_ms;
@@ -275,7 +277,7 @@ impl Node {
         shortest.map_or(claim.wait_ms, |lease_ms| claim.wait_ms.min(lease_ms / WAIT_PER_LEASE))
     }
 
-    /// Decides what a call does next.
+    /// Takes the next step of a call.
     fn pursue(&mut self, number: u64) {
         let now_us = self.now.mono_us;
         let Some(call) = self.broker.calls.get_mut(&number) else { return };
@@ -286,7 +288,7 @@ impl Node {
         if call.got.len() >= call.claim.max as usize || bytes >= CLAIM_BYTES_MAX {
             self.finish_claim(number);
         } else if self.recall_next(number) {
-            // It is asked, or waited for.
+            // The call asks a leader now, or waits for one.
         } else if std::mem::take(&mut self.broker.calls.get_mut(&number).expect("just seen").look_first) {
             self.probe(number);
         } else if let Some(node) = self.best_node(number) {
@@ -294,7 +296,7 @@ impl Node {
         } else {
             let call = &self.broker.calls[&number];
             let waits = now_us < call.wait_until_us;
-            // Who wants many gets what all nodes have, not only what was known of; one look is enough.
+            // A claim for several tasks gets what all nodes have, not only the heads known here; one probe is enough.
             let more = call.probes == 0 && call.claim.max > 1;
             if !call.got.is_empty() && !more {
                 self.finish_claim(number);
@@ -310,8 +312,8 @@ impl Node {
         }
     }
 
-    /// The node with the best head among those not yet tried: of each queue the one that comes first there, and of these the one of
-    /// higher priority, then the older one. Where all queues are claimed at random it is drawn, by how many tasks each node has.
+    /// The node with the best head among those not yet tried: of each queue the head that comes first there, and of these the one of
+    /// higher priority, then the older one. Where all queues are claimed at random the node is drawn, weighted by its number of tasks.
     fn best_node(&mut self, number: u64) -> Option<NodeId> {
         let call = &self.broker.calls[&number];
         let is_open = |node: &NodeId| !call.tried.contains(node);
@@ -348,11 +350,11 @@ impl Node {
     fn send_grant_ask(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
         let Phase::Asking { ask, node, recall } = call.phase else { return };
-        // Whoever gave it, as its partition may have moved.
+        // Whichever node granted it, as the task's partition may have moved.
         let got: Vec<TaskId> = call.got.iter().map(|(granted, ..)| granted.id).collect();
         let max = call.claim.max.saturating_sub(got.len() as u32);
         let mut claim = Box::new(call.claim.clone());
-        // That is for this node to see to.
+        // The broker itself checks the dependencies.
         claim.depends.clear();
         self.outbox.send(node, PeerMessage::GrantAsk { ask, claim, max, recall, got });
     }
@@ -370,7 +372,7 @@ impl Node {
         tasks: Vec<(Granted, Option<Viewstamp>)>,
         (heads, partitions): (&[Option<Head>], &[PartitionId]),
     ) {
-        // A question that was repeated is answered twice.
+        // A question that was resent is answered twice.
         if self.broker.abandoned.contains(&ask) {
             self.note_given_up(ask);
             self.give_back(&tasks);
@@ -410,7 +412,7 @@ impl Node {
         self.pursue(number);
     }
 
-    /// Asks every reachable node what there is.
+    /// Asks every reachable node for its heads.
     fn probe(&mut self, number: u64) {
         let ask = self.asks.number();
         let waiting: BTreeSet<NodeId> =
@@ -470,7 +472,7 @@ impl Node {
                 recent.known = true;
             }
         }
-        // Heads that keep being taken by others are no reason to ask for ever, but neither is there nothing.
+        // Heads that other calls keep taking are no reason to probe for ever. They do not mean that there is nothing either.
         call.probed_empty = !found || call.probes >= PROBES_MAX;
         if found && call.probes > 1 && !call.probed_empty {
             call.phase = Phase::Pausing;
@@ -528,7 +530,7 @@ impl Node {
         self.set_claim_timer(number);
     }
 
-    /// Does not look for a moment.
+    /// Pauses a call for a moment, after fruitless wake-ups.
     fn rest(&mut self, number: u64) {
         let call = self.broker.calls.get_mut(&number).expect("under way");
         call.vain = 0;
@@ -537,7 +539,7 @@ impl Node {
         self.timers.set(Key::Claim(number), self.now.mono_after_ms(VAIN_REST_MS));
     }
 
-    /// Work may come: the nodes are told that somebody waits.
+    /// Parks a call, and announces to all nodes that this node waits for its queues.
     fn park(&mut self, number: u64) {
         self.timers.cancel(Key::Claim(number));
         let queues = self.broker.calls[&number].claim.queues.clone();
@@ -563,16 +565,17 @@ impl Node {
         self.pursue(number);
     }
 
-    /// A node has work: so many calls that wait for it look there.
+    /// A node announces work: wakes as many of the parked calls as it has tasks, to look there.
     pub(in crate::protocol) fn on_available(&mut self, from: NodeId, queue: &QueueName, head: Option<Head>) {
         self.broker.learn_head(queue, from, head);
-        // A node that does not hear this one is not asked: who was woken for it would park again, and that wakes again.
+        // A node that is unreachable from here is not asked: the calls that it wakes would park again, and parking makes it announce
+        // its work again.
         if let Some(head) = head.filter(|_| self.is_reachable(from)) {
             self.wake_parked(queue, head.count);
         }
     }
 
-    /// Whatever was granted is only told if what it depends on is still there.
+    /// Ends a call with its grants. The client gets these only if the tasks that the claim depends on are still there.
     fn finish_claim(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
         if !call.got.is_empty() && !call.claim.depends.is_empty() {
@@ -581,7 +584,7 @@ impl Node {
         self.answer_claim(number);
     }
 
-    /// What a call was waiting for is not waited for any more.
+    /// Ends the request that a call waits for.
     fn end_question(&mut self, phase: &Phase, claim: &Claim) {
         match phase {
             Phase::Asking { ask, node, recall } => self.abandon(*ask, *node, *recall, claim),
@@ -592,7 +595,8 @@ impl Node {
         }
     }
 
-    /// What a question brings goes back from now on. What was granted anew to one whose answer does not come goes back as well.
+    /// Gives up a question: from now on its grants go back, and the node that was asked voids what it granted anew, even if the answer
+    /// never comes.
     fn abandon(&mut self, ask: u64, node: NodeId, recall: bool, claim: &Claim) {
         self.broker.abandon(ask);
         if !recall {
@@ -612,7 +616,7 @@ impl Node {
         call
     }
 
-    /// Coverage sweep: parked claims and recent queues stay known to all nodes.
+    /// Coverage sweep: repeats this node's interest in parked claims' and recent queues to all nodes.
     pub(in crate::protocol) fn sweep(&mut self) {
         self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
         let oldest_us = self.now.mono_us.saturating_sub(RECENT_MS * 1_000);

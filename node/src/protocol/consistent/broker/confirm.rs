@@ -1,17 +1,18 @@
-//! The end of a call: its client is told what it was granted, and confirms that it knows.
+//! The end of a call: the client gets its grants, and confirms that the answer came.
 //!
-//! A client may be gone when its answer is on the way: killed, cut off, or waiting for something else. What was granted would be held
-//! by nobody until its lease is over. So a grant is its client's only once the client has said that the answer came; what was made for
-//! the call and is not confirmed in time is given back, which makes it void: it was no attempt. A client that has been told
-//! "too late" asks again. What is granted next goes to the calls of other clients first (`silent.rs`).
+//! A client may be gone while its answer is on the way: killed, cut off, or waiting for something else. Its grants would then stay held
+//! until their leases expire, with no worker. So a grant is its client's only once the client has confirmed the answer. Grants that
+//! were made for the call and are not confirmed in time are given back, which voids them: they count as no attempt. A client whose
+//! confirmation comes too late claims again. What is granted next goes to the calls of other clients first (`silent.rs`).
 //!
-//! A lease may be over before that. Then the leader asks whether the claim was confirmed (`grants/expiry.rs`). Of what a client has been
-//! told the broker says nothing until it is confirmed or goes back: else no answer that takes longer than a lease in it would ever be a
-//! client's. What the client was not told yet goes back at once, and is void as well.
+//! A lease may expire before that. Then the leader asks the broker whether the claim was confirmed (`grants/expiry.rs`). The broker
+//! does not answer for grants that are in the client's answer until they are confirmed or go back: otherwise a client could never get
+//! an answer that takes longer than a lease in it. Grants that are in no answer yet go back at once, and are void as well.
 //!
-//! A leader takes a grant back only if it was not renewed since. Whoever asks again elsewhere renews it, so what the first node gives
-//! back is not taken from the second. For the same reason a grant that was only found again is not given back here: another node may
-//! have told it since. It is void once the client takes leave of its claim, wherever that lies, or with its lease.
+//! A leader takes a grant back only if it was not renewed since. A client that claims again through another node renews its grants, so
+//! what the first node gives back is not taken from the second. For the same reason a grant that was only found again is not given back
+//! here: another node may have answered with it since. It is voided when the client leaves its claim, at whichever node, or when its
+//! lease expires.
 
 use super::returns::{DOUBLINGS_MAX, GoingBack, REPEAT_MS};
 use super::{Call, Grant, Phase};
@@ -26,35 +27,35 @@ use norn_wire::error::{Error, ErrorCode};
 use norn_wire::{Claim, ClaimId, Granted, NodeId, Response, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A client confirms within this time, and as long as the answer may be on its way...
+/// Time that a client has to confirm, beside the transfer time of the answer.
 const CONFIRM_MS: u64 = 2_000;
-/// ...over the slowest network that is counted with: about a megabyte a second.
+/// Slowest network that is allowed for: about a megabyte a second.
 const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
-/// Payloads of an answer have about this many bytes at most...
+/// Most payload bytes of an answer, about.
 const ANSWER_BYTES_MAX: u64 = (CLAIM_BYTES_MAX + PAYLOAD_BYTES_MAX) as u64;
-/// ...so that any answer is confirmed within this time, or what was granted for it goes back.
+/// Longest time that any answer has to be confirmed. After that its grants go back.
 pub const CONFIRM_MS_MAX: u64 = confirm_ms(ANSWER_BYTES_MAX);
-/// Claims that go back and are said again, at the most, and as many questions.
+/// Most claims that are being given back and sent repeatedly. The same holds for questions.
 const RETURNS_MAX: usize = 1_000;
-/// Claims are said this many times in all, over almost five minutes: a partition that has no leader in all this time has none for as long
-/// as most leases. To say it too often does no harm: a claim's id is of one call.
+/// How often a claim is sent, over almost five minutes: a partition without a leader in all this time has none for as long as most
+/// leases. Sending it too often does no harm, as a claim's id names one call only.
 const SAID_MAX: u32 = 24;
-/// Whoever was asked answers that a question is given up. Up to then it is told every two seconds...
+/// The node that was asked acknowledges that a question is given up. Until then it is sent every two seconds...
 const QUESTION_DOUBLINGS_MAX: u32 = 3;
-/// ...for as long: it remembers no more than ten seconds of what it was asked (`grants/questions.rs`).
+/// ...at most this often. A node remembers the questions of the last ten seconds only (`grants/questions.rs`).
 const QUESTION_SAID_MAX: u32 = 150;
 
-/// What is given back beside single grants.
+/// What is given back as a whole, beside single grants.
 #[derive(Debug)]
 enum Back {
-    /// All that was granted to a call which is over, but what its client has.
+    /// All grants of a call that is over, except those that its client keeps.
     Claim { claim: ClaimId, keeps: Vec<TaskId> },
-    /// All that was granted to a question of which nobody will be told.
+    /// All grants of a question whose answer no client gets.
     Question { ask: u64, node: NodeId, claim: Box<Claim> },
 }
 
 impl Back {
-    /// How often it is said, and how long the pauses become.
+    /// How often it is sent, and how often the pause doubles.
     fn pace(&self) -> (u32, u32) {
         match self {
             Back::Claim { .. } => (SAID_MAX, DOUBLINGS_MAX),
@@ -63,13 +64,13 @@ impl Back {
     }
 }
 
-/// What is said again, by number, and how often each was said.
+/// What is sent repeatedly, by number, with how often each was sent.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     pub grants: GoingBack,
     next: u64,
     claims: BTreeMap<u64, (Back, u32)>,
-    /// Numbers of the claims: a client may say twice that a claim is over.
+    /// Numbers of the claims: a client may leave the same claim twice.
     by_claim: BTreeMap<ClaimId, u64>,
     questions: BTreeMap<u64, (Back, u32)>,
     /// Numbers of the questions.
@@ -82,7 +83,7 @@ impl Returns {
         self.grants.len()
     }
 
-    /// Its number, and the numbers of those that are not said again any more.
+    /// Returns the number of the new item, and the numbers of those that are not sent any more.
     fn insert(&mut self, back: Back) -> (u64, Vec<u64>) {
         self.next += 1;
         let mut dropped = Vec::new();
@@ -102,7 +103,7 @@ impl Returns {
         (self.next, dropped)
     }
 
-    /// Claims with questions that were given up, and are not answered.
+    /// Claims with given-up questions that are not answered yet.
     fn given_up(&self) -> BTreeSet<ClaimId> {
         let claim_of = |(back, _): &(Back, u32)| match back {
             Back::Question { claim, .. } => claim.claim,
@@ -127,18 +128,18 @@ impl Returns {
     }
 }
 
-/// How long a client may take to confirm an answer with payloads of this many bytes.
+/// How long a client may take to confirm an answer with this many payload bytes.
 const fn confirm_ms(bytes: u64) -> u64 {
     let bytes = if bytes < ANSWER_BYTES_MAX { bytes } else { ANSWER_BYTES_MAX };
     CONFIRM_MS + bytes / TRANSFER_BYTES_PER_MS
 }
 
 impl Node {
-    /// Tells a client what it was granted.
+    /// Sends a client its grants.
     pub(super) fn answer_claim(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
         let left = call.recall.left(call.got.len() >= call.claim.max as usize);
-        // Where the time is over, a question that has no answer may have been granted something.
+        // Where the deadline has passed, an unanswered question may have been granted something.
         let left = left.max(usize::from(call.asks())) as u32;
         let unavailable = if call.got.is_empty() { call.unavailable } else { 0 };
         let confirms = call.claim.confirms && !call.got.is_empty();
@@ -157,7 +158,7 @@ impl Node {
         let holds_more = grants.len() < got.len() || call.asks();
         let bytes: u64 = got.iter().map(|(granted, ..)| granted.payload.len() as u64).sum();
         let phase = std::mem::replace(&mut call.phase, Phase::Told { grants, holds_more });
-        // Where the time is over it still asks somebody.
+        // Where the deadline has passed, a question may still be open.
         if !matches!(phase, Phase::Idle) {
             let claim = call.claim.clone();
             self.end_question(&phase, &claim);
@@ -166,7 +167,7 @@ impl Node {
         got
     }
 
-    /// The deadline passed with questions open: what came counts, otherwise nobody knows.
+    /// The deadline passed with questions open: answers with the grants that came. Without any the outcome is unknown.
     pub(super) fn fail_claim(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
         if !call.got.is_empty() && call.claim.depends.is_empty() {
@@ -178,7 +179,7 @@ impl Node {
         self.outbox.reply(call.client, call.number, Response::Error(error));
     }
 
-    /// A client says that it has the answer: now it holds what it was granted.
+    /// A client confirms its answer: now it holds its grants.
     pub(in crate::protocol) fn confirm_claim(&mut self, client: ClientId, number: u64, claim: ClaimId) {
         let call = self.broker.confirming.get(&(claim, client)).copied();
         let told = call.filter(|call| matches!(self.broker.calls[call].phase, Phase::Told { .. }));
@@ -192,8 +193,8 @@ impl Node {
         self.outbox.reply(client, number, response);
     }
 
-    /// A client does not wait for a call any more. Unless it makes it elsewhere, it says what it keeps, and all else goes back that was
-    /// granted elsewhere; `over` says that of calls alone that may hold more than this node knows.
+    /// A client does not wait for a call any more. With `elsewhere` all other grants of the claim go back too, wherever they were made,
+    /// except those that the client keeps (`keeps`). `over` asks for the same, but only if the call may hold more than this node knows.
     pub(in crate::protocol) fn leave_claim(
         &mut self,
         (client, number): (ClientId, u64),
@@ -208,21 +209,22 @@ impl Node {
         self.outbox.reply(client, number, Response::Done);
     }
 
-    /// Ends a client's call; whether it may hold more than goes back with it.
+    /// Ends a client's call and gives its grants back. Returns whether the call may hold more than those.
     pub(super) fn leave_call(&mut self, client: ClientId, claim: ClaimId) -> bool {
         let Some(number) = self.broker.confirming.get(&(claim, client)).copied() else { return false };
         let call = self.end_claim(number);
         self.give_back_all(&call);
         if !matches!(call.phase, Phase::Told { .. }) {
-            // Its place among the requests of the connection is free.
+            // The call's place among the open requests of the connection is free again.
             let error = Error::new(ErrorCode::Superseded, "its client has left this claim, or made it anew");
             self.outbox.reply(call.client, call.number, Response::Error(error));
         }
         call.holds_more()
     }
 
-    /// The leases of these are over: which go back, and of which there is nothing more to say. Nothing is said yet of what a client may
-    /// still confirm, and of what may be in an answer that this node waits for, be it to give back what that brings.
+    /// A leader asks about grants whose leases have expired. The answer names those that are being given back, and those that are
+    /// settled: no call here has them still to hand out or to be confirmed. It leaves out those that a client may still confirm, and
+    /// those that an outstanding answer may name, even if that answer's grants will be given back.
     pub(in crate::protocol) fn on_confirm_ask(&mut self, from: NodeId, items: &[(TaskId, Token, ClaimId)]) {
         let (mut settled, mut back) = (Vec::new(), Vec::new());
         let given_up = self.broker.returns.given_up();
@@ -237,7 +239,7 @@ impl Node {
         self.outbox.send(from, PeerMessage::ConfirmAnswer { settled, back });
     }
 
-    /// Gives a grant back that is over before its client was told of it; whether it may be yet to come, or to be confirmed.
+    /// Gives back an expired grant that no answer has named to its client. Returns whether it may yet come, or be confirmed.
     fn give_up_lapsed(&mut self, claim: ClaimId, (id, token): (TaskId, Token)) -> bool {
         let calls = self.broker.confirming.range((claim, ClientId(0))..=(claim, ClientId(u64::MAX)));
         let mut may_come = false;
@@ -248,7 +250,7 @@ impl Node {
                 may_come |= grants.iter().any(|(of, its, _)| (*of, *its) == (id, token));
                 continue;
             }
-            // It would tell its client of what is over. What was found again may be in the client's hands.
+            // The call would hand an expired grant to its client. A grant that was found again may be in the client's hands already.
             let is_it = |(granted, fresh, _): &mut (Granted, Option<Viewstamp>, NodeId)| {
                 (granted.id, granted.token) == (id, token) && fresh.is_some()
             };
@@ -260,7 +262,7 @@ impl Node {
         may_come
     }
 
-    /// Nobody has confirmed in time.
+    /// The client has not confirmed in time.
     pub(super) fn unconfirmed(&mut self, number: u64) {
         let client = self.broker.calls[&number].client;
         self.broker.note_mute(client);
@@ -272,7 +274,7 @@ impl Node {
         self.give_back_all(&call);
     }
 
-    /// Nobody waits for the client's claims any more: what came for them is given back.
+    /// A client is gone: gives back what its calls were granted.
     pub(in crate::protocol) fn drop_claims_of(&mut self, client: ClientId) {
         let gone: Vec<u64> =
             self.broker.calls.iter().filter(|(_, call)| call.client == client).map(|(number, _)| *number).collect();
@@ -280,7 +282,7 @@ impl Node {
         self.broker.voices.remove(&client);
     }
 
-    /// Gives back what was granted for a call that has ended without its client.
+    /// Gives back the grants of a call that has ended without its client.
     pub(super) fn give_back_all(&mut self, call: &Call) {
         let told = match &call.phase {
             Phase::Told { grants, .. } if !mutant!(self.config, UnconfirmedKept) => grants.clone(),
@@ -290,14 +292,15 @@ impl Node {
         self.give_back_grants(got.chain(told).collect());
     }
 
-    /// Gives back what was granted for nobody. What was only found again stays: another node may have answered with it.
+    /// Gives back grants that no client gets. Those that were only found again stay: another node may have answered with them.
     pub(super) fn give_back(&mut self, tasks: &[(Granted, Option<Viewstamp>)]) {
         self.give_back_grants(tasks.iter().filter_map(|(granted, fresh)| made(granted, *fresh)).collect());
     }
 
-    /// Nobody will be told what a question was granted. Its answer may be lost, so whoever was asked is told that.
+    /// Gives up a question: no client gets its grants. The answer may be lost, so the node that was asked is sent that the question is
+    /// given up.
     pub(super) fn give_up_question(&mut self, ask: u64, node: NodeId, claim: &Claim) {
-        // It grants nothing, and needs no more than that.
+        // It grants nothing, and needs no more than this.
         let claim = Claim { depends: Vec::new(), session: None, lease_open: false, confirms: false, ..claim.clone() };
         self.give(Back::Question { ask, node, claim: Box::new(claim) });
     }
@@ -316,7 +319,7 @@ impl Node {
         self.say_back(number);
     }
 
-    /// Says what goes back to those who may have it.
+    /// Sends a returned claim or question to the nodes that may have grants of it.
     pub(in crate::protocol) fn say_back(&mut self, number: u64) {
         let Some((back, said)) = self.broker.returns.get_mut(number) else { return };
         *said += 1;
@@ -344,7 +347,7 @@ impl Node {
         }
     }
 
-    /// A call is over, and its client has nothing of what it was granted but what it keeps.
+    /// A call is over: voids all its grants here except those that its client keeps.
     pub(in crate::protocol) fn on_claim_left(&mut self, claim: ClaimId, keeps: &BTreeSet<TaskId>) {
         let led: Vec<_> =
             self.led.iter().filter(|id| self.partitions[id].register.knows_claim(&claim)).copied().collect();
@@ -359,19 +362,19 @@ impl Node {
 }
 
 impl Call {
-    /// Whether it may hold what is not given back with it: what was found again, or what it has not been told of.
+    /// Whether the call may hold grants that are not given back with it: those that were found again, or that no answer has named.
     fn holds_more(&self) -> bool {
         let told = matches!(self.phase, Phase::Told { holds_more: true, .. });
         told || self.asks() || self.recall.left(false) > 0 || self.got.iter().any(|(_, fresh, _)| fresh.is_none())
     }
 
-    /// Whether a node has been asked for grants, and has not answered.
+    /// Whether a node was asked for grants and has not answered.
     fn asks(&self) -> bool {
         matches!(self.phase, Phase::Asking { .. })
     }
 }
 
-/// A grant that was made for this call, and not found again.
+/// The grant, if it was made for this call and not found again.
 fn made(granted: &Granted, fresh: Option<Viewstamp>) -> Option<Grant> {
     fresh.map(|at| (granted.id, granted.token, at))
 }

@@ -1,4 +1,5 @@
-//! Claims that depend on tasks: nothing is granted unless these are there, wherever they lie. A claim under a session depends on that.
+//! Claims that depend on tasks: nothing is granted unless these are there, in whichever partitions. A claim under a session depends on
+//! it too.
 
 use super::Phase;
 use crate::protocol::Node;
@@ -12,9 +13,9 @@ use norn_wire::{Response, TaskId};
 use std::collections::BTreeSet;
 
 impl Node {
-    /// Reads what a call depends on: before anything is asked for, and when something was granted. What is there the second time
-    /// was there all the while, as nothing that has ended comes back, and no version does. So it was when the tasks were granted.
-    /// A session is read once: those that grant under it are told of its end.
+    /// Reads the tasks that a call depends on: before the first question, and again once something was granted. What is there the
+    /// second time was there all the while, as an ended task never comes back, nor an old version; so it was there when the tasks were
+    /// granted. A session is read once: the partitions that grant under it learn of its end.
     pub(super) fn check_depends(&mut self, number: u64) {
         let timeout_ms = self.config.request_timeout_ms;
         let call = self.broker.calls.get_mut(&number).expect("under way");
@@ -24,7 +25,7 @@ impl Node {
         open.into_iter().for_each(|id| self.read_for(Reader::Claim(number), id, timeout_ms));
     }
 
-    /// A majority has said what it knows of a task that a call depends on.
+    /// A majority has answered with what it knows of a task that a call depends on.
     pub(in crate::protocol) fn depend_read(
         &mut self,
         number: u64,

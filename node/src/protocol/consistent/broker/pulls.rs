@@ -1,7 +1,7 @@
-//! What a node is asked before a broker says that there is nothing: it asks the cohorts of what it leads first.
+//! Quorum reads before "nothing": a leader that a broker probes first asks the cohorts of what it leads.
 //!
-//! It asks only for queues of which something would be granted. However much work stands in a queue that is paused, whose rate is used
-//! up, or of which as many tasks are held as may be, a claim that finds nothing there has looked everywhere.
+//! It asks only about queues of which something would be granted. However much work stands in a queue that is paused, that has used up
+//! its rate, or that is at its limit of concurrent claims: a claim that finds nothing there has looked everywhere.
 
 use crate::protocol::Node;
 use crate::protocol::available::{Ask, ProbeAsk};
@@ -9,11 +9,11 @@ use crate::protocol::peer::PeerMessage;
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ready tasks in one answer to a `Pull`.
+/// Most ready tasks in an answer to `Pull`.
 const PULL_TASKS_MAX: usize = 1_024;
 
 impl Node {
-    /// A broker wants to be sure: the cohorts are asked before it is answered.
+    /// Handles a broker's probe: the cohorts are asked before it is answered.
     pub(in crate::protocol) fn on_probe(&mut self, from: NodeId, ask: u64, queues: Vec<QueueName>) {
         let sought = queues.clone();
         let own = self.asks.open(Ask::Probe(ProbeAsk {
@@ -29,19 +29,19 @@ impl Node {
         for queue in &sought {
             self.seek(queue, 1);
         }
-        // Leave to grant may be waited for, whether or not anybody is asked.
+        // Permits or concurrency slots may be on their way, whether or not any node is asked.
         self.set_ask_timer(own);
         self.conclude_pulls(own);
     }
 
-    /// Asks all cohorts for what is ready in these queues. Under another number, so that no answer counts to what was asked before.
+    /// Asks all cohorts for the ready tasks of these queues, under a new number, so that no answer to an earlier pull counts.
     fn pull(&mut self, own: u64, queues: Vec<QueueName>) {
         let waiting = self.peers.keys().copied().filter(|node| self.is_reachable(*node)).collect();
         let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
         let anew = ProbeAsk { pulled: queues, answered: BTreeMap::new(), waiting, ..state };
         let own = self.asks.open(Ask::Probe(anew));
         self.send_pulls(own);
-        // Where nobody is to be asked, that is all.
+        // If there is no node to ask, the pull ends here.
         self.conclude_pulls(own);
     }
 
@@ -53,16 +53,16 @@ impl Node {
         self.set_ask_timer(own);
     }
 
-    /// Whether the answered peers and this node are a majority of a partition.
+    /// Whether this node and the peers that answered are a majority of a partition's members.
     fn pulled_from_quorum(&self, state: &ProbeAsk, partition: PartitionId) -> bool {
         let answered = state.answered.get(&partition);
         let replica = &self.partitions[&partition];
         let own = |node| node == self.me && self.speaks_for(partition);
-        // Each strictly acknowledged fact is with a majority of the members.
+        // Each strictly acknowledged fact is at a majority of the members.
         replica.cohort().members_quorum(|node| own(node) || answered.is_some_and(|nodes| nodes.contains(&node)))
     }
 
-    /// Answers a probe once every led partition was pulled from a majority, or nobody is left to ask.
+    /// Answers a probe once a majority has answered for each led partition, or no node is left to ask.
     pub(in crate::protocol) fn conclude_pulls(&mut self, own: u64) {
         let now_us = self.now.mono_us;
         let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
@@ -73,7 +73,7 @@ impl Node {
         if !late && open.iter().any(|queue| !state.pulled.contains(queue)) {
             return self.pull(own, open);
         }
-        // A task whose body is lost is there, and cannot be granted.
+        // A task whose body is lost exists, and cannot be granted.
         let hides = |partition: &PartitionId, open: &[QueueName]| {
             self.hides_work(*partition, open) || self.lacks_work(*partition, open)
         };
@@ -102,7 +102,7 @@ impl Node {
             replica.cohort().knows(from) && replica.register.leading().is_none()
         };
         for replica in self.partitions.values().filter(follows) {
-            // A task whose body is lost here is in no queue, so it is not told of below.
+            // A task whose body is lost here is in no queue, so the answer below would leave it out.
             if self.speaks_for(replica.id) && !self.lacks_work(replica.id, queues) {
                 partitions.push(replica.id);
             }
@@ -128,7 +128,7 @@ impl Node {
         for id in ready {
             let partition = self.partition_of(id);
             let Some(replica) = self.partitions.get(&partition) else { continue };
-            // Of what may be forgotten only a peer without holes is believed.
+            // Of tasks that may be forgotten, only those are believed that a peer without holes names.
             let believed = !replica.may_have_forgotten(id) || partitions.contains(&partition);
             if replica.store.lacks_spec(id) && believed {
                 unknown.entry(partition).or_default().push(*id);
@@ -139,7 +139,7 @@ impl Node {
             let old = |(partition, ids): (&PartitionId, &Vec<TaskId>)| {
                 ids.iter().any(|id| self.partitions[partition].may_have_forgotten(id))
             };
-            // What was asked for before and has not been taken may never be: there would be no end to asking at once.
+            // Tasks that were requested before and were not taken may never be taken: to ask again at once would not end.
             let no_end = unknown.iter().any(old);
             let Some(Ask::Probe(state)) = self.asks.get_mut(ask) else { return };
             let needed = state.needed.len();

@@ -1,10 +1,10 @@
-//! Grants that a call may have and nobody has told of: the answer was lost with the node that asked for them, or the one that gave
-//! them is gone, has restarted, or could not tell whether they would commit. Whoever leads their partitions knows of them by the
-//! call's id, and is asked before anything else is asked for.
+//! Grants that a call may have and that no answer has named: the answer was lost with the node that asked for them, or the node that
+//! made them is gone, has restarted, or could not tell whether they would commit. The leaders of their partitions find them by the
+//! call's id, and are asked before the call asks for anything else.
 //!
-//! A leader that is gone has a successor soon, which is waited for; not for long, as its partition may have lost its majority. A
-//! successor that comes while the call waits for work is asked within a second. Where none has come, the answer says that something is
-//! left ([`Response::Claimed`](norn_wire::Response)), and takes leave of what it was not told of.
+//! A partition whose leader is gone has a new one soon, and the call waits for it; not for long, as the partition may have lost its
+//! majority. A call that waits for work asks a new leader within a second. If none has come, the answer says that something is left
+//! ([`Response::Claimed`](norn_wire::Response)), and the client leaves the grants that were not named.
 
 use super::Phase;
 use crate::protocol::Node;
@@ -12,43 +12,44 @@ use crate::protocol::timers::Key;
 use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A call begins no round behind that.
+/// A call begins no round later than this.
 const RECALL_MS: u64 = 1_500;
-/// Between two rounds.
+/// Pause between two rounds.
 const ROUND_MS: u64 = 50;
-/// A call that waits for work looks this often for leaders that were missing.
+/// How often a call that waits for work looks for leaders of partitions that it missed.
 const LOOK_MS: u64 = 1_000;
 
-/// What is left to ask about.
+/// What is left to ask the leaders about.
 #[derive(Debug, Default)]
 pub(super) struct Recall {
     /// Partitions in which the call may hold tasks.
     open: BTreeSet<PartitionId>,
-    /// Those of them of which a leader said so, or that were missed before.
+    /// Those of them for which a leader said so, or that were missed before.
     doubted: BTreeSet<PartitionId>,
     /// Nodes that were asked in this round.
     asked: BTreeSet<NodeId>,
     /// When to go on without; 0: the first round has not begun.
     until_us: u64,
-    /// Partitions of which nothing was heard in time, and who was thought to lead them.
+    /// Partitions without an answer in time, and their presumed leaders.
     missed: BTreeMap<PartitionId, Option<NodeId>>,
 }
 
 impl Recall {
-    /// Whether there is anything left to ask.
+    /// Whether any partition is left to ask about.
     pub fn is_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Partitions in which the call may hold more than it was told. One that has all that it asked for was not granted more, unless
-    /// there was a doubt.
+    /// Number of partitions in which the call may hold more than its answers named. A call that has as many tasks as it asked for was
+    /// not granted more, except in doubted partitions.
     pub fn left(&self, has_all: bool) -> usize {
         let open = if has_all { &self.doubted } else { &self.open };
         open.len() + self.missed.keys().filter(|partition| !open.contains(partition)).count()
     }
 
-    /// Another question is lost, and may have been granted something anywhere. Where an earlier one may have been, too, they may have been
-    /// granted more than all that was asked for: then that the call has all of it clears no partition.
+    /// State after another lost question, which may have been granted something anywhere. If an earlier question may have been lost
+    /// too, both together may have been granted more than the call asked for. Then no partition is cleared when the call has all that
+    /// it asked for.
     fn again(&self, all: Recall) -> Recall {
         let is_second = !self.doubted.is_empty() || !self.missed.is_empty();
         Recall { doubted: if is_second { all.open.clone() } else { BTreeSet::new() }, ..all }
@@ -61,20 +62,20 @@ impl Recall {
 }
 
 impl Node {
-    /// What a call may hold that was made before, or that asked somebody who is gone: anything.
+    /// Recall for a call that was made before, or whose question is lost: it may hold anything.
     pub(super) fn recall_all(&self) -> Recall {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions as u16);
         Recall { open: (0..partitions).map(PartitionId).collect(), ..Recall::default() }
     }
 
-    /// In these partitions a call may hold more than it was told.
+    /// Adds partitions in which a call may hold more than its answers named.
     pub(super) fn recall_also(&mut self, number: u64, partitions: &[PartitionId]) {
         if let Some(call) = self.broker.calls.get_mut(&number) {
             call.recall.doubt(partitions);
         }
     }
 
-    /// A node has restarted, and knows no more what it was asked.
+    /// A node has restarted, and has lost the questions that it was asked.
     pub(in crate::protocol) fn recall_from_former(&mut self, node: NodeId) {
         let recall = self.recall_all();
         for (number, call) in &mut self.broker.calls {
@@ -85,7 +86,7 @@ impl Node {
         }
     }
 
-    /// A question is given up, as whoever was asked is gone or has restarted, and may have given something.
+    /// Gives up a question: the node that was asked is gone or has restarted, and may have granted something.
     pub(super) fn do_without(&mut self, number: u64, node: NodeId, recall: bool) {
         let all = self.recall_all();
         let Some(call) = self.broker.calls.get_mut(&number) else { return };
@@ -96,7 +97,7 @@ impl Node {
         }
     }
 
-    /// Partitions of which nothing was heard in time, and that have another leader now.
+    /// Partitions that were missed and have another leader now.
     fn led_since(&self, number: u64) -> impl Iterator<Item = PartitionId> {
         let has_another = move |(partition, before): &(&PartitionId, &Option<NodeId>)| {
             self.leader_of(**partition).is_some_and(|leader| Some(leader) != **before && self.is_reachable(leader))
@@ -104,20 +105,20 @@ impl Node {
         self.broker.calls[&number].recall.missed.iter().filter(has_another).map(|(partition, _)| *partition)
     }
 
-    /// Whether a call goes on waiting for work: there is time left, and no leader that it missed has come.
+    /// Whether a call goes on waiting for work: time is left, and no partition that it missed has another leader.
     pub(super) fn waits_on(&self, number: u64) -> bool {
         let until_us = self.broker.calls.get(&number).map_or(0, |call| call.wait_until_us);
         self.now.mono_us < until_us && self.led_since(number).next().is_none()
     }
 
-    /// Nothing else tells a call that waits for work of a leader that it missed.
+    /// No message tells a waiting call about a new leader of a partition that it missed, so it looks for one.
     pub(super) fn set_park_timer(&mut self, number: u64) {
         let (call, look_us) = (&self.broker.calls[&number], self.now.mono_after_ms(LOOK_MS));
         let look_us = if call.recall.missed.is_empty() { u64::MAX } else { look_us };
         self.timers.set(Key::Park(number), call.wait_until_us.min(look_us));
     }
 
-    /// What was not heard of in time is asked about once it has another leader.
+    /// Partitions that were missed are asked about once they have another leader.
     fn recall_missed(&mut self, number: u64) {
         let led: Vec<PartitionId> = self.led_since(number).collect();
         let recall = &mut self.broker.calls.get_mut(&number).expect("just seen").recall;
@@ -125,11 +126,11 @@ impl Node {
         recall.doubt(&led);
     }
 
-    /// Asks the next leader what the call holds already, or waits for one. Whether there is anything left to ask.
+    /// Asks the next leader for grants that the call already holds, or waits for a leader. Returns whether anything is left to ask.
     pub(super) fn recall_next(&mut self, number: u64) -> bool {
         self.recall_missed(number);
         let (now_us, until_us) = (self.now.mono_us, self.now.mono_after_ms(RECALL_MS));
-        // Some of the time is for other tasks.
+        // Part of the time is kept for new grants.
         let rest_us = self.config.request_timeout_ms * 1_000 / 4;
         let call = self.broker.calls.get_mut(&number).expect("under way");
         if call.recall.until_us == 0 {
@@ -156,12 +157,12 @@ impl Node {
         true
     }
 
-    /// A leader has told what the call holds in these partitions.
+    /// A leader has named all that the call holds in these partitions.
     pub(super) fn recalled(&mut self, number: u64, from: NodeId, told: &[PartitionId]) {
         let Some(call) = self.broker.calls.get_mut(&number) else { return };
         let mut open = std::mem::take(&mut call.recall.open);
         open.retain(|partition| !told.contains(partition));
-        // Of those it could not tell all.
+        // It leads these too, and could not name all of theirs.
         let untold: Vec<PartitionId> =
             open.iter().filter(|partition| self.leader_of(**partition) == Some(from)).copied().collect();
         if let Some(call) = self.broker.calls.get_mut(&number) {
@@ -177,7 +178,7 @@ mod tests {
     use super::Recall;
     use norn_wire::PartitionId;
 
-    /// Goal: a call that has all that it asked for may hold more only where more than one question of it was granted that.
+    /// Goal: a call that has all that it asked for may hold more only where more than one of its questions was granted something.
     #[test]
     fn a_call_that_lost_two_questions_may_hold_more_than_it_asked_for() {
         let all = || Recall { open: (0..4).map(PartitionId).collect(), ..Recall::default() };

@@ -1,5 +1,5 @@
-//! Grants that go back. The broker sends them to the leaders of their partitions, and sends them again: a leader may miss the message, or
-//! lose its leadership before the void is committed.
+//! Grants that go back. The broker sends them to the leaders of their partitions, repeatedly: a leader may miss the message, or lose
+//! its leadership before the void is committed.
 //!
 //! `Return` has no answer. But a node that leads the partition itself knows when a void is committed, and stops then. The grants of a
 //! partition without a reachable leader wait, and its next leader gets them at once.
@@ -13,50 +13,52 @@ use crate::protocol::timers::Key;
 use norn_wire::{NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Grants at the most. Those that were said most often go first.
+/// Most grants that go back. Above this, those that were sent most often are dropped first.
 const GRANTS_MAX: usize = 50_000;
 /// Most grants that are sent at once.
 const AT_ONCE_MAX: usize = 1_000;
-/// What goes back is said again after this time, then after twice as long, and so on...
+/// First pause before a grant is sent again. It doubles each time...
 pub(super) const REPEAT_MS: u64 = 250;
-/// ...up to 16 seconds...
+/// ...up to 16 seconds.
 pub(super) const DOUBLINGS_MAX: u32 = 6;
-/// ...for so long since a leader was told first. To say it too often does no harm: a grant that was renewed since stays.
+/// A grant is sent for this long since it was first sent to a leader. Sending it too often does no harm: a grant that was renewed since
+/// stays.
 const SAID_MS: u64 = 290_000;
-/// What a leader made and could not tell is said after this time: a broker whose client waits has asked for it by then, and renewed it.
+/// Delay for grants that a leader made and did not name in an answer: a broker whose client waits has asked for them by then, and so
+/// renewed them.
 const UNTOLD_MS: u64 = 2_000;
-/// Pause between two looks for partitions with another leader.
+/// Longest pause between two looks for partitions with another leader.
 const LOOK_MS: u64 = 1_000;
 
-/// How far a grant has come.
+/// Send state of a grant.
 #[derive(Debug)]
 struct Said {
     count: u32,
-    /// How often the present leader got it: it may not be established yet at the first time.
+    /// How often it was sent to the present leader, which may not be established at the first time.
     repeats: u32,
-    /// When it was said first.
+    /// When it was first sent.
     first_us: u64,
     due_us: u64,
-    /// Not to be said before this.
+    /// Not sent before this.
     from_us: u64,
-    /// The state in which this node, as the leader, knew it for gone.
+    /// State of the table in which this node, as the leader, first found the grant gone.
     gone: Option<Viewstamp>,
 }
 
-/// The grants of a partition.
+/// Grants of a partition that go back.
 #[derive(Debug, Default)]
 struct OfPartition {
-    /// Who was told last, out of which epoch.
+    /// Leader that was sent grants last, and its epoch.
     told: Option<(Epoch, NodeId)>,
     grants: BTreeMap<Grant, Said>,
     due: BTreeSet<(u64, Grant)>,
 }
 
-/// See the module.
+/// All grants that go back.
 #[derive(Debug, Default)]
 pub(super) struct GoingBack {
     by_partition: BTreeMap<PartitionId, OfPartition>,
-    /// How often each was said.
+    /// The grants, ordered by how often each was sent.
     by_count: BTreeSet<(u32, PartitionId, Grant)>,
 }
 
@@ -101,7 +103,7 @@ impl GoingBack {
         }
     }
 
-    /// What is due in a partition, so many at the most. One that leads it since it was told of last is told of all.
+    /// Grants of a partition that are due, up to `max`. A new leader gets all of them.
     fn due(&mut self, partition: PartitionId, leadership: (Epoch, NodeId), now_us: u64, max: usize) -> Vec<Grant> {
         let Some(of) = self.by_partition.get_mut(&partition) else { return Vec::new() };
         if of.told.replace(leadership) != Some(leadership) {
@@ -112,7 +114,7 @@ impl GoingBack {
         due.take(max).map(|(_, grant)| *grant).collect()
     }
 
-    /// A grant is said.
+    /// Records that a grant was sent.
     fn note_said(&mut self, partition: PartitionId, grant: &Grant, now_us: u64) {
         let of = self.by_partition.get_mut(&partition);
         let Some((of, said)) = of.and_then(|of| Some((&mut of.due, of.grants.get_mut(grant)?))) else { return };
@@ -130,19 +132,19 @@ impl GoingBack {
         self.by_count.insert((said.count, partition, *grant));
     }
 
-    /// When the next is due in a partition.
+    /// When the next grant of a partition is due.
     fn next_us(&self, partition: PartitionId) -> Option<u64> {
         self.by_partition.get(&partition)?.due.first().map(|(due_us, _)| *due_us)
     }
 }
 
 impl Node {
-    /// Gives back grants of which no client was told.
+    /// Gives back grants that no client got.
     pub(in crate::protocol) fn give_back_grants(&mut self, grants: Vec<Grant>) {
         self.give_back_from(grants, self.now.mono_us);
     }
 
-    /// The same of what this node has made as a leader, and its answer does not tell.
+    /// Gives back grants that this node made as the leader and that its answer does not name.
     pub(in crate::protocol) fn give_back_untold(&mut self, grants: Vec<Grant>) {
         self.give_back_from(grants, self.now.mono_after_ms(UNTOLD_MS));
     }
@@ -157,7 +159,7 @@ impl Node {
         self.say_grants(partitions);
     }
 
-    /// Says what is due, and has another look when something else will be.
+    /// Sends the grants that are due, and sets the timer for the next.
     pub(in crate::protocol) fn say_returns(&mut self) {
         let partitions = self.broker.returns.grants.partitions();
         self.say_grants(partitions);
@@ -189,7 +191,7 @@ impl Node {
             self.outbox.send(leader, PeerMessage::Return { items });
         }
         if self.broker.returns.grants.len() > 0 {
-            // What else has come in has its turn before the next ones.
+            // Other events come in between two batches.
             self.timers.set_earliest(Key::Returns, next_us.max(self.now.mono_after_ms(1)));
         }
     }

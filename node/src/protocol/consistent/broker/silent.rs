@@ -1,11 +1,11 @@
-//! Which of the calls that wait for work have a client that is still there.
+//! Failure detection for clients whose calls wait for work.
 //!
-//! A client that is killed says nothing, and its connection is lost only after a while. What is granted to its calls meanwhile goes back
-//! two seconds later each time (`confirm.rs`), call after call. But a client with calls under way asks its node for a sign of life as
-//! long as it hears nothing (`client/src/session/pulse.rs`). So calls of clients that have been silent for longer, or that did not
-//! confirm what they were told, come last: who has been heard is woken first, here and at other nodes, and a silent one is woken only
-//! if the work is still there after that. It may be there after all, and is to be served then: a client asks for no sign of life while
-//! it has as many calls under way as it may have, and old ones never do.
+//! A client that is killed says nothing, and its connection is lost only after a while. Grants to its calls go back two seconds later
+//! each time (`confirm.rs`), call after call. But a client with calls in progress pings its node for as long as it hears nothing from
+//! it (`client/src/session/pulse.rs`). So calls of clients that have been silent for longer, or that did not confirm an answer, come
+//! last: calls of live clients are woken first, here and at other nodes, and a silent client's call is woken only if the work is still
+//! there after that. A silent client may be alive, and is then to be served: a client does not ping while it has its maximum of calls
+//! in progress, and old clients never do.
 
 use super::{Broker, Phase};
 use crate::protocol::Node;
@@ -14,25 +14,26 @@ use crate::protocol::timers::Key;
 use norn_wire::QueueName;
 use std::cmp::Reverse;
 
-/// A client that asks for signs of life does so every 600 ms at the least, and as long as its question may be on its way.
+/// A client that pings does so every 600 ms at least. The rest allows for the way of the ping.
 const SILENT_MS: u64 = 1_000;
-/// Work waits so long for calls of clients that have been heard, also at other nodes, which hear of it every 200 ms.
+/// Delay of silent clients' calls. Work waits that long for calls of live clients, also at other nodes, which hear of it every 200 ms.
 const LAST_MS: u64 = 500;
-/// The same in a queue with a rate. The next permits come mostly a multiple of 50 ms later: a call that is let in just then would be
-/// as quick as those that are told of them.
+/// The same for a queue with a rate. The next permits come mostly a multiple of 50 ms later: a silent call that is let in just then
+/// would be as quick as the calls that are woken for them.
 const LAST_WITH_RATE_MS: u64 = 530;
-/// There a silent call that is woken again within this time...
+/// A silent call of a queue with a rate that is woken again within this time...
 const AGAIN_MS: u64 = 1_000;
-/// ...waits only so long: over a slow network it would find each permit gone otherwise. All nodes are told of permits at once.
+/// ...is delayed by this only: over a slow network it would find each permit gone otherwise. Permits are announced to all nodes at
+/// once.
 const LAST_AGAIN_MS: u64 = 130;
 
-/// What is heard of a client that has claimed.
+/// Liveness of a client that has claimed.
 #[derive(Debug, Default)]
 pub(super) struct Voice {
     heard_us: u64,
-    /// It asks for signs of life.
+    /// Whether the client sends pings.
     pings: bool,
-    /// It has not confirmed what it was told, and was not heard since.
+    /// It has not confirmed an answer, and nothing was heard of it since.
     mute: bool,
 }
 
@@ -43,34 +44,34 @@ impl Voice {
 }
 
 impl Broker {
-    /// A client that has claimed says something.
+    /// Records a sign of life of a client that has claimed.
     pub(in crate::protocol) fn hear(&mut self, client: ClientId, now_us: u64, is_ping: bool) {
         if let Some(voice) = self.voices.get_mut(&client) {
             *voice = Voice { heard_us: now_us, pings: voice.pings || is_ping, mute: false };
         }
     }
 
-    /// Clients that have claimed.
+    /// Number of clients that have claimed.
     #[cfg(test)]
     pub(in crate::protocol) fn heard_of(&self) -> usize {
         self.voices.len()
     }
 
-    /// A client claims.
+    /// Starts to observe a client when it claims.
     pub(super) fn listen(&mut self, client: ClientId, now_us: u64) {
         self.voices.entry(client).or_default();
         self.hear(client, now_us, false);
     }
 
-    /// A client has not confirmed in time what it was told.
+    /// Records that a client has not confirmed an answer in time.
     pub(super) fn note_mute(&mut self, client: ClientId) {
         if let Some(voice) = self.voices.get_mut(&client) {
             voice.mute = true;
         }
     }
 
-    /// Of the calls that wait for a queue as many as there is work for: those of clients that have been heard, and then the others, the
-    /// one that was heard last first.
+    /// Calls to wake for a queue, up to the number of tasks: those of live clients, and then those of silent ones, the client that was
+    /// heard last first.
     pub(super) fn to_wake(&self, queue: &QueueName, count: usize, now_us: u64) -> (Vec<u64>, Vec<u64>) {
         let Some(parked) = self.parked.get(queue) else { return (Vec::new(), Vec::new()) };
         let voice = |number: &u64| self.voices.get(&self.calls[number].client);
@@ -87,7 +88,7 @@ impl Broker {
 }
 
 impl Node {
-    /// There is work for as many of the calls that wait as it counts.
+    /// Wakes parked calls, as many as there are tasks.
     pub(super) fn wake_parked(&mut self, queue: &QueueName, count: u64) {
         let now_us = self.now.mono_us;
         let count = usize::try_from(count).unwrap_or(usize::MAX);
