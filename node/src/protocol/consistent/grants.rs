@@ -1,4 +1,4 @@
-//! Grants at a leader's node: picking tasks, committing the grants, answering brokers; and the claims that are over.
+//! Grants at a leader's node: picks tasks, commits the grants, answers brokers, and drops the claims that are over.
 
 mod again;
 mod entries;
@@ -26,13 +26,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Claims of ended tasks are dropped together, so many...
+/// Claims of ended tasks are dropped together, this many...
 const DROP_TASKS_MAX: usize = 64;
-/// ...or after so long.
+/// ...or after this time.
 const DROP_DELAY_MS: u64 = 200;
 /// Bytes of endings that may stay in a table until more tasks end.
 const OUT_BYTES_MAX: usize = 4 << 10;
-/// Inherited claims of unknown tasks that a new leader asks for at once; the others come with anti-entropy.
+/// Inherited claims of unknown tasks that a new leader asks for at once; anti-entropy brings the others.
 const KEYS_ASKED_MAX: usize = 1_000;
 
 impl Node {
@@ -44,11 +44,12 @@ impl Node {
         max: u32,
         (recall, got): (bool, &[TaskId]),
     ) {
-        // A repeated question whose first is still under way is answered by that one.
+        // The first copy of the question is still in progress, and its answer is for this copy too.
         if self.grants.by_ask.contains_key(&(from, ask)) {
             return;
         }
-        // Who has not heard of this start may ask for what an earlier one gave, and is to look for that elsewhere.
+        // The sender may not have seen this incarnation: it may look for grants of an earlier one, and has to ask other leaders for
+        // these.
         if !self.knows_leads(from) {
             return;
         }
@@ -78,9 +79,9 @@ impl Node {
         self.grants.by_ask.insert((from, ask), number);
         let recalled = self.recall(number, &claim, max, got);
         let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
-        // A repeat: the first answer is lost, or late. It may have had grants in partitions that this node leads no more. The answer names
-        // these as unsure, so that the broker asks their present leaders. A repeat makes no new grants, even if the first answer had none:
-        // the broker may have taken the first one, and pass over this one.
+        // A repeat: the first answer is lost, or late. It may have had grants in partitions that this node does not lead any more. The
+        // answer names these as unsure, so that the broker asks their present leaders. A repeat makes no new grants, even if the first
+        // answer had none: the broker may have taken the first answer, and then ignores this one.
         let lost: Vec<PartitionId> =
             self.grants.given(from, ask).into_iter().filter(|partition| !self.led.contains(partition)).collect();
         let is_new = !self.grants.is_answered(from, ask);
@@ -97,7 +98,7 @@ impl Node {
         }
     }
 
-    /// Sees to it that the session has the bodies and the logs of these tasks: what is not in memory is loaded while the grants commit.
+    /// Makes the session get the bodies and logs of these tasks: what is not in memory is loaded while the grants commit.
     fn fetch_bodies(&mut self, session: u64, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
         let store = &self.partitions[&partition].store;
         let state = self.grants.sessions.get_mut(&session).expect("under way");
@@ -117,7 +118,7 @@ impl Node {
         session.partitions.insert(partition);
     }
 
-    /// Takes the best tasks of all partitions led here, one operation for each partition and length of lease. How many it took.
+    /// Grants the best tasks of all partitions led here, in one operation per partition and lease length. Returns how many.
     fn grant(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
         let picked = self.pick(claim, max);
         let count = picked.values().map(Vec::len).sum();
@@ -153,9 +154,9 @@ impl Node {
         count
     }
 
-    /// The best tasks, by partition and by the lease that their queues give them.
+    /// Picks the best tasks, by partition and by the lease that their queues give them.
     fn pick(&mut self, claim: &Claim, max: usize) -> BTreeMap<(PartitionId, u64), Vec<(TaskId, Cost)>> {
-        // What changed earlier in this step is not published yet.
+        // Heads that changed earlier in this step are not published yet.
         while let Some(partition) = self.stirred.pop_first() {
             self.publish_heads(partition);
         }
@@ -171,7 +172,7 @@ impl Node {
                 continue;
             }
             if let Some((token, reason, end)) = self.exhausted(partition, &id) {
-                // The claim ended before this node knew how many the task may have.
+                // The claim ended before this node knew the task's limit of attempts.
                 self.kill(partition, (id, token), &reason, end);
                 self.publish_heads(partition);
                 continue;
@@ -200,19 +201,19 @@ impl Node {
         picked
     }
 
-    /// Whether tasks of a queue are granted at all now: it is not paused, and its rate leaves some.
+    /// Whether tasks of a queue are granted at all now: it is not paused, and its rate leaves permits.
     fn is_open(&self, queue: &QueueName) -> bool {
         let paused = self.policy_of(queue).paused && !mutant!(self.config, PausedGrants);
         !paused && self.permits(queue) != Some(0)
     }
 
-    /// Whether tasks of a queue that are ready in a partition would be granted.
+    /// Whether ready tasks of a queue in a partition would be granted.
     pub(super) fn is_open_in(&self, partition: PartitionId, queue: &QueueName) -> bool {
         self.is_open(queue) && self.room_for_claims(partition, queue) != Some(0)
     }
 
-    /// Whether this node grants tasks of a partition now: it leads it and goes on with that, has room for more claims, and not
-    /// too many wait for replicas without holes. Where it does not, it tells nobody of heads either: who is told, asks.
+    /// Whether this node grants tasks of a partition now: it leads it and stays leader, has space for more claims, and not too many
+    /// operations wait for replicas without holes. If not, it announces no heads either, as nodes ask for announced work.
     pub(in crate::protocol) fn may_grant(&self, partition: PartitionId) -> bool {
         self.may_renew(partition)
             && !self.stopping
@@ -221,14 +222,14 @@ impl Node {
             && self.partitions[&partition].register.table.cells.len() < CELLS_MAX
     }
 
-    /// Whether claims that are held already may be given again now.
+    /// Whether claims that are already held may be granted again now.
     fn may_renew(&self, partition: PartitionId) -> bool {
         let register = &self.partitions[&partition].register;
         let behind = |heeded| register.viewstamp.length - heeded >= OPS_UNCOMMITTED_MAX;
         self.may_append(partition) && register.leading().is_some_and(|leading| !behind(leading.heeded))
     }
 
-    /// Attempts that a task has, by its own word or its queue's; 0: any number.
+    /// Attempts that a task has, by its own spec or its queue's policy; 0: any number.
     pub(in crate::protocol) fn attempts_max(&self, partition: PartitionId, id: &TaskId) -> u32 {
         let spec = self.partitions[&partition].store.task(id).and_then(|task| task.spec.as_ref());
         let own = spec.map_or(0, |spec| spec.attempts_max);
@@ -236,7 +237,7 @@ impl Node {
         if own > 0 { own } else { of_queue().unwrap_or(0) }
     }
 
-    /// Operations that a session waits for are committed.
+    /// Handles the commit of an operation that something waits for.
     pub(in crate::protocol) fn committed(&mut self, partition: PartitionId, at: Viewstamp, waiting: Waiting) {
         match waiting {
             Waiting::Grant { session, items, fresh } => {
@@ -259,11 +260,11 @@ impl Node {
         }
     }
 
-    /// The leader steps down: nobody will ever know whether these commit.
+    /// The leader steps down: it never learns whether these operations commit.
     pub(in crate::protocol) fn give_up(&mut self, at: Viewstamp, waiting: Waiting) {
         match waiting {
             Waiting::Grant { session, items, fresh } => {
-                // The next leader may have it.
+                // The next leader may have the grant.
                 self.doubt(session, items.first().map(|(id, _)| self.partition_of(id)));
                 if fresh {
                     self.leave_untold(session, items.into_iter().map(|(id, token)| (id, token, at)));
@@ -273,7 +274,7 @@ impl Node {
             Waiting::Call { call, slots } => self.call_given_up(call, &slots),
             Waiting::Root { answer, .. } => self.root_given_up(answer),
             Waiting::Seal(sealing) => self.seal_given_up(&sealing),
-            // Those who ask are told where the leader steps down.
+            // Their requesters are answered where the leader steps down.
             Waiting::Kill { .. }
             | Waiting::Reserve { .. }
             | Waiting::Decide { .. }
@@ -304,7 +305,7 @@ impl Node {
         let gaps = self.gaps_in_log(partition, id);
         let told = Tellable { granted, fresh, gaps };
         self.grants.sessions.get_mut(&session).expect("under way").tasks.push(told);
-        // Some of it may have left memory only since the grant was begun.
+        // Part of the body or log may have left memory since the grant was begun.
         let task = self.partitions[&partition].store.task(id);
         let wanted = task.map(|task| entries::wanted(*id, task).collect()).unwrap_or_default();
         self.load_for_grant(session, wanted);
@@ -352,7 +353,7 @@ impl Node {
         let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, untold, .. } =
             session_state;
         let mut entries = session_state.entries;
-        // The broker that has started since knows nothing of the call.
+        // The broker has restarted since, and knows nothing of the call.
         let has_ended = self.is_of_former_process(to, ask);
         let (mut whole, mut untellable) = (Vec::new(), Vec::new());
         for Tellable { mut granted, fresh, gaps } in tasks {
@@ -364,7 +365,7 @@ impl Node {
                     whole.push((granted, fresh));
                 }
                 (None, Some(at)) if !repeated.contains(&granted.id) => untellable.push((granted.id, granted.token, at)),
-                // A client may have it: its lease runs out, or the next question finds its body and its log.
+                // A client may have it: its lease expires, or the next question finds its body and log.
                 (None, _) => {
                     unsure.insert(self.partition_of(&granted.id));
                 }
@@ -383,13 +384,13 @@ impl Node {
             false => unsure.into_iter().collect(),
         };
         self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads, partitions });
-        // No client was told of these.
+        // No client got these.
         self.give_back_grants(untellable);
         // A broker that still asks for these renews them, and then they stay.
         self.give_back_untold(untold);
     }
 
-    /// The quorum is slow or gone: what was not committed is taken back, after the grant and in the same order.
+    /// The quorum is slow or gone: voids the grants that have not committed, after the grant and in the same order.
     pub(in crate::protocol) fn on_grant_deadline(&mut self, session: u64) {
         let Some(state) = self.grants.sessions.get(&session) else { return };
         let claim = state.claim;
@@ -397,7 +398,7 @@ impl Node {
             let register = &self.partitions[&partition].register;
             let Some(leading) = register.leading() else { continue };
             let epoch = leading.epoch;
-            // What was found again is not taken back. What is may still be held at a successor.
+            // Grants that were found again are not taken back. Those that are taken back may still be held at a successor.
             let of_session =
                 |waiting: &Waiting| matches!(waiting, Waiting::Grant { session: of, .. } if *of == session);
             let pends = leading.waiting.iter().any(|(_, waiting)| of_session(waiting));
@@ -415,7 +416,7 @@ impl Node {
                 | Waiting::Refuse { .. }
                 | Waiting::Root { .. } => None,
             });
-            // Whoever asked for a grant again has renewed it: then it is another session's to answer.
+            // If another question has renewed a grant, that session answers it.
             let untold = |(id, token): &&(TaskId, Token), length| {
                 register.cell(id).is_some_and(|cell| {
                     let same = cell.token == *token && cell.renewed == Viewstamp { epoch, length };
@@ -438,7 +439,7 @@ impl Node {
         self.answer_grants(session);
     }
 
-    /// Whether there was anything to take back, and it could be.
+    /// Voids grants. Returns whether there were any, and the leader could append it.
     pub(super) fn void(&mut self, partition: PartitionId, items: Vec<(TaskId, Token)>) -> bool {
         if items.is_empty() || !self.partitions[&partition].register.established() {
             return false;
@@ -453,7 +454,7 @@ impl Node {
         true
     }
 
-    /// A broker gives grants back that no client was told of.
+    /// Handles grants that a broker gives back, as no client got them.
     pub(in crate::protocol) fn on_return(&mut self, items: &[(TaskId, Token, Viewstamp)]) {
         // A peer may name one twice.
         let mut back: BTreeMap<PartitionId, BTreeSet<(TaskId, Token)>> = BTreeMap::new();
@@ -473,7 +474,7 @@ impl Node {
         }
     }
 
-    /// Delayed tasks that are due become ready.
+    /// Makes delayed tasks ready that are due.
     pub(in crate::protocol) fn release_due(&mut self, partition: PartitionId) {
         let now = self.now;
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
@@ -488,8 +489,7 @@ impl Node {
         self.stirred.insert(partition);
     }
 
-    /// A new leader looks at the claims that it inherited: some of their tasks have ended, some were given up or
-    /// sealed.
+    /// Examines the claims that a new leader inherits: some of their tasks have ended, some were given up or sealed.
     pub(in crate::protocol) fn settle_inherited(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let ended: Vec<TaskId> =
@@ -505,7 +505,7 @@ impl Node {
         self.ask_for_keys(partition);
     }
 
-    /// Tasks with keys wait until the new leader knows what is held: it asks for that.
+    /// Requests the tasks of unknown claims: tasks with keys wait until the new leader knows which keys are held.
     fn ask_for_keys(&mut self, partition: PartitionId) {
         let me = self.me;
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
@@ -521,7 +521,7 @@ impl Node {
         }
     }
 
-    /// Claims of ended tasks will be dropped soon, many at once.
+    /// Schedules the drop of ended tasks' claims, many at once.
     pub(in crate::protocol) fn arm_drop(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         if replica.to_drop.is_empty() || !replica.register.established() {
@@ -531,7 +531,7 @@ impl Node {
         self.timers.set_earliest(Key::Drop(partition), self.after_ms(wait_ms));
     }
 
-    /// Endings that carry results are to leave the table though nothing else ends: it is in memory.
+    /// Schedules the removal of endings with results from the table even if no other task ends, as the table is in memory.
     fn arm_clear(&mut self, partition: PartitionId) {
         if self.partitions[&partition].register.table.out_bytes() > OUT_BYTES_MAX {
             self.timers.set_earliest(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
@@ -547,7 +547,7 @@ impl Node {
         }
     }
 
-    /// C-2: drops the claims of ended tasks, telling every replica how they ended.
+    /// C-2: drops the claims of ended tasks; the operation brings every replica how they ended.
     pub(in crate::protocol) fn drop_ended(&mut self, partition: PartitionId) {
         if !self.may_append(partition) {
             self.timers.set(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
@@ -569,7 +569,7 @@ impl Node {
         away.iter().for_each(|id| self.bring_results_back(partition, id));
         owed.extend(away);
         ids.retain(|id| !owed.contains(id));
-        // Letters that cannot be written for long do not keep back the others.
+        // Dead letters that cannot be written for long do not hold up the others.
         let next = looked.1.filter(|_| looked.0 == DROP_TASKS_MAX && owed.len() > DROP_TASKS_MAX / 2);
         self.partitions.get_mut(&partition).expect("just seen").drop_after = next;
         let replica = self.partitions.get_mut(&partition).expect("just seen");
@@ -591,7 +591,7 @@ impl Node {
             self.append(partition, Op::Drop { items }, None);
             self.arm_drop(partition);
         } else if !self.partitions[&partition].to_drop.is_empty() {
-            // What is left waits for a commit.
+            // The rest waits for a commit.
             self.timers.set(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
         }
         self.arm_clear(partition);

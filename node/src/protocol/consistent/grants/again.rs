@@ -1,9 +1,10 @@
-//! What a call was granted before its leader is asked: by this question's first copy, by another question, or by another leader.
+//! Grants that a call already holds when a leader is asked: made for this question's first copy, for another question, or by another
+//! leader.
 //!
-//! A broker repeats a question whose answer does not come in time, so one that is far away asks everything twice. What the first copy was
-//! granted is told again as it was. It may be given back as long as only this question's answers have told of it. What is found in any
-//! other way may be in a client's hands, by the word of another broker: it is renewed, so that a broker which was answered before comes
-//! too late if it gives that back unheard.
+//! A broker resends a question whose answer does not come in time, so a broker that is far away asks everything twice. Grants of the
+//! first copy are answered again as they were: they may be given back as long as only answers to this question have named them. Grants
+//! that are found in any other way may be in a client's hands, through another broker: they are renewed, so that a broker which was
+//! answered before comes too late if it gives them back unheard.
 
 use super::super::Waiting;
 use super::super::broker::Grant;
@@ -16,7 +17,7 @@ use norn_wire::{Claim, PartitionId, TaskId, Token};
 use std::collections::BTreeSet;
 
 impl Node {
-    /// Tells an answer of what this call holds already and has not `got`. How many tasks that are.
+    /// Adds the grants to an answer that this call holds already, except those in `got`. Returns how many.
     pub(super) fn recall(&mut self, session: u64, claim: &Claim, max: usize, got: &[TaskId]) -> usize {
         let knows = |id: &&PartitionId| self.partitions[id].register.knows_claim(&claim.claim);
         let (led, unready): (Vec<PartitionId>, Vec<PartitionId>) =
@@ -32,8 +33,8 @@ impl Node {
             let Partition { register, store, .. } = &self.partitions[&partition];
             let unproven = &register.leading().expect("it leads").unproven;
             let has_ended = |id: &TaskId| store.ended(id) || unproven.contains(&(*id, register.table.cells[id].token));
-            // A claim of an ended task is nothing to hold, even if only a follower knows of the end, nor is one of a task that has
-            // lost its spec: neither must take the place of another.
+            // A claim of an ended task is not held, even if only a follower knows of the end. Nor is one of a task that has lost its
+            // spec. Neither must take the place of another task.
             let open = |id: &TaskId| !has_ended(id) && !store.lacks_spec(id);
             let mut unclear = register.held_by(claim.claim).iter().any(|id| store.lacks_spec(id));
             let mut has_turn = |id: &TaskId| {
@@ -44,7 +45,7 @@ impl Node {
             let open = register.held_by(claim.claim).into_iter().filter(|id| open(id) && !got.contains(id));
             let open = open.filter(|id| has_turn(id));
             let mut held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
-            // It may hold more than it asks for, by questions whose answers were lost.
+            // The call may hold more than it asks for, through questions whose answers were lost.
             unclear |= held.len() > max - recalled;
             held.truncate(max - recalled);
             self.doubt(session, unclear.then_some(partition));
@@ -56,7 +57,7 @@ impl Node {
         recalled
     }
 
-    /// Tells once more of the grants that were made so, and that nothing has changed since; what others are left.
+    /// Answers again with grants that were made for this question and have not changed since. Returns the others.
     fn tell_again(
         &mut self,
         session: u64,
@@ -91,7 +92,7 @@ impl Node {
         self.append(partition, Op::Renew { items }, Some(Waiting::Grant { session, items: found, fresh: false }));
     }
 
-    /// Of these partitions the answer does not tell all.
+    /// Marks partitions of which the answer does not name all grants.
     pub(super) fn doubt(&mut self, session: u64, partitions: impl IntoIterator<Item = PartitionId>) {
         if let Some(state) = self.grants.sessions.get_mut(&session) {
             state.unsure.extend(partitions);

@@ -1,8 +1,8 @@
-//! Logs of tasks that are granted: with each claim its worker is shown what earlier ones wrote. What is not in memory is loaded while the
-//! grant commits, and put in before it is told.
+//! Logs of granted tasks: with each claim the worker gets what earlier ones wrote. Entries that are not in memory are loaded while the
+//! grant commits, and filled in before the answer.
 //!
-//! Without an entry that the log cannot give back a task is not told, as without its body: a worker that goes on behind the last entry
-//! it is shown would do once more what is done.
+//! A task is not in the answer if one of its entries cannot be read back, as without its body: a worker that goes on behind the last
+//! entry that it was given would repeat work that is done.
 
 use crate::config::mutant;
 use crate::protocol::Node;
@@ -13,18 +13,18 @@ use norn_wire::{PartitionId, TaskId};
 use serde_bytes::ByteBuf;
 use std::collections::BTreeMap;
 
-/// What to ask of the host to have the visible log of a task.
+/// Parts to load for a task's visible log.
 pub(super) fn wanted(id: TaskId, task: &Task<Outline>) -> impl Iterator<Item = Wanted> {
     in_order(task).filter_map(move |(token, sequence, data)| data.wanted(id, Slot::Entry(token, sequence)))
 }
 
-/// The visible log, with nothing in place of what is not in memory.
+/// The visible log, with empty entries in place of those that are not in memory.
 fn shown(task: &Task<Outline>) -> Vec<LogEntry> {
     let data = |data: Option<&ByteBuf>| data.map(|data| data.to_vec()).unwrap_or_default();
     in_order(task).map(|(token, sequence, blob)| LogEntry { token, sequence, data: data(blob.here()) }).collect()
 }
 
-/// Puts what was loaded in its places. Whether all of it was there.
+/// Fills in loaded entries. Returns whether all were there.
 pub(super) fn fill(log: &mut [LogEntry], gaps: Vec<(usize, Part)>, entries: &mut BTreeMap<Part, ByteBuf>) -> bool {
     gaps.into_iter().all(|(place, part)| {
         let found = entries.remove(&part).map(ByteBuf::into_vec);
@@ -35,7 +35,7 @@ pub(super) fn fill(log: &mut [LogEntry], gaps: Vec<(usize, Part)>, entries: &mut
     })
 }
 
-/// So many parts are loaded together: of what has come when the time of a grant is over, whole tasks are told.
+/// Parts that are loaded together. If the time of a grant is over first, the tasks whose parts have all come are answered.
 const LOAD_PARTS_MAX: usize = 256;
 
 fn part_of(wanted: &Wanted) -> Part {
@@ -43,12 +43,12 @@ fn part_of(wanted: &Wanted) -> Part {
 }
 
 impl Node {
-    /// The visible log of a task, but for what is not in memory.
+    /// The visible log of a task, except for what is not in memory.
     pub(super) fn log_of(&self, task: &Task<Outline>) -> Vec<LogEntry> {
         if mutant!(self.config, LogsUnread) { visible(task) } else { shown(task) }
     }
 
-    /// Places in that of what is not in memory.
+    /// Places in that log of what is not in memory.
     pub(super) fn gaps_in_log(&self, partition: PartitionId, id: &TaskId) -> Vec<(usize, Part)> {
         if mutant!(self.config, LogsUnread) {
             return Vec::new();
@@ -61,7 +61,7 @@ impl Node {
         entries.filter_map(gap).collect()
     }
 
-    /// Has what a session lacks loaded, but for what it has asked for already.
+    /// Loads what a session lacks, except for what it has requested already.
     pub(super) fn load_for_grant(&mut self, session: u64, mut wanted: Vec<Wanted>) {
         let state = self.grants.sessions.get_mut(&session).expect("under way");
         wanted.retain(|wanted| wanted.slot == Slot::Spec || state.asked.insert(part_of(wanted)));
@@ -77,7 +77,7 @@ impl Node {
         found: impl Iterator<Item = (&'a Wanted, Option<Filling>)>,
     ) {
         let Some(state) = self.grants.sessions.get_mut(&session) else {
-            // The time of the grant was over. The next one would have to wait for as long.
+            // The time of the grant was over. Without this the next grant would wait as long.
             let entries = found.filter(|(wanted, _)| wanted.slot != Slot::Spec);
             return self.brought_back(entries.filter_map(|(wanted, found)| Some((*wanted, found?))));
         };

@@ -1,10 +1,11 @@
-//! The clocks of claims: when one is over, and whether it was its client's.
+//! Lease expiry: when a claim is over, and whether its client had got it.
 //!
-//! A client confirms what it was told to its broker alone (`broker/confirm.rs`), and a leader hears only of what goes back. A lease may be
-//! over before that: it is shorter than a client may take, or the partition had no leader. So a grant that was never renewed is not counted
-//! as an attempt at once. First the leader asks its broker, or all nodes where another leader made it: what no client confirms in time
-//! goes back, and was no attempt. Meanwhile the claim is still its client's, which may confirm and renew it: a lease may be shorter than
-//! its answer takes. Who cannot be reached is not waited for, and who can be only as long as a client may take to confirm.
+//! A client confirms its answer to its broker only (`broker/confirm.rs`), and a leader hears only of grants that go back. A lease may
+//! expire before that: it is shorter than a client may take to confirm, or the partition had no leader. So a grant that was never
+//! renewed is not counted as an attempt at once. First the leader asks its broker, or all nodes if another leader made the grant: a
+//! grant that no client confirms in time goes back, and was no attempt. Meanwhile the claim still belongs to its client, which may
+//! confirm and renew it: a lease may be shorter than the transfer of its answer. The leader does not wait for nodes that it cannot
+//! reach, and for others only as long as a client may take to confirm.
 
 use super::super::broker::Grant;
 use super::super::table::{Cell, CellState, Op};
@@ -18,33 +19,33 @@ use crate::protocol::{Node, Observation};
 use norn_wire::{ClaimId, NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Postponement of a claim whose wall-clock end has not come, at the most.
+/// Longest postponement of a claim whose wall-clock end has not come.
 const EXPIRY_LOOK_MS_MAX: u64 = 1_000;
-/// That a claim was asked about is remembered for so long after it was decided.
+/// How long an inquiry about a claim is remembered after its time is over.
 const DECIDED_MS: u64 = 2_000;
-/// Brokers of short claims are remembered of so many at the most: the latest.
+/// Most brokers of short claims that are remembered: the latest.
 const BROKERS_MAX: usize = 100_000;
 
-/// A claim whose time is over, of which it is being asked whether its client has confirmed it.
+/// An expired claim, while the leader inquires whether its client has confirmed it.
 #[derive(Debug)]
 struct Asked {
     grant: Grant,
-    /// In which leadership.
+    /// Epoch in which the leader asks.
     epoch: Epoch,
     until_us: u64,
-    /// Who has not answered.
+    /// Nodes that have not answered.
     open: BTreeSet<NodeId>,
 }
 
-/// Claims that may be over before their clients have confirmed them.
+/// Claims that may expire before their clients have confirmed them.
 #[derive(Debug, Default)]
 pub(super) struct Unconfirmed {
     /// Brokers of claims that this node granted.
     brokers: BTreeMap<TaskId, (Token, NodeId)>,
-    /// Until when each is known.
+    /// Until when each broker is remembered.
     order: VecDeque<(u64, TaskId, Token)>,
     asked: BTreeMap<TaskId, Asked>,
-    /// What is to be asked next.
+    /// Inquiries to send next.
     questions: BTreeMap<NodeId, Vec<(TaskId, Token, ClaimId)>>,
 }
 
@@ -71,7 +72,7 @@ impl Unconfirmed {
         self.brokers.get(id).filter(|(of, _)| *of == token).map(|(_, broker)| *broker)
     }
 
-    /// Forgets questions that were given up.
+    /// Forgets old brokers, and inquiries that were given up.
     pub fn sweep(&mut self, now_us: u64) {
         self.forget_brokers(now_us);
         self.asked.retain(|_, asked| asked.until_us + DECIDED_MS * 1_000 > now_us);
@@ -79,7 +80,7 @@ impl Unconfirmed {
 }
 
 impl Node {
-    /// Grants are made for a question whose client confirms them. A lease that is longer than that may take needs no note.
+    /// Records the broker of grants that its client confirms. A lease longer than a confirmation may take needs no record.
     pub(super) fn note_broker(&mut self, session: u64, grants: &[(TaskId, Token)], lease_ms: u64) {
         let confirmed_ms = self.confirmed_ms();
         if lease_ms > confirmed_ms {
@@ -91,7 +92,7 @@ impl Node {
         self.grants.unconfirmed.forget_brokers(self.now.mono_us);
     }
 
-    /// Sets the clock for the first claim that may run out.
+    /// Sets the timer for the first claim that may expire.
     pub(in crate::protocol) fn arm_expiry(&mut self, partition: PartitionId) {
         let register = &self.partitions[&partition].register;
         if register.established()
@@ -102,7 +103,7 @@ impl Node {
         }
     }
 
-    /// Claims whose monotonic deadline has come, and whose end by the wall clock too, are over.
+    /// Ends claims whose monotonic deadline and whose wall-clock end have both come.
     pub(in crate::protocol) fn expire(&mut self, partition: PartitionId) {
         self.expire_due(partition);
         for (node, items) in std::mem::take(&mut self.grants.unconfirmed.questions) {
@@ -129,7 +130,7 @@ impl Node {
             }
             let replica = self.partitions.get_mut(&partition).expect("just seen");
             let cell = replica.register.cell(&id).expect("deadlines are of claims").clone();
-            // Within one leadership there is one wall clock and nothing to compare; an inherited end is another's word.
+            // Within one leadership there is one wall clock and nothing to compare; an inherited end comes from another node's clock.
             let inherited = cell.renewed.epoch != epoch;
             let end_ms = cell.expires_ms.saturating_add(if inherited { margin_ms } else { 0 });
             if now.wall_ms < end_ms && !monotonic_only {
@@ -149,8 +150,8 @@ impl Node {
             let waits = self.waits_when_lapsed(partition, &id).filter(|waits| !waits || self.may_append(partition));
             let replica = self.partitions.get_mut(&partition).expect("just seen");
             let Some(waits) = waits else {
-                // That the task waits is written down with the end of the claim, or neither is yet. Others with its key need
-                // not wait for it any more: nobody may ever learn what it was.
+                // A task's wait is recorded together with the end of the claim, or neither is yet. Other tasks with its key need not
+                // wait for it any more: the leader may never learn which task it was.
                 if replica.register.await_lapse(id, now.mono_after_ms(DROP_DELAY_MS)) {
                     self.stirred.insert(partition);
                 }
@@ -164,7 +165,7 @@ impl Node {
         self.arm_expiry(partition);
     }
 
-    /// A claim is over. `waits` says whether that is written down.
+    /// Ends a claim. With `waits` an operation records the end, as the task may have to wait, or others may be claimed in its place.
     fn lapse(&mut self, partition: PartitionId, id: TaskId, cell: &Cell, waits: bool) {
         let now = self.now;
         self.grants.unconfirmed.asked.remove(&id);
@@ -186,11 +187,12 @@ impl Node {
         }
     }
 
-    /// Until when a claim that is over is not counted, if those who know whether its client has confirmed it are asked, and have not all
-    /// answered. A broker says nothing of an answer that may be confirmed yet. It gives that back itself, within the time that any grant
-    /// may take from when it was made, so no claim is held for longer than that after its lease.
+    /// Inquires about an expired claim. Returns until when it is not counted, if there are reachable nodes that may know whether its
+    /// client has confirmed it and have not answered. A broker does not answer for grants that may still be confirmed. It gives these
+    /// back itself, within the time that any confirmation may take since the grant was made, so no claim is held for longer than that
+    /// after its lease.
     fn asks_for_confirmation(&mut self, id: TaskId, cell: &Cell, epoch: Epoch) -> Option<u64> {
-        // Who renews it was told of it, or has asked for it again, and then it is not given back either.
+        // A client that renews the claim has got it, or has asked for it again; in both cases it is not given back.
         let is_renewed = cell.expires_ms != cell.granted_ms.saturating_add(cell.lease_ms);
         if is_renewed || mutant!(self.config, LapsesUnasked) {
             return None;
@@ -220,7 +222,7 @@ impl Node {
         asks.then_some(until_us)
     }
 
-    /// A node says of claims that are over which of them it has no more to say of, and which go back, as no client has confirmed them.
+    /// A node answers an inquiry: for `settled` claims it has nothing to add, and `back` go back, as no client has confirmed them.
     pub(in crate::protocol) fn on_confirm_answer(&mut self, from: NodeId, settled: &[(TaskId, Token)], back: &[Grant]) {
         self.on_return(back);
         let mut partitions = BTreeSet::new();

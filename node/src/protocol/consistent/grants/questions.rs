@@ -1,4 +1,4 @@
-//! Questions of brokers for grants: those under way, and what was answered to the latest.
+//! Questions (grant requests) of brokers: those in progress, and the latest answers.
 
 use super::expiry::Unconfirmed;
 use super::voids::Voids;
@@ -12,78 +12,78 @@ use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What was told to a node is remembered for so long: far longer than until it asks again. Time in which it asks nothing hardly counts, as
-/// it may be cut off...
+/// How long an answer to a node is remembered, by counted time: far longer than until the node repeats the question. Time in which it
+/// asks nothing hardly counts, as it may be cut off...
 const GIVEN_MS: u64 = 10_000;
-/// ...between two answers so much at the most...
+/// ...between two answers at most this counts...
 const PAUSE_MS_MAX: u64 = 100;
-/// ...up to so long...
+/// ...but a node that was not answered for this long is forgotten...
 const GIVEN_SILENT_MS: u64 = 300_000;
-/// ...but of each node so many answers and tasks at the most...
+/// ...and of each node at most this many answers and grants are remembered...
 const GIVEN_MAX: usize = 50_000;
-/// ...and so many of all nodes together: the latest.
+/// ...and of all nodes together this many: the latest.
 const GIVEN_ALL_MAX: usize = 200_000;
 
-/// One broker's question, while its grants commit.
+/// A broker's question, while its grants commit.
 #[derive(Debug)]
 pub(super) struct Session {
     pub to: NodeId,
     pub ask: u64,
     pub claim: ClaimId,
     pub queues: Vec<QueueName>,
-    /// Without payload and headers.
+    /// Tasks of the answer, without payload and headers.
     pub tasks: Vec<Tellable>,
     pub bodies: BTreeMap<TaskId, Arc<Spec>>,
     /// Log entries that were not in memory.
     pub entries: BTreeMap<Part, ByteBuf>,
-    /// What the log was asked for of those.
+    /// Entries that were requested from the log.
     pub asked: BTreeSet<Part>,
-    /// Operations that have not committed, and loads that have not ended.
+    /// Number of operations that have not committed and loads that have not ended.
     pub pending: usize,
     pub partitions: BTreeSet<PartitionId>,
-    /// It asks for nothing new.
+    /// Whether the question asks for no new grants.
     pub recall: bool,
-    /// Where the call may hold what it will not be told.
+    /// Partitions in which the call may hold grants that the answer does not name.
     pub unsure: BTreeSet<PartitionId>,
     /// Tasks that an earlier answer to this question had as well.
     pub repeated: BTreeSet<TaskId>,
-    /// Grants that were made for it and are not answered, as this leader does not know whether they are committed, or has taken them back:
-    /// a successor may know of them alone.
+    /// Grants that were made for the question and that the answer does not name: this leader does not know whether they are committed,
+    /// or has voided them. A successor may know of the grant alone, without the void.
     pub untold: Vec<Grant>,
 }
 
-/// A task that is to be told in an answer.
+/// A task for an answer.
 #[derive(Debug)]
 pub(super) struct Tellable {
     pub granted: Granted,
-    /// Where it was granted, if that was for this question.
+    /// Where it was granted, if for this question.
     pub fresh: Option<Viewstamp>,
     /// Places in its log of what was not in memory.
     pub gaps: Vec<(usize, Part)>,
 }
 
-/// What was told in answer to a question. The answer may be lost, and then it is asked again.
+/// Remembered answer to a question. It may be lost, and then the broker asks again.
 #[derive(Debug, Default)]
 struct Given {
-    /// Where the call may hold something: tasks of the answer, or such as it did not tell. By the time at which it is asked again, these
-    /// partitions may be another node's.
+    /// Partitions in which the call may hold something: tasks of the answer, or such as it did not name. By the time of a repeat these
+    /// partitions may have another leader.
     partitions: BTreeSet<PartitionId>,
-    /// Grants that were made for this very question, and told. A repeat is answered with these as they were: renewed, they could not be
-    /// given back.
+    /// Grants that were made for this very question, and named in the answer. A repeat is answered with these as they were: once
+    /// renewed, they could not be given back.
     made: Vec<Grant>,
-    /// When it was answered last, by the time that counts.
+    /// When it was answered last, in counted time.
     at_us: u64,
-    /// The same by the clock.
+    /// When it was answered last, by the monotonic clock.
     told_us: u64,
 }
 
-/// What was told to one node, by question.
+/// Answers to one node, by question.
 #[derive(Debug, Default)]
 struct Answers {
     by_ask: BTreeMap<u64, Given>,
-    /// Questions, and the grants that were made for them.
+    /// Number of questions and of grants that were made for them.
     size: usize,
-    /// When the node was answered last, and how much time that counts had passed by then.
+    /// When the node was answered last, and how much counted time had passed by then.
     last_us: u64,
     counted_us: u64,
 }
@@ -115,42 +115,42 @@ impl Answers {
         }
     }
 
-    /// When the first of its questions was answered.
+    /// When the first of the node's remembered questions was answered.
     fn first_us(&self) -> Option<u64> {
         self.by_ask.first_key_value().map(|(_, first)| first.told_us)
     }
 }
 
-/// Questions under way.
+/// Questions in progress and remembered answers.
 #[derive(Debug, Default)]
 pub struct Grants {
     pub(super) next: u64,
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) by_ask: BTreeMap<(NodeId, u64), u64>,
     given: BTreeMap<NodeId, Answers>,
-    /// Of all of these together.
+    /// Sum of the sizes of `given`.
     size: usize,
     pub(super) voids: Voids,
     pub(super) unconfirmed: Unconfirmed,
 }
 
 impl Grants {
-    /// Whether a question is not answered yet.
+    /// Whether a question is in progress.
     pub fn is_under_way(&self, session: u64) -> bool {
         self.sessions.contains_key(&session)
     }
 
-    /// Partitions in which an earlier answer to a question says, or leaves open, that the call holds something.
+    /// Partitions in which the call holds something, or may hold it, by an earlier answer to a question.
     pub(super) fn given(&self, from: NodeId, ask: u64) -> BTreeSet<PartitionId> {
         self.known(from, ask).map(|given| given.partitions.clone()).unwrap_or_default()
     }
 
-    /// Grants that were made for a question, and told in an earlier answer to it.
+    /// Grants that were made for a question, and named in an earlier answer to it.
     pub(super) fn made(&self, from: NodeId, ask: u64) -> BTreeSet<Grant> {
         self.known(from, ask).map(|given| given.made.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Whether a question was answered before, be it with nothing.
+    /// Whether a question was answered before, even with nothing.
     pub(super) fn is_answered(&self, from: NodeId, ask: u64) -> bool {
         self.known(from, ask).is_some()
     }
@@ -180,7 +180,7 @@ impl Grants {
         }
     }
 
-    /// Takes the grants that were made for a question, which is granted nothing any more.
+    /// Takes out the grants that were made for a question. It gets no new grants any more.
     fn give_up(&mut self, (from, ask): (NodeId, u64), now_us: u64) -> Vec<Grant> {
         self.remember((from, ask), BTreeSet::new(), Vec::new(), now_us);
         let Some(answers) = self.given.get_mut(&from) else { return Vec::new() };
@@ -190,7 +190,7 @@ impl Grants {
         made
     }
 
-    /// Nodes that are gone ask nothing again, and questions that were given up are over.
+    /// Forgets nodes that are gone, and inquiries about expired claims that were given up.
     pub(in crate::protocol) fn forget_given(&mut self, is_there: impl Fn(NodeId) -> bool, now_us: u64) {
         self.unconfirmed.sweep(now_us);
         let oldest_us = now_us.saturating_sub(GIVEN_SILENT_MS * 1_000);
@@ -200,8 +200,8 @@ impl Grants {
 }
 
 impl Node {
-    /// A broker gives a question up: no client was told by it what the question was granted, nor will be. Whoever leads there by now takes
-    /// that back, unless it was renewed since, as whatever another broker was told was.
+    /// A broker gives a question up: it has handed no grant of it to a client, nor will it. The present leaders void these grants,
+    /// unless they were renewed since, as every grant was that another broker has found.
     pub(super) fn take_question_back(&mut self, (from, ask): (NodeId, u64), claim: ClaimId) {
         let made = self.grants.give_up((from, ask), self.now.mono_us);
         let (tasks, heads, partitions) = (Vec::new(), Vec::new(), Vec::new());
@@ -230,7 +230,7 @@ mod tests {
         grants.remember(question, [PartitionId(0)].into(), made, at_ms * 1_000);
     }
 
-    /// Goal: a broker that was cut off finds what it was told last, however much it asks then.
+    /// Goal: a broker that was cut off finds its last answer, however much it asks after that.
     #[test]
     fn answers_are_remembered_while_a_broker_asks_nothing() {
         let mut grants = Grants::default();

@@ -1,4 +1,4 @@
-//! Grants that a leader has taken back itself, as they were not committed in time. Until that is committed, a successor may know of the
+//! Grants that a leader has voided itself, as they were not committed in time. Until the void is committed, a successor may know of the
 //! grant alone: an answer about the call does not speak for the partition.
 
 use crate::protocol::Node;
@@ -6,15 +6,15 @@ use crate::protocol::consistent::Viewstamp;
 use norn_wire::{ClaimId, PartitionId};
 use std::collections::BTreeMap;
 
-/// Remembered at the most.
+/// Most voids that are remembered.
 const VOIDS_MAX: usize = 10_000;
 
-/// Operations that take grants of a claim back in a partition: the latest of each.
+/// Latest operation that voids grants of a claim in a partition.
 #[derive(Debug, Default)]
 pub(super) struct Voids(BTreeMap<(ClaimId, PartitionId), Viewstamp>);
 
 impl Node {
-    /// The latest operation of a partition takes grants of a claim back.
+    /// Records that the latest operation of a partition voids grants of a claim.
     pub(super) fn remember_void(&mut self, claim: ClaimId, partition: PartitionId) {
         let at = self.partitions[&partition].register.viewstamp;
         self.grants.voids.0.insert((claim, partition), at);
@@ -28,7 +28,7 @@ impl Node {
         }
     }
 
-    /// Partitions in which a claim may hold at a successor what this leader has taken back.
+    /// Partitions in which a successor may find grants of a claim that this leader has voided.
     pub(super) fn open_voids(&mut self, claim: ClaimId) -> Vec<PartitionId> {
         let range = (claim, PartitionId(0))..=(claim, PartitionId(u16::MAX));
         let of_claim: Vec<(PartitionId, Viewstamp)> =
@@ -41,7 +41,8 @@ impl Node {
         open.into_iter().map(|(partition, _)| partition).collect()
     }
 
-    /// Whether this node still leads where it appended an operation, and does not know it committed. Another leader speaks for itself.
+    /// Whether this node still leads the epoch in which it appended an operation, and does not know it committed. Another leader
+    /// answers for itself.
     fn is_unsettled(&self, partition: PartitionId, at: Viewstamp) -> bool {
         let Some(replica) = self.partitions.get(&partition) else { return false };
         let leads = replica.register.leading().is_some_and(|leading| leading.epoch == at.epoch);
