@@ -1,33 +1,33 @@
-//! At most so many claims of a queue in a time, in the whole cluster (`queue set Q rate N/s`).
+//! Rate limit of a queue: at most N claims in a time, in the whole cluster (`queue set Q rate N/s`).
 //!
-//! A token bucket. Each queue has a home: the partition to which a hash of its name leads. The leader of the home keeps a bucket for the
-//! queue, into which permits drip at the rate. It gives them to nodes that ask, to each for all partitions that the node leads; each
-//! grant of the queue uses one up. So in any stretch of time there are at most as many grants as drip into the bucket in it, and as the
-//! bucket holds. The bucket holds what drips in two seconds and one more. A permit that was given takes up its room in the bucket until
-//! it is surely over, which is after one second.
+//! A token bucket. Each queue has a home, its coordinator partition: the one that a hash of its name selects. The leader of the home
+//! keeps a bucket for the queue, into which permits (rate tokens) drip at the rate. It gives them to nodes that ask, to each for all
+//! partitions that the node leads; each grant of the queue uses one up. So in any stretch of time there are at most as many grants as
+//! drip into the bucket in it, plus what the bucket holds. The bucket holds what drips in two seconds, and one more. A permit that was
+//! given takes up its place in the bucket until it has surely expired, after one second.
 //!
-//! - **Permits are over** a second after they were *asked for*, by the clock of the node that asked. So no home has to take them back,
+//! - **Permits expire** a second after they were *asked for*, by the clock of the node that asked. So no home has to take them back,
 //!   and those that are lost on their way do no harm. A node that finds no use for them gives them back before, so that what drips
 //!   slowly is not lost with a node that was quicker to ask than to find a worker.
-//! - **A permit whose grant is taken back** (`broker/confirm.rs`) was used by no client. Once it is committed that the grant is void, its
-//!   leader gives the permit back as well (`spent.rs`), mostly long after it is over. The home puts it back into the bucket as if it had
-//!   never been given. Had it stayed there, the bucket may have been full at some moment since, and what dripped then would have run
-//!   over. So no more is put back than there was room for ever since (`Past::room`), and the grants that were not void keep to the
-//!   rate in any stretch of time. A home remembers what it gave for as long as grants go back, and that is lost with it.
-//! - **A new leader of the home** gives nothing before all permits of those before it are over. That they are it can tell from when it
-//!   was established: permits are told once an operation that was appended *after the question* is committed. So the leader that told
-//!   them led after they were asked for, and the next leader was established later than that.
-//! - **What time has earned outlives a leader.** That operation says what is left in the bucket (`Op::Level`), so no later leader can
-//!   lack a giving of which a granter was told. A new leader begins with that level and what has dripped since it applied the operation,
-//!   by its own monotonic clock (`levels.rs`): never more than its predecessor would have by then, as it applied the operation later
-//!   than that appended it. A process that has started since counts from its start. So that this is not much less, the level is written
-//!   again while claims wait for the next permit, when an eighth of a permit or five seconds have come in, and more seldom where
-//!   nobody asks (`keep.rs`). What is lost is what came in since, where the new leader has started since, and permits that were out, or
-//!   returned, when the leader fell.
+//! - **A permit whose grant is voided** (`broker/confirm.rs`) was used by no client. Once the void is committed, its leader gives the
+//!   permit back as well (`spent.rs`), mostly long after it has expired. The home puts it back into the bucket as if it had never been
+//!   given. Had it stayed there, the bucket might have been full at some moment since, and what dripped then would have run over. So no
+//!   more is put back than the least free space since (`Past::room`), and the grants that were not voided keep to the rate in any
+//!   stretch of time. A home remembers what it gave for as long as grants go back; a new leader of the home does not know it.
+//! - **A new leader of the home** gives nothing before all permits of earlier leaders have expired. It can tell that from when it was
+//!   established: permits are sent once an operation that was appended *after the request* is committed. So the leader that sent them
+//!   led after they were asked for, and the next leader was established later than that.
+//! - **Accrued permits outlive a leader.** That operation records what is left in the bucket (`Op::Level`), so no later leader can miss
+//!   permits that were sent. A new leader begins with that level and what has dripped since it applied the operation, by its own
+//!   monotonic clock (`levels.rs`): never more than its predecessor would have by then, as it applied the operation later than the
+//!   predecessor appended it. A process that has started since counts from its start. So that this is not much less, the level is
+//!   written again while claims wait for the next permit, when an eighth of a permit or five seconds' worth has come in, and more
+//!   seldom without requests (`keep.rs`). What came in since is lost if the new leader has started since, and so are permits that were
+//!   out, or returned, when the leader fell.
 //!
-//! What a leader makes of it: without a permit a queue has no head here, as if it were empty. Leaders ask as long as there is work
-//! and somebody waits for it or looks for it (`demand.rs`), again when the home says that the next permit drips, once a second at the
-//! least. A home without a leader grants nothing.
+//! At a granting leader, a queue without a permit has no head, as if it were empty. Leaders ask for permits while there is work and
+//! demand for it (`demand.rs`), again when the home expects the next permit, and at least once a second. A home without a leader grants
+//! nothing.
 
 mod bucket;
 mod keep;
@@ -50,28 +50,28 @@ use norn_wire::{NodeId, PartitionId, QueueName};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How long a permit lasts, from when it was asked for.
+/// Lifetime of a permit, from when it was asked for.
 const PERMIT_MS: u64 = 1_000;
-/// Who has found no use for it so long after it was asked for gives it back. Calls that come last need some time (`broker/silent.rs`).
+/// Age at which an unused permit is given back. Calls that come last need some time (`broker/silent.rs`).
 const UNUSED_MS: u64 = 900;
-/// Questions of which a granter remembers how many permits went back.
+/// Requests for which a granter remembers how many of their permits went back.
 const BACKS_MAX: usize = 1_000;
-/// Until a home is asked again that has no leader.
+/// Pause before a home without a leader is asked again.
 const HOMELESS_MS: u64 = 100;
 
-/// Buckets of the queues at home in one partition that this node leads.
+/// Buckets of the queues whose home is a partition that this node leads.
 #[derive(Debug)]
 struct Home {
-    /// Nothing is given before.
+    /// No permits are given before this.
     from_us: u64,
-    /// A bucket of which no level is known holds what has come in since.
+    /// A bucket without a known level holds what has come in since this time.
     blank_us: u64,
     buckets: BTreeMap<QueueName, Bucket>,
-    /// It is to be looked at what is set for queues.
+    /// Whether the settings of queues may have changed since the buckets were last compared with them.
     is_stale: bool,
 }
 
-/// Permits that this node was given.
+/// Permits that this node was given by one request.
 #[derive(Debug)]
 struct Permit {
     ask: u64,
@@ -80,17 +80,17 @@ struct Permit {
     until_us: u64,
 }
 
-/// What this node, which grants tasks of a limited queue, has and has asked for.
+/// Permits of a limited queue at a node that grants its tasks, and its open request.
 #[derive(Debug, Default)]
 struct Granter {
-    /// Question and when it was asked.
+    /// Open request, and when it was sent.
     asked: Option<(u64, u64)>,
     again_us: u64,
     permits: VecDeque<Permit>,
 }
 
-/// Permits that this node gave back, by queue and by the question that brought them: the home is told how many in all, so that a
-/// message that comes twice, or not at all, does no harm.
+/// Permits that this node gave back, by queue and by the request that brought them. The home is sent the total each time, so that a
+/// duplicate or a lost message does no harm.
 #[derive(Debug, Default)]
 struct Backs {
     counts: BTreeMap<(QueueName, u64), u64>,
@@ -98,7 +98,7 @@ struct Backs {
 }
 
 impl Backs {
-    /// So many more; how many in all.
+    /// Adds to the count of a request. Returns its total.
     fn add(&mut self, queue: &QueueName, ask: u64, more: u64) -> u64 {
         let of = (queue.clone(), ask);
         if !self.counts.contains_key(&of) {
@@ -115,13 +115,13 @@ impl Backs {
     }
 }
 
-/// See the module.
+/// Rate tokens: the homes that this node leads, and the permits that it was given.
 #[derive(Debug, Default)]
 pub struct Permits {
     homes: BTreeMap<PartitionId, Home>,
     granters: BTreeMap<QueueName, Granter>,
     backs: Backs,
-    /// When it was looked last which levels are to be written.
+    /// When it was last checked which levels are to be written.
     kept_us: u64,
 }
 
@@ -130,19 +130,19 @@ impl Node {
         self.roster.policies.get(queue)?.rate
     }
 
-    /// Where what is limited for a whole queue is kept.
+    /// The coordinator partition of a queue, for its rate and concurrency.
     pub(in crate::protocol) fn home_of(&self, queue: &QueueName) -> PartitionId {
         let partitions = self.genesis.as_ref().expect("asked only in a cluster").partitions;
         let hash = xxh3_64(queue.as_str().as_bytes());
         ring::partition_of((hash >> (u64::BITS - TAG_BITS)) as u32, partitions)
     }
 
-    /// Who leads that, if it can be asked.
+    /// Leader of that partition, if it is known and can be asked.
     pub(super) fn home_leader(&self, queue: &QueueName) -> Option<NodeId> {
         self.leader_of(self.home_of(queue))
     }
 
-    /// So many tasks of a queue may be granted by its rate; `None`: any number.
+    /// How many tasks of a queue may be granted by its rate now; `None`: any number.
     pub(super) fn permits(&self, queue: &QueueName) -> Option<u64> {
         self.rate_of(queue)?;
         let now_us = self.now.mono_us;
@@ -150,7 +150,7 @@ impl Node {
         Some(permits.filter(|permit| permit.until_us > now_us).map(|permit| permit.count).sum())
     }
 
-    /// A task of a queue is granted. Where that took a permit: the question that brought it.
+    /// Uses a permit for a grant. Returns the request that brought it; `None` if the queue has no rate.
     pub(super) fn use_permit(&mut self, queue: &QueueName) -> Option<u64> {
         if self.rate_of(queue).is_none() || mutant!(self.config, PermitsReused) {
             return None;
@@ -166,7 +166,7 @@ impl Node {
         Some(ask)
     }
 
-    /// Grants are void for certain: the home has their permits back, and is asked anew where somebody wants them.
+    /// Gives permits of grants back whose voids are committed, and asks the home again where there is demand.
     pub(super) fn unuse_permits(&mut self, permits: Vec<(QueueName, u64)>) {
         let queues: BTreeSet<QueueName> = permits.iter().map(|(queue, _)| queue.clone()).collect();
         permits.into_iter().for_each(|(queue, ask)| self.give_permits_back(&queue, ask, 1));
@@ -185,13 +185,13 @@ impl Node {
         }
     }
 
-    /// Whether permits are on their way, and none is here.
+    /// Whether a request for permits is open and no permit is here.
     pub(super) fn awaits_permits(&self, queue: &QueueName) -> bool {
         let asked = self.permits.granters.get(queue).is_some_and(|granter| granter.asked.is_some());
         asked && self.permits(queue) == Some(0)
     }
 
-    /// Asks the home of a queue for permits if there is work here and somebody wants it.
+    /// Asks a queue's home for permits if there is work here and demand for it.
     pub(super) fn ask_for_permits(&mut self, queue: &QueueName) {
         let Some(has) = self.permits(queue) else { return };
         let now_us = self.now.mono_us;
@@ -217,7 +217,7 @@ impl Node {
         self.timers.set_if_none(Key::Permits, again_us);
     }
 
-    /// At a home: permits are asked for.
+    /// At a home: handles a request for permits.
     pub(in crate::protocol) fn on_permit_ask(&mut self, from: NodeId, ask: u64, queue: QueueName, wanted: u64) {
         let home = self.home_of(&queue);
         if !self.may_append(home) {
@@ -252,7 +252,7 @@ impl Node {
         self.write_level(home, queue, rate, Some(giving));
     }
 
-    /// The bucket of a queue at a home that this node leads; at first as it was last written down.
+    /// The bucket of a queue at a home that this node leads. It is made from the last written level.
     fn bucket(&mut self, home: PartitionId, queue: &QueueName, rate: Rate) -> &mut Bucket {
         let over_us = self.config.stretched_us(PERMIT_MS);
         let level = self.partitions[&home].register.level(queue).filter(|_| !mutant!(self.config, LevelForgotten));
@@ -266,7 +266,7 @@ impl Node {
         })
     }
 
-    /// Writes down what a bucket holds, and with it that permits are given, if any are.
+    /// Writes down the level of a bucket, and that permits are given, if any are.
     fn write_level(&mut self, home: PartitionId, queue: QueueName, rate: Rate, giving: Option<Giving>) {
         let now_us = self.now.mono_us;
         let buckets = self.permits.homes.get_mut(&home).map(|state| &mut state.buckets);
@@ -277,7 +277,7 @@ impl Node {
         self.append(home, Op::Level { queue, level }, giving.map(|giving| Waiting::Permits(Box::new(giving))));
     }
 
-    /// The home led after it was asked: the permits count.
+    /// The operation is committed, so this leader led after the request: sends the permits.
     pub(super) fn permits_given(&mut self, giving: Giving) {
         let Giving { to, ask, queue, count } = giving;
         self.outbox.send(to, PeerMessage::Permits { ask, queue, count, wait_ms: 0 });
@@ -299,7 +299,7 @@ impl Node {
         self.end_waiting(queue);
     }
 
-    /// At a home: permits come back that nobody had a use for, so many in all of those that a question brought.
+    /// At a home: puts back unused permits; `count` is the total for the request that brought them.
     pub(in crate::protocol) fn on_permits_back(&mut self, from: NodeId, ask: u64, queue: &QueueName, count: u64) {
         let (home, now_us) = (self.home_of(queue), self.now.mono_us);
         let rate = self.rate_of(queue);
@@ -310,7 +310,7 @@ impl Node {
         }
     }
 
-    /// Gives back what is not used, and asks again where somebody still wants claims.
+    /// Gives unused permits back, and asks again where there is still demand.
     pub(in crate::protocol) fn see_to_permits(&mut self) {
         let now_us = self.now.mono_us;
         let queues: Vec<QueueName> = self.permits.granters.keys().cloned().collect();

@@ -1,4 +1,4 @@
-//! What a queue's home has of its permits: a bucket into which they drip.
+//! The token bucket of a queue at its home.
 
 use crate::limits::SPENT_MS;
 use crate::protocol::consistent::levels::{Level, WHOLE};
@@ -7,30 +7,31 @@ use norn_wire::NodeId;
 use norn_wire::membership::Rate;
 use std::collections::VecDeque;
 
-/// Permits that are over are remembered for so long, as grants may be taken back...
+/// How long expired permits are remembered, as their grants may be voided.
 const PAST_MS: u64 = SPENT_MS;
-/// ...so many givings of each queue at the most, the latest ones. Where more are given in that time, the next permit is near.
+/// Most remembered gifts of permits of a queue, the latest ones. Where more are given in that time, the next permit is near.
 const PAST_MAX: usize = 256;
-/// While claims wait a level is written again once so much of a permit has come in, if that is not too soon, or after so long.
+/// While claims wait, a level is written again once this part of a permit has come in, at the earliest after `WORTH_MS`; whatever has
+/// come in, after `WORTH_ANYWAY_MS`.
 const WORTH_PART: u128 = 8;
 const WORTH_MS: u64 = 1_000;
 const WORTH_ANYWAY_MS: u64 = 5_000;
-/// Where nobody asks it is written as seldom as that.
+/// Without requests a level is written at most this seldom.
 pub const KEEP_MS: u64 = 60_000;
 
-/// Permits that were given, by the home's clock.
+/// Permits that were given, with their expiry by the home's clock.
 #[derive(Debug)]
 pub struct Given {
     pub to: NodeId,
     pub ask: u64,
     pub count: u64,
-    /// How many more there were, that came back.
+    /// How many of the original permits came back; `count` is the rest.
     pub back: u64,
     pub until_us: u64,
 }
 
 impl Given {
-    /// How many are new of those that came back, which are so many in all.
+    /// Takes permits back, of which `in_all` came back in total. Returns how many of them are new.
     fn take_back(&mut self, in_all: u64) -> u64 {
         let more = in_all.saturating_sub(self.back).min(self.count);
         (self.back, self.count) = (self.back.saturating_add(more), self.count - more);
@@ -38,35 +39,35 @@ impl Given {
     }
 }
 
-/// Permits that are over.
+/// Expired permits.
 #[derive(Debug)]
 struct Past {
     given: Given,
-    /// The least room that the bucket has had since: what ran over would have, had these not been given.
+    /// Least free space of the bucket since: what ran over would have run over as well had these not been given.
     room: u128,
 }
 
-/// What a queue's home has of it. Parts of permits are counted: a permit costs as many as there are microseconds in the time of
-/// the rate, and each microsecond brings as many as there are permits in that time.
+/// Token bucket of a queue. It counts parts of permits: a permit costs as many parts as the rate's period has microseconds, and each
+/// microsecond brings as many parts as the rate has claims in that period.
 #[derive(Debug, Default)]
 pub struct Bucket {
     pub parts: u128,
-    /// How many are a permit, by the rate that it was last filled at.
+    /// Parts of one permit, by the rate at which it was last filled.
     cost: u128,
     at_us: u64,
-    /// The first one is over first.
+    /// Permits that count as still in the bucket, in the order of their expiry.
     given: VecDeque<Given>,
-    /// All of these together.
+    /// Sum of their counts.
     out: u64,
-    /// What is over, and may come back late.
+    /// Expired permits that may come back late.
     past: VecDeque<Past>,
-    /// The latest question of each node. A node asks anew only when it waits for no answer any more, so that what an earlier one brings
-    /// is of use to nobody.
+    /// Latest request of each node. A node asks again only when it does not wait for an answer any more, so permits for an earlier
+    /// request would be of no use.
     pub heard: Latest,
-    /// What was last written down, and when.
+    /// What was last written, and when.
     written: u128,
     written_us: u64,
-    /// If nobody asks before, it is written again then, unless it is as good as full by what was written.
+    /// Without requests the level is written again at this time, unless the written level is as good as full.
     keep_us: u64,
 }
 
@@ -75,12 +76,12 @@ fn cost(rate: Rate) -> u128 {
     u128::from(rate.per_ms.max(1)) * 1_000
 }
 
-/// What a bucket holds at most: a permit, and what drips in two seconds.
+/// Most parts that a bucket holds: one permit, and what drips in two seconds.
 fn full(rate: Rate) -> u128 {
     cost(rate) + u128::from(rate.claims) * 2_000_000
 }
 
-/// Between two times that the level of a bucket is written though nobody asks.
+/// Time between two writes of a level without requests.
 fn keep_every_us(rate: Rate) -> u64 {
     let part_us = cost(rate) / WORTH_PART / u128::from(rate.claims.max(1));
     u64::try_from(part_us).unwrap_or(u64::MAX).clamp(WORTH_ANYWAY_MS * 1_000, KEEP_MS * 1_000)
@@ -96,36 +97,36 @@ fn parts_of(millionths: u64, cost: u128) -> u128 {
 }
 
 impl Bucket {
-    /// The bucket of a level that this node has known since then. What was out is surely over so much later.
+    /// The bucket of a level that this node has known since `since_us`. Permits that were out have surely expired `over_us` later.
     pub fn resumed(rate: Rate, level: Level, since_us: u64, over_us: u64) -> Bucket {
         let most = full(rate);
         let out = level.given.min(u64::try_from(most / cost(rate)).unwrap_or(u64::MAX));
         let millionths = level.millionths.min(millionths_of(most, cost(rate)));
         let parts = parts_of(millionths, cost(rate)).min(most - u128::from(out) * cost(rate));
-        // None of it comes back here.
+        // None of these comes back here.
         let given = Given { to: NodeId(0), ask: 0, count: out, back: u64::MAX, until_us: since_us + over_us };
         let (given, past) = (VecDeque::from([given]), VecDeque::new());
-        // The leader that begins with it writes soon what has come in since: the next one may have started later.
+        // The leader that begins with it soon writes what has come in since: the next one may have started later.
         let keep_us = since_us.saturating_add(WORTH_ANYWAY_MS * 1_000);
         let (written, written_us) = (parts, since_us);
         let heard = Latest::default();
         Bucket { parts, cost: cost(rate), at_us: since_us, given, out, past, heard, written, written_us, keep_us }
     }
 
-    /// A bucket into which nothing has dripped before that.
+    /// A bucket into which nothing has dripped before `since_us`.
     pub fn empty(since_us: u64) -> Bucket {
         Bucket { at_us: since_us, written_us: since_us, keep_us: since_us, ..Bucket::default() }
     }
 
-    /// What it holds, to be written down.
+    /// The level to write down.
     pub fn level(&self) -> Level {
         Level { millionths: millionths_of(self.parts, self.cost.max(1)), given: self.out }
     }
 
-    /// What has dripped into it by now. At each moment it holds no more than there was room for then.
+    /// Adds what has dripped in until `now_us`. At each moment the bucket holds no more than its free space allowed then.
     pub fn fill(&mut self, rate: Rate, now_us: u64) {
         if self.cost != cost(rate) {
-            // Another rate is set: as many permits are other parts.
+            // The rate has changed: the same number of permits is another number of parts.
             let convert =
                 |parts: u128| if self.cost == 0 { 0 } else { parts_of(millionths_of(parts, self.cost), cost(rate)) };
             (self.parts, self.written) = (convert(self.parts), convert(self.written));
@@ -134,7 +135,7 @@ impl Bucket {
         }
         while let Some(over) = self.given.pop_front_if(|given| given.until_us <= now_us) {
             self.drip(rate, over.until_us);
-            // It has least room before some of it is free again.
+            // There is least free space just before these permits expire.
             let room = self.room(rate);
             self.past.iter_mut().for_each(|past| past.room = past.room.min(room));
             self.out -= over.count;
@@ -147,7 +148,7 @@ impl Bucket {
         }
     }
 
-    /// How much more it can hold.
+    /// Free space.
     fn room(&self, rate: Rate) -> u128 {
         full(rate).saturating_sub(u128::from(self.out) * cost(rate)).saturating_sub(self.parts)
     }
@@ -169,32 +170,32 @@ impl Bucket {
         self.given.push_back(given);
     }
 
-    /// Whether so much has come in since its level was written that it is worth to write it again.
+    /// Whether enough has come in since the last write to write the level again.
     pub fn is_worth_writing(&self, now_us: u64) -> bool {
         let more = self.parts.saturating_sub(self.written);
         let old = |ms: u64| now_us >= self.written_us.saturating_add(ms * 1_000);
         more > 0 && (old(WORTH_ANYWAY_MS) || old(WORTH_MS) && more * WORTH_PART >= self.cost)
     }
 
-    /// Its level is written down.
+    /// Records that the level was written.
     pub fn note_written(&mut self, rate: Rate, now_us: u64) {
         (self.written, self.written_us) = (self.parts, now_us);
         self.keep_us = now_us.saturating_add(keep_every_us(rate));
     }
 
-    /// When its level is to be written though nobody asks. Never, where what that would save comes in within seconds.
+    /// When the level is to be written without requests. Never, where what that would save comes in within seconds.
     pub fn keep_us(&self, rate: Rate) -> Option<u64> {
         let lacks = full(rate).saturating_sub(self.written);
         let is_worth = lacks > u128::from(rate.claims) * u128::from(WORTH_ANYWAY_MS) * 1_000;
         is_worth.then_some(self.keep_us)
     }
 
-    /// What is set for the queue may have changed: what comes in faster is written sooner.
+    /// The queue's settings may have changed: a faster rate is written sooner.
     pub fn hasten(&mut self, rate: Rate, now_us: u64) {
         self.keep_us = self.keep_us.min(now_us.saturating_add(keep_every_us(rate)));
     }
 
-    /// Permits come back, once: so many in all of those that were given by a question.
+    /// Puts permits back, each once; `in_all` is the total that came back of those that were given for a request.
     pub fn put_back(&mut self, rate: Rate, (from, ask): (NodeId, u64), in_all: u64) {
         let room = self.room(rate);
         let is_it = |given: &Given| (given.to, given.ask) == (from, ask);
@@ -210,7 +211,7 @@ impl Bucket {
         }
     }
 
-    /// Until the next permit; 0 where there is one.
+    /// Time until the next permit; 0 if there is one.
     pub fn wait_ms(&self, rate: Rate) -> u64 {
         let lacks = cost(rate).saturating_sub(self.parts);
         let wait_us = lacks.div_ceil(u128::from(rate.claims.max(1)));
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(give(&mut bucket, 500_000, 2), 3);
     }
 
-    /// Goal: permits whose grants are void come back as if they had never been given, however late, beside others that were used.
+    /// Goal: permits whose grants are voided come back as if they had never been given, however late, beside others that were used.
     /// Method: a bucket that gives them, and one that does not.
     #[test]
     fn what_comes_back_late_is_as_if_it_had_not_been_given() {
@@ -334,7 +335,7 @@ mod tests {
         }
     }
 
-    /// A permit may be used in the last moment before it is over: what came in until then beside a full burst would be too much.
+    /// A permit may be used in the last moment before it expires: what came in until then beside a full burst would be too much.
     #[test]
     fn what_dripped_while_all_was_out_is_lost_also_where_there_was_no_question_meanwhile() {
         let mut bucket = Bucket::default();
@@ -355,8 +356,8 @@ mod tests {
         assert_eq!(bucket.level(), Level { millionths: 500_000, given: 0 });
     }
 
-    /// Goal: what is resumed is never more than what would be there without the change. Method: two buckets, of which one is written
-    /// down and resumed at once.
+    /// Goal: a resumed bucket never holds more than it would hold without the change of leader. Method: two buckets, of which one is
+    /// written down and resumed at once.
     #[test]
     fn a_bucket_that_is_resumed_at_once_is_the_same() {
         let over_us = PERMIT_MS * 1_000;
@@ -372,7 +373,7 @@ mod tests {
         }
     }
 
-    /// Levels come from other nodes: none is too much for the arithmetic, nor for the burst.
+    /// Levels come from other nodes: none may overflow the arithmetic or exceed the burst.
     #[test]
     fn a_level_of_anything_is_no_more_than_the_burst() {
         let over_us = Config::default().stretched_us(PERMIT_MS);

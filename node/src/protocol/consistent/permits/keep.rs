@@ -1,17 +1,17 @@
-//! The leader of a home writes the levels of its buckets without questions for permits, too: what time has earned outlives it.
+//! Level writes of a home's leader without requests for permits, so that accrued permits outlive it.
 //!
-//! A second after it begins to lead, when no permits of others are out any more, the home's leader makes the bucket of each of its
-//! queues with a rate. It writes the level of those of which none is known, as the next leader would begin with nothing, and of those
-//! into which five seconds' worth has come. From then on it writes again for each eighth of a permit, once a minute if that is
-//! sooner, until the bucket is full (`Bucket::keep_us`). So a leader lacks of what came in before it led about a minute's worth at the
-//! most, and that only if its process has started since that was written.
+//! A second after it begins to lead, when no permits of other leaders are out any more, the home's leader makes the bucket of each of
+//! its queues with a rate. It writes the level of those without a known one, as the next leader would begin with nothing, and of those
+//! into which five seconds' worth has come. From then on it writes again for each eighth of a permit, or once a minute if that is
+//! sooner, until the bucket is full (`Bucket::keep_us`). So a leader lacks about a minute's worth at most of what came in before it
+//! led, and that only if its process has started since that was written.
 //!
-//! - **A rate of which a bucket fills within seconds** needs none of that.
-//! - **How much is written:** in each second [`WRITES_MAX`] levels at the most, those that are due first.
-//! - **A bucket of which no level is known** holds what has come in since this leader began to count, `Home::blank_us`, even if the
-//!   rate was set after that: it gave nothing of it, and its predecessors nothing any more. Where a rate is removed, its bucket goes,
-//!   and its level. Nobody knows then what it gave, so the leader begins to count anew, for all queues at that home: else a rate
-//!   that is set again gives its burst again.
+//! - **A rate whose bucket fills within seconds** needs none of that.
+//! - **Write limit:** at most [`WRITES_MAX`] levels in each second, those first that are due first.
+//! - **A bucket without a known level** holds what has come in since this leader began to count, `Home::blank_us`, even if the rate was
+//!   set after that: it gave nothing of it, and its predecessors' permits have expired. When a rate is removed, its bucket and its
+//!   level are removed. What the bucket gave is then unknown, so the leader begins to count anew, for all queues at that home:
+//!   otherwise a rate that is set again would give its burst again.
 
 use super::PERMIT_MS;
 use super::bucket::{Bucket, KEEP_MS};
@@ -23,15 +23,15 @@ use norn_wire::membership::Rate;
 use norn_wire::{PartitionId, QueueName};
 use std::collections::BTreeMap;
 
-/// Between two looks at what is to be written.
+/// Time between two looks for levels to write.
 const LOOK_MS: u64 = 1_000;
-/// Until a home's leader looks at what is set for queues now.
+/// Delay before a home's leader looks at changed settings of queues.
 const SET_MS: u64 = 100;
 /// Levels that are written at once.
 pub(in crate::protocol) const WRITES_MAX: usize = 200;
 
 impl Node {
-    /// Something else may be set for queues: homes look what that means.
+    /// The settings of queues may have changed: homes compare their buckets with them soon.
     pub(in crate::protocol) fn rates_changed(&mut self) {
         self.permits.homes.values_mut().for_each(|home| home.is_stale = true);
         self.keep_levels_at(self.after_ms(SET_MS));
@@ -71,7 +71,7 @@ impl Node {
         self.permits.homes.keys().any(|home| !self.partitions[home].register.table.levels.is_empty())
     }
 
-    /// When which levels are to be written.
+    /// Levels to write without requests, with their times.
     fn levels_due(&mut self) -> Vec<(u64, PartitionId, QueueName)> {
         let (now_us, all) = (self.now.mono_us, self.permits.homes.len());
         let homes: Vec<PartitionId> =
@@ -89,7 +89,7 @@ impl Node {
         dues
     }
 
-    /// In how many milliseconds the rates of queues allow a claim, by the homes that this node leads: of one queue, or of all.
+    /// Milliseconds until the rates of queues allow a claim, by the homes that this node leads: of one queue, or of all.
     pub(in crate::protocol) fn permits_due(
         &mut self,
         of: Option<&QueueName>,
@@ -109,7 +109,7 @@ impl Node {
         dues
     }
 
-    /// Homes come to have a bucket for each of their queues that has a rate, and no level of any other.
+    /// Makes a bucket at each home for each of its queues with a rate, and removes the levels of all others.
     fn follow_rates(&mut self) {
         let mut stale: BTreeMap<PartitionId, Vec<(QueueName, Rate)>> = BTreeMap::new();
         for (home, state) in self.permits.homes.iter().filter(|(_, state)| state.is_stale) {
@@ -138,7 +138,7 @@ impl Node {
         }
     }
 
-    /// Of queues without a rate no level is kept.
+    /// Removes the levels of queues without a rate.
     fn forget_levels(&mut self, home: PartitionId) {
         let kept = self.partitions[&home].register.table.levels.keys();
         let over: Vec<QueueName> = kept.filter(|queue| self.rate_of(queue).is_none()).cloned().collect();
@@ -149,7 +149,7 @@ impl Node {
                 false => is_done = false,
             }
         }
-        // Permits that were given may be used for as long.
+        // Permits that were given may be used for this long.
         let blank_us = self.now.mono_us + self.config.stretched_us(PERMIT_MS);
         let (roster, forgets) = (self.roster.clone(), !mutant!(self.config, BurstAgain));
         let state = self.permits.homes.get_mut(&home).expect("it leads");
