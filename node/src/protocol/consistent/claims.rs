@@ -1,5 +1,5 @@
-//! Renew, release, fail, and complete where that needs a seal (`seals.rs`): at any node, which finds the leaders, and at the
-//! leader, which decides.
+//! Renew, release, fail, and complete where that needs a seal (`seals.rs`): any node forwards these to the leaders, and the leaders
+//! decide.
 
 use super::Waiting;
 use super::table::{Cell, CellState, Op};
@@ -18,9 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// Why a task is dead whose last attempt ended so.
+/// Why a task is dead whose last attempt ended with its lease.
 const LEASE_RAN_OUT: &str = "the lease of its last attempt ran out";
-/// The same, of one that a session kept.
+/// Why a task is dead whose last attempt ended with its session.
 pub(super) const SESSION_RAN_OUT: &str = "the session of its last attempt ended";
 
 /// Keys of tasks, by their queues.
@@ -31,19 +31,19 @@ pub(super) type Turns = BTreeSet<(QueueName, NonZeroU64)>;
 struct Call {
     to: NodeId,
     ask: u64,
-    /// It is about many tasks.
+    /// Whether it is about many tasks.
     listed: bool,
-    /// What it left here is to be on the disk before it is answered.
+    /// Whether facts that it left here have to be on disk before it is answered.
     durable: bool,
     results: Vec<Option<Result<u64, Error>>>,
 }
 
-/// Forwarded calls under way at this leader.
+/// Forwarded calls in progress at this leader.
 #[derive(Debug, Default)]
 pub struct Calls {
     next: u64,
     calls: BTreeMap<u64, Call>,
-    /// Bytes of completions whose seals are under way.
+    /// Bytes of completions whose seals are in progress.
     pub(super) sealing_bytes: usize,
 }
 
@@ -58,12 +58,12 @@ pub(in crate::protocol) fn subjects(request: &Request) -> Vec<(TaskId, Token)> {
 }
 
 impl Node {
-    /// A client's renew, release or fail.
+    /// Forwards a client's renew, release or fail.
     pub(in crate::protocol) fn forward(&mut self, client: ClientId, number: u64, request: Request) {
         self.forward_for(client, number, request, None);
     }
 
-    /// As [`Node::forward`]; the results go to places of a write instead of to the client, if there is one.
+    /// As [`Node::forward`], but with a write the results go to places of that write instead of to the client.
     pub(in crate::protocol) fn forward_for(
         &mut self,
         client: ClientId,
@@ -84,7 +84,7 @@ impl Node {
         self.forward_open_parts(ask);
     }
 
-    /// Sends every part without a result to the leader of its partition, as far as that is known.
+    /// Sends every part without a result to the leader of its partition, where that is known.
     pub(in crate::protocol) fn forward_open_parts(&mut self, ask: u64) {
         let Some(Ask::Forward(state)) = self.asks.get(ask) else { return };
         let (request, open) = (state.request.clone(), state.results.iter().map(Option::is_none).collect::<Vec<_>>());
@@ -140,7 +140,7 @@ impl Node {
             _ => return,
         };
         for (place, result) in places.into_iter().zip(results) {
-            // A leader that just moved is looked for again until the deadline.
+            // A leader that has just moved is looked for again until the deadline.
             let again = result.as_ref().is_err_and(|error| error.code == ErrorCode::Unavailable);
             if !again {
                 state.results[place] = Some(result);
@@ -151,7 +151,7 @@ impl Node {
         }
     }
 
-    /// Answers the client; what has no result by now is not known.
+    /// Answers the client. Parts without a result by now have an unknown outcome.
     pub(in crate::protocol) fn finish_forward(&mut self, ask: u64) {
         let Some(Ask::Forward(state)) = self.close_ask(ask) else { return };
         let subjects = subjects(&state.request);
@@ -241,7 +241,7 @@ impl Node {
         Ok((partition, cell))
     }
 
-    /// As [`Node::current`], and the claim is held and the task has not ended.
+    /// As [`Node::current`], if the claim is also held and the task has not ended.
     pub(in crate::protocol) fn held(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &Cell), Error> {
         let (partition, cell) = self.current(id, token)?;
         if self.partitions[&partition].register.table.ledger.is_locked(id) && !mutant!(self.config, TransactionUnlocked)
@@ -257,8 +257,8 @@ impl Node {
         Ok((partition, cell))
     }
 
-    /// Refuses to prolong the claim of a task with a key once it has been another one's turn. `turns` are the keys of what is
-    /// prolonged together with it.
+    /// Refuses to prolong the claim of a task with a key once another task with the key has had its turn. `turns` are the keys of the
+    /// claims that are prolonged together with it.
     pub(super) fn check_turn(&self, id: &TaskId, turns: &mut Turns) -> Result<(), Error> {
         let replica = &self.partitions[&self.partition_of(id)];
         let key = replica.key_of(id);
@@ -271,7 +271,7 @@ impl Node {
             return Err(Error::unavailable(message).about(*id));
         }
         match replica.overtaken(id) {
-            // Of those that ran out and of which nobody has any, one gets it back.
+            // Of several expired claims with a key of which none is held, one may be prolonged.
             None if key.is_none_or(|key| !replica.register.has_run_out(id) || turns.insert(key)) => Ok(()),
             Some(Overtaken::Perhaps) => {
                 refusal(ErrorCode::Unavailable, "the leader does not know yet what is held; try again")
@@ -283,7 +283,7 @@ impl Node {
         }
     }
 
-    /// Refuses for now what depends on what a task is, where this leader does not know that yet: it asks those that may.
+    /// Refuses for now a call that depends on a spec which this leader lacks, and requests the spec from the followers.
     fn check_known(&mut self, partition: PartitionId, id: &TaskId) -> Result<(), Error> {
         let replica = &self.partitions[&partition];
         if !replica.store.lacks_spec(id) {
@@ -305,7 +305,7 @@ impl Node {
         for (place, (id, token)) in items.iter().enumerate() {
             let held = self.held(id, *token).map(|(partition, cell)| (partition, cell.lease_ms));
             let held = held.and_then(|held| self.check_turn(id, &mut turns).map(|()| held));
-            // How long it may be is for its queue to say.
+            // The queue's policy bounds the lease.
             let known = |node: &mut Node, (partition, had_ms): (PartitionId, u64)| {
                 let more = lease_ms.is_some_and(|lease_ms| lease_ms > had_ms);
                 if more {
@@ -337,7 +337,7 @@ impl Node {
         }
     }
 
-    /// `failed` says why the attempt failed; without it the claim is merely handed back.
+    /// Hands a claim back; `failed` is the reason of a failed attempt, `None` a plain release.
     fn release(&mut self, call: u64, (id, token): (TaskId, Token), retry_in_ms: u64, failed: Option<&str>) {
         let outcome = if failed.is_some() { ClaimOutcome::Failed } else { ClaimOutcome::Released };
         if self.ended_so(&id, token, outcome, failed.unwrap_or_default()) {
@@ -359,14 +359,14 @@ impl Node {
         }
     }
 
-    /// `retry` is how long the task waits, and whether its queue's back-off goes before that.
+    /// Fails a claim. `retry` is how long the task waits, and whether its queue's back-off goes before that.
     fn fail(&mut self, call: u64, (id, token): (TaskId, Token), reason: &str, retry: (u64, bool), invalid: bool) {
         let (named_ms, open) = retry;
         let outcome = if invalid { ClaimOutcome::GivenUp } else { ClaimOutcome::Failed };
         if self.ended_so(&id, token, outcome, reason) {
             return self.repeat(call, &id);
         }
-        // How often it is tried, and after which pause, is for the task and its queue to say.
+        // The task and its queue decide how often it is tried, and after which pause.
         let held = self.held(&id, token).map(|(partition, cell)| (partition, cell.attempt));
         let attempt = match held {
             Ok((partition, attempt)) if !invalid => match self.check_known(partition, &id) {
@@ -374,7 +374,7 @@ impl Node {
                 Err(error) => return self.decide(call, 0, Err(error)),
             },
             Ok((_, attempt)) => attempt,
-            // It ran out and waits, and nobody has it: that it is invalid is still its holder's to say.
+            // Its lease has expired, it waits, and no worker holds it: its last holder may still report it as invalid.
             Err(_) if invalid && self.waits(&id, token) => 0,
             Err(error) => return self.decide(call, 0, Err(error)),
         };
@@ -390,14 +390,14 @@ impl Node {
         }
     }
 
-    /// What is kept of the reason of a failure: nothing where so many tasks have failed that their table would not fit a message.
+    /// The part of a failure's reason that is kept: nothing where so many tasks have failed that their table would not fit a message.
     pub(in crate::protocol) fn kept_reason<'a>(&self, partition: PartitionId, reason: &'a str) -> &'a str {
         let claims = self.partitions[&partition].register.table.cells.len();
         if claims <= CELLS_WITH_REASONS_MAX { reason } else { "" }
     }
 
-    /// The token of a claim that ended without success and was the last one its task may have, and how it ended. What a worker
-    /// gave back, or was never told of, is no attempt.
+    /// The token of a claim that ended without success and was the last attempt its task may have, with its reason and end. A claim
+    /// that a worker gave back, or that no client got, is no attempt.
     pub(super) fn exhausted(
         &self,
         partition: PartitionId,
@@ -417,7 +417,7 @@ impl Node {
             (Some(end), Some(_)) if end.outcome == ClaimOutcome::Expired => SESSION_RAN_OUT.to_owned(),
             (_, why) => death(why.unwrap_or_default(), false),
         };
-        // That is the end of the attempt, which may be of an earlier claim.
+        // The entry's own end: `end` is the end of the attempt, which may be of an earlier claim.
         let own = if cell.state == CellState::Held { end } else { cell.end().cloned() };
         Some((cell.token, reason, own))
     }
@@ -434,8 +434,8 @@ impl Node {
         self.append(partition, op, Some(Waiting::Kill { id }));
     }
 
-    /// Whether a claim has ended just so: a call that says it is a repeated one, which counted the first time. Later claims, or
-    /// the end of the task, change nothing about that.
+    /// Whether a claim has already ended in this very way: then the call is a repeat of one that counted the first time. Later claims,
+    /// or the end of the task, do not change that.
     fn ended_so(&self, id: &TaskId, token: Token, outcome: ClaimOutcome, reason: &str) -> bool {
         let partition = self.partition_of(id);
         if !self.may_append(partition) {
@@ -457,7 +457,7 @@ impl Node {
         let of_cell = replica.register.cell(id).is_some_and(|cell| match &cell.state {
             _ if cell.token != token => is_past(&cell.past),
             CellState::Released { end: Some(end), .. } => says(end),
-            // Logs of before do not say how it ended.
+            // Logs of earlier versions do not record how it ended.
             CellState::Released { end: None, .. } => outcome != ClaimOutcome::GivenUp,
             CellState::Dead { reason, end, .. } => end.as_deref().is_some_and(says) || died && **reason == *death,
             CellState::Held | CellState::Void | CellState::Sealed { .. } => false,
@@ -465,7 +465,7 @@ impl Node {
         of_facts || of_cell
     }
 
-    /// Answers a repeated call as the first one: that was done, perhaps by an operation that has yet to commit.
+    /// Answers a repeated call like the first one: the change is made, perhaps by an operation that has yet to commit.
     fn repeat(&mut self, call: u64, id: &TaskId) {
         self.answer_durably(call);
         self.decide_after_commit(call, id);
@@ -479,7 +479,7 @@ impl Node {
         found && !self.partitions[&self.partition_of(id)].store.ended(id)
     }
 
-    /// Answers that rest on what was just learned wait for the disk.
+    /// Makes an answer wait for the disk, as it rests on facts that were just merged.
     pub(super) fn answer_durably(&mut self, call: u64) {
         if let Some(state) = self.calls.calls.get_mut(&call) {
             state.durable = true;
@@ -534,7 +534,7 @@ impl Node {
     }
 }
 
-/// Why a task is dead whose holder says that it failed, and gives a reason.
+/// Why a task is dead whose holder reported a failure with a reason.
 fn death(reason: &str, invalid: bool) -> String {
     let why = if invalid { "invalid" } else { "the last attempt failed" };
     if reason.is_empty() { why.to_owned() } else { format!("{why}: {reason}") }
@@ -545,7 +545,7 @@ fn over(cell: &Cell) -> &'static str {
     match (&cell.state, cell.end().map(|end| (end.outcome, end.reason.is_some()))) {
         (CellState::Void, _) => "the claim is over: its client did not confirm it in time",
         (_, Some((ClaimOutcome::Failed, _))) => "the claim is over: its attempt was reported as failed",
-        // A session says why.
+        // A session gives a reason.
         (_, Some((ClaimOutcome::Expired | ClaimOutcome::Released, true))) => "the claim is over: its session ended",
         (_, Some((ClaimOutcome::Expired, false))) => "the claim is over: its lease ran out",
         (_, Some((ClaimOutcome::Released, false))) => "the claim is over: it was given back",

@@ -1,4 +1,4 @@
-//! Heads of queues over all partitions that this node leads, and who wants to know of them.
+//! Head index: heads of queues over all partitions that this node leads, and the nodes that are interested in them.
 
 use crate::config::mutant;
 use crate::protocol::partition::index::QueueIndex;
@@ -10,27 +10,27 @@ use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Between summaries to those who are interested.
+/// Time between two summaries to interested nodes.
 const SUMMARIES_INTERVAL_MS: u64 = 200;
-/// Of a queue with a rate all that wait are told at once, but no more often than that.
+/// Shortest time between two announcements of a queue with a rate to all nodes that wait for it.
 const ALL_TOLD_MS: u64 = 100;
-/// A partition whose leader was silent about it for so long may be asleep.
+/// A partition whose leader was silent about it for this long may have none.
 const QUIET_MS: u64 = 1_000;
-/// Tasks named in a `Wake`.
+/// Most tasks named in a `Wake`.
 const WAKE_IDS_MAX: usize = 16;
 
-/// One queue's heads.
+/// Heads of one queue.
 #[derive(Debug, Default)]
 struct QueueHeads {
     heads: BTreeSet<(Standing, PartitionId)>,
     ready: u64,
-    /// As last told to those who are interested.
+    /// As last sent to interested nodes.
     told: Option<Head>,
-    /// When all that wait were told of work at once.
+    /// When work was last announced to all waiting nodes at once.
     all_told_us: Option<u64>,
 }
 
-/// Someone whose workers wait, or waited lately.
+/// Interest of a node whose workers wait, or waited lately.
 #[derive(Debug, Clone, Copy)]
 struct Interest {
     credits: u32,
@@ -42,7 +42,7 @@ struct Interest {
 pub struct Heads {
     queues: BTreeMap<QueueName, QueueHeads>,
     interest: BTreeMap<QueueName, BTreeMap<NodeId, Interest>>,
-    /// Who was told last, so that nodes take turns.
+    /// Node that was last notified, so that nodes take turns.
     turn: NodeId,
 }
 
@@ -91,12 +91,12 @@ impl Heads {
         self.queues.get(queue).into_iter().flat_map(|heads| heads.heads.iter().map(|(_, partition)| *partition))
     }
 
-    /// Ready tasks of a queue here.
+    /// Number of ready tasks of a queue here.
     pub fn count(&self, queue: &QueueName) -> u64 {
         self.queues.get(queue).map_or(0, |heads| heads.ready)
     }
 
-    /// Whether all that wait for a queue are to be told at once: they were not lately.
+    /// Whether to notify all waiting nodes at once: they were not lately.
     fn tells_all(&mut self, queue: &QueueName, now_us: u64) -> bool {
         let Some(heads) = self.queues.get_mut(queue) else { return false };
         let is_due = heads.all_told_us.is_none_or(|told_us| now_us >= told_us + ALL_TOLD_MS * 1_000);
@@ -106,7 +106,7 @@ impl Heads {
         is_due
     }
 
-    /// So many workers wait for tasks of a queue.
+    /// Number of calls that wait for tasks of a queue.
     pub fn credits(&self, queue: &QueueName, now_us: u64) -> u64 {
         let interest = self.interest.get(queue).into_iter().flat_map(BTreeMap::values);
         interest.filter(|interest| interest.until_us > now_us).map(|interest| u64::from(interest.credits)).sum()
@@ -120,7 +120,7 @@ impl Node {
             return None;
         }
         let heads = self.heads.queues.get(queue)?;
-        // Of what may have been forgotten nothing is granted, nor promised.
+        // Tasks that may have been forgotten are neither granted nor announced.
         let granted = |(standing, partition): &&(Standing, PartitionId)| {
             self.may_grant(*partition) && !self.partitions[partition].may_be_a_ghost(&standing.id)
         };
@@ -142,7 +142,7 @@ impl Node {
         queues.iter().any(|queue| ghost(queue) || !keys && has_keys(queue))
     }
 
-    /// Ready work of a partition changed: a leader publishes it, a follower sees to it that its leader is awake.
+    /// Ready work of a partition changed: a leader publishes it, a follower checks that its leader is awake.
     pub(in crate::protocol) fn publish_heads(&mut self, partition: PartitionId) {
         self.count_bodies(partition);
         self.note_blocked(partition);
@@ -190,12 +190,12 @@ impl Node {
         if gained > 0 {
             self.tell_waiting(queue, gained);
         } else if is_short {
-            // Who waits already says nothing more for now.
+            // Nodes that already wait send no new request.
             self.ask_for_quotas(queue);
         }
     }
 
-    /// What leads a queue may be another task: something else is set for it.
+    /// Publishes a queue's heads again, as its settings have changed and another task may be first.
     pub(in crate::protocol) fn publish_again(&mut self, queue: &QueueName) {
         let led = self.led.iter().copied().filter(|partition| self.partitions[partition].register.established());
         for partition in led.collect::<Vec<_>>() {
@@ -203,12 +203,12 @@ impl Node {
         }
     }
 
-    /// A partition may grant more of a queue, or less.
+    /// Publishes a queue's head, as a partition may grant more of it, or less.
     pub(super) fn publish_queue(&mut self, partition: PartitionId, queue: &QueueName) {
         self.publish_head(partition, queue);
     }
 
-    /// A new leader shows everything that it has; the index is kept by every replica, so this looks at queues, not at tasks.
+    /// Publishes all heads at a new leader. Every replica keeps the index, so this looks at queues, not at tasks.
     pub(in crate::protocol) fn publish_all_heads(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         assert!(replica.published.is_empty());
@@ -220,7 +220,7 @@ impl Node {
         }
     }
 
-    /// A leader that steps down takes its heads back.
+    /// Withdraws the heads of a leader that steps down.
     pub(in crate::protocol) fn unpublish_heads(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         replica.store.end_lines(None);
@@ -229,13 +229,13 @@ impl Node {
         }
     }
 
-    /// A queue is not paused any more: as many are told as there are tasks.
+    /// A queue is not paused any more: notifies as many waiting calls as there are tasks.
     pub(in crate::protocol) fn tell_all_waiting(&mut self, queue: &QueueName) {
         self.tell_waiting(queue, self.heads.count(queue));
     }
 
-    /// Tells as many waiting workers' nodes as there are new tasks, in turn; all of them where permits are used up one by one, as those
-    /// whose turn it is may all be gone, and the next permit may be far.
+    /// Notifies nodes of as many waiting calls as there are new tasks, in turn. With permits, which are used up one by one, it notifies
+    /// all waiting nodes: those whose turn it is may all be gone, and the next permit may be far.
     pub(super) fn tell_waiting(&mut self, queue: &QueueName, gained: u64) {
         let now_us = self.now.mono_us;
         let permits = self.permits(queue);
@@ -248,7 +248,7 @@ impl Node {
         let mut told = BTreeSet::new();
         let gained = if tells_all { gained.max(interest.len() as u64) } else { gained };
         for _ in 0..gained {
-            // Each once before any is told twice.
+            // Each node once before any is notified twice.
             let waits = |(_, interest): &(&NodeId, &mut Interest)| interest.credits > 0 && interest.until_us > now_us;
             let turn = self.heads.turn;
             let mut waiting: Vec<(&NodeId, &mut Interest)> = interest.iter_mut().filter(waits).collect();
@@ -267,7 +267,7 @@ impl Node {
         }
     }
 
-    /// Tells a node of a head.
+    /// Announces a head to a node.
     fn tell_head(&mut self, node: NodeId, queue: &QueueName, head: Option<Head>) {
         self.outbox.send(node, PeerMessage::Available { queue: queue.clone(), head });
     }
@@ -282,7 +282,7 @@ impl Node {
                     self.tell_head(from, queue, Some(head));
                 }
                 Some(_) => {}
-                // There may be one that is not granted for now: as soon as it is, that is news.
+                // There may be a head that is not granted for now: once it is, that is news.
                 None => {
                     if let Some(entry) = self.heads.queues.get_mut(queue) {
                         entry.told = None;
@@ -296,7 +296,7 @@ impl Node {
         self.timers.set_if_none(Key::Summaries, self.now.mono_after_ms(SUMMARIES_INTERVAL_MS));
     }
 
-    /// Tells the interested about heads that changed.
+    /// Sends changed heads to interested nodes.
     pub(in crate::protocol) fn tell_summaries(&mut self) {
         let now_us = self.now.mono_us;
         self.heads.interest.retain(|_, nodes| {
@@ -326,7 +326,7 @@ impl Node {
         }
     }
 
-    /// A follower has ready work in a partition that its leader was silent about: is anybody there?
+    /// A follower has ready work in a partition about which its leader was silent: asks whether it still leads.
     fn wake_leader(&mut self, partition: PartitionId, queues: &BTreeSet<QueueName>) {
         let now_us = self.now.mono_us;
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
@@ -375,7 +375,7 @@ impl Node {
         }
     }
 
-    /// The leader did not say that it leads.
+    /// The leader did not confirm that it leads.
     pub(in crate::protocol) fn on_wake_unanswered(&mut self, partition: PartitionId) {
         let register = &self.partitions[&partition].register;
         let silent = self.now.mono_us >= register.heard_us + QUIET_MS * 1_000;

@@ -1,38 +1,40 @@
-//! At most N claims of a queue are held at once, in the whole cluster (`queue set Q concurrency N`).
+//! Concurrency limit of a queue: at most N of its claims are held at once, in the whole cluster (`queue set Q concurrency N`).
 //!
-//! Each queue has a home (`Node::home_of`), whose table says how many of its claims each partition may have: its *quota*. All quotas
-//! of a queue together are N at most. A quota is changed by an operation, and told once that is committed. The leader of a
-//! partition grants only while fewer claims are held in it than it was told *in this leadership*.
+//! Each queue has a home, its coordinator partition (`Node::home_of`), whose table holds how many of its claims each partition may
+//! have: the partition's *quota*. The sum of all quotas of a queue is at most N. An operation changes a quota, and the leader of the
+//! partition learns it once the operation is committed. That leader grants only while fewer claims are held than the quota it was sent
+//! *in this leadership*.
 //!
-//! **What is held.** A claim counts until its leader knows that its task has ended, or the claim was given back, failed, or was
-//! taken back. A lease that ran out is written down as a failed attempt in such a queue (`Op::Release`), as with a back-off: its
-//! holder cannot renew it any more. A leader counts claims that it inherited of tasks that it does not know for every queue, until
-//! their time is over by both clocks.
+//! **What counts as held.** A claim counts until its leader knows that its task has ended, or that the claim was given back, failed, or
+//! voided. In such a queue an expired lease is recorded as a failed attempt (`Op::Release`), as with a back-off: its holder cannot
+//! renew it any more. A leader counts claims that it inherited of tasks that it does not know for every queue, until they have expired
+//! by both clocks.
 //!
-//! **Why never more than N are held.** Questions (`QuotaAsk`) have numbers that grow, by epoch and then by question; the quota
-//! remembers the last one that changed it, and older ones are passed over. A leader takes only the answer to its latest question.
-//! In each question it says what it *keeps to*: until it is answered, no more are held in its partition, whatever it was told
+//! **Why never more than N are held.** Questions (`QuotaAsk`) have numbers that grow, by epoch and then by question. The quota
+//! remembers the last one that changed it, and older ones are ignored. A leader takes only the answer to its latest question. Each
+//! question states what the leader *keeps to*: until the answer comes, no more claims are held in its partition, whatever quota it had
 //! before. So the home may set the quota to anything that is not below that.
 //!
-//! - A leader that keeps to less than before grants nothing above that any more from then on, and says so only once all that it
-//!   appended before is committed: an end that is not may be lost with the leader, and the claim is held again. What a later leader
-//!   inherits holds all that was committed, and nothing but operations of leaders that kept to it.
-//! - A deposed leader cannot commit grants, so once a later one is established, what that keeps to is all. Before, it has been told
-//!   nothing, and grants nothing. Its first question keeps to the quota as it is, and ties that to its epoch: whatever its
-//!   predecessor says from then on is older. What the predecessor said before was said of operations that the later one has.
-//! - A deposed leader of the home commits nothing, and so tells nothing that is not so.
+//! - A leader that keeps to less than before grants nothing above that from then on. It sends this only once all that it appended
+//!   before is committed: an end that is not committed may be lost with the leader, and then the claim is held again. A later leader
+//!   inherits all that was committed, and otherwise only operations of leaders that kept to it.
+//! - A deposed leader cannot commit grants. So once a later leader is established, only what the later one keeps to counts. Before its
+//!   first answer the later one has no quota and grants nothing. Its first question keeps to the quota as it is, and ties it to its
+//!   epoch: all later questions of its predecessor count as older. The predecessor's earlier questions were about operations that the
+//!   later leader has.
+//! - A deposed leader of the home commits nothing, and so sends no wrong quota.
 //!
-//! When N is lowered, or set where there was none, nothing is taken from anybody: claims that are held go on, and the excess drains.
-//! Leaders that have not heard of a limit keep none.
+//! When N is lowered, or set where there was none, no claim is taken from its holder: held claims go on, and the excess drains. Leaders
+//! that have not heard of a limit keep none.
 //!
-//! **Who has what.** Leaders ask where there is work and somebody wants it (`demand.rs`). When there is none left, the home asks those
-//! that have more than their share (N by as many partitions as take part) to keep to that: what is idle comes at once, the rest as
-//! claims end, and whoever gave asks anew, behind those that wait. Every second it asks all others as well: where there is no work
-//! left, nothing is kept of a share, either.
+//! **Who gets what.** Leaders ask where there is work and demand for it (`demand.rs`). When nothing is left, the home asks the leaders
+//! that have more than their share (N divided by the number of partitions that take part) to keep to that. Idle quota comes at once,
+//! the rest as claims end, and a leader that gave asks anew, behind those that wait. Every second the home calls all other leaders as
+//! well: where no work is left, nothing of a share is kept either.
 //!
-//! A quota that came to nothing is forgotten, and with it which question was the last. One that is late may raise it then, for a leader
-//! that is deposed, or does not wait for the answer. So whoever is called says what it keeps to even if it has nothing to give, where
-//! that was confirmed a while ago.
+//! A quota of zero is removed from the table, and with it the number of its last question. A late question may then raise it, for a
+//! leader that is deposed or does not wait for the answer. So a leader that is called states what it keeps to even if it has nothing to
+//! give, if that was confirmed a while ago.
 
 use super::register::QuotaChange;
 use super::table::{Op, Quota};
@@ -45,50 +47,51 @@ use crate::protocol::timers::Key;
 use norn_wire::{NodeId, PartitionId, QueueName, State, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Until a question that was not answered is asked anew.
+/// Time until an unanswered question is asked anew.
 const ASK_MS: u64 = 1_000;
-/// Between looks at what is still wanted.
+/// Time between two looks at what is still wanted.
 const LOOK_MS: u64 = 100;
-/// Between calls to all others: what they have they may have no use for.
+/// Time between two calls to all other leaders, which may have idle quota.
 const IDLE_MS: u64 = 1_000;
-/// Who has not asked again for so long wants nothing any more.
+/// A wish that was not repeated for this long is dropped.
 const WAITS_MS: u64 = 3_000;
-/// What was confirmed so long ago is said again to a home that calls: a late question may have raised there what nobody has.
+/// Age at which a confirmed quota is stated again to a home that calls: a late question may have raised it there without any leader to
+/// hold it.
 const CONFIRM_MS: u64 = 10_000;
-/// Partitions of one queue for which a node asks at once.
+/// Most partitions of one queue for which a node asks at once.
 const ASKS_MAX: usize = 16;
 
-/// What a leader may grant of a queue in a partition.
+/// Quota of a queue in a partition, at its leader.
 #[derive(Debug, Default)]
 struct Allowance {
-    /// So many may be held.
+    /// How many claims may be held.
     count: u32,
-    /// The leader was told anything.
+    /// Whether the leader was sent a quota in this leadership.
     told: bool,
-    /// What the home has said last: it knows that no more is kept than that.
+    /// Quota that the home sent last: the home knows that no more is kept.
     known: Option<u32>,
     known_us: u64,
-    /// The latest question, and when it was asked, while it is open.
+    /// Latest question, and when it was asked, while it is open.
     ask: u64,
     asked_us: Option<u64>,
-    /// Which leadership of the home.
+    /// Epoch and leader of the home that was asked.
     asked_of: Option<(Epoch, NodeId)>,
     again_us: u64,
-    /// Others want some: it keeps no more than so many.
+    /// Other leaders want quota: this one gives up what is above this share.
     share: Option<u32>,
-    /// The home is to be told that it keeps to so many, once everything up to this operation is committed.
+    /// What the leader now keeps to. The home is sent it once everything up to this operation is committed.
     lowered: Option<(u64, u32)>,
 }
 
-/// What leaders at this node may grant in a partition.
+/// What the leader at this node may grant in a partition.
 #[derive(Debug, Default)]
 struct Holder {
-    /// Claims that it inherited of tasks that it does not know.
+    /// Inherited claims of unknown tasks.
     strange: BTreeSet<TaskId>,
     allowances: BTreeMap<QueueName, Allowance>,
 }
 
-/// A question that waits at the home until there is something to give.
+/// A question that waits at the home until there is quota to give.
 #[derive(Debug, Clone)]
 pub struct Wish {
     node: NodeId,
@@ -100,17 +103,17 @@ pub struct Wish {
     since_us: u64,
 }
 
-/// See the module.
+/// Concurrency slots: the quotas of partitions led here, and the wishes at homes led here.
 #[derive(Debug, Default)]
 pub struct Quotas {
     holders: BTreeMap<PartitionId, Holder>,
     /// Partitions led here that have more work of a queue than they may grant.
     blocked: BTreeMap<QueueName, BTreeSet<PartitionId>>,
-    /// Partitions in which something was lowered and not said yet.
+    /// Partitions with lowered quotas that the home was not sent yet.
     lowered: BTreeSet<PartitionId>,
-    /// At homes: who waits, the first one first.
+    /// At homes: open wishes, the first one first.
     wishes: BTreeMap<QueueName, Vec<Wish>>,
-    /// At homes, while somebody waits: when all are to be called next.
+    /// At homes with open wishes: when to call all leaders next.
     idle_us: BTreeMap<QueueName, u64>,
 }
 
@@ -119,7 +122,7 @@ impl Node {
         self.roster.policies.get(queue)?.concurrency
     }
 
-    /// Claims of a queue that are held in a partition that this node leads, as far as it can tell.
+    /// Number of claims of a queue that are held in a partition that this node leads, as far as it can tell.
     fn held_of(&self, partition: PartitionId, queue: &QueueName) -> u64 {
         let replica = &self.partitions[&partition];
         let known = replica.store.index().queue(queue).map_or(0, |index| index.counts[State::Claimed as usize]);
@@ -128,7 +131,7 @@ impl Node {
         known + strange.filter(runs).count() as u64
     }
 
-    /// So many more claims of a queue may be granted in a partition; `None`: any number.
+    /// How many more claims of a queue may be granted in a partition; `None`: any number.
     pub(super) fn room_for_claims(&self, partition: PartitionId, queue: &QueueName) -> Option<u64> {
         let most = self.concurrency_of(queue)?;
         if mutant!(self.config, QuotaUnasked) {
@@ -139,7 +142,8 @@ impl Node {
         Some(u64::from(count).saturating_sub(self.held_of(partition, queue)))
     }
 
-    /// Ready tasks of a queue that a partition shows: as many as it may grant. It is noted where there are more; whether that is news.
+    /// Ready tasks of a queue that a partition publishes: as many as it may grant. Also notes whether there are more, and returns
+    /// whether that is news.
     pub(super) fn shown(&mut self, partition: PartitionId, queue: &QueueName, ready: u64) -> (u64, bool) {
         let Some(room) = self.room_for_claims(partition, queue) else {
             self.unblock(partition, queue);
@@ -161,7 +165,7 @@ impl Node {
         }
     }
 
-    /// Whether a partition has work of a queue that it may not grant, and has asked.
+    /// Whether a partition has work of a queue that it may not grant, and an open question about it.
     pub(super) fn awaits_quota(&self, queue: &QueueName) -> bool {
         let blocked = self.quotas.blocked.get(queue).into_iter().flatten();
         let allowances = blocked
@@ -170,7 +174,7 @@ impl Node {
         !allowances.is_empty() && allowances.iter().any(|allowance| allowance.asked_us.is_some())
     }
 
-    /// Asks for more claims of a queue where its work is blocked and somebody wants it: in the partitions that come first.
+    /// Asks for quota where work of a queue is blocked and there is demand for it: in the partitions with the best heads.
     pub(super) fn ask_for_quotas(&mut self, queue: &QueueName) {
         let demand = self.demand(queue);
         if demand == 0 || self.concurrency_of(queue).is_none() || self.policy_of(queue).paused {
@@ -188,7 +192,7 @@ impl Node {
         heads.truncate(usize::try_from(demand).unwrap_or(ASKS_MAX).min(ASKS_MAX));
         for (_, partition) in &heads {
             if self.room_for_claims(*partition, queue) > Some(0) {
-                // The time of a claim is over of which nothing is known.
+                // An unknown task's claim has expired since.
                 self.publish_queue(*partition, queue);
             }
             self.ask_for_quota(*partition, queue, demand);
@@ -205,18 +209,18 @@ impl Node {
         let (now_us, home) = (self.now.mono_us, self.leadership_of(self.home_of(queue)));
         let Some(holder) = self.quotas.holders.get_mut(&partition) else { return };
         let allowance = holder.allowances.entry(queue.clone()).or_default();
-        // Another leader of the home knows nothing of the question.
+        // Another leader of the home does not know the question.
         let asked_us = allowance.asked_us.filter(|_| allowance.asked_of == home);
         let is_open = asked_us.is_some_and(|asked_us| now_us < asked_us + ASK_MS * 1_000);
         if is_open || allowance.lowered.is_some() || now_us < allowance.again_us || wants <= allowance.count {
             return;
         }
         if allowance.share.is_some() {
-            // Perhaps the home has not heard of it.
+            // Perhaps the home has not received what this leader keeps to.
             let again = allowance.known != Some(allowance.count);
             return self.give_quota(partition, queue, again);
         }
-        // Nothing was told to this leader: it keeps to what the home has.
+        // This leader has no quota yet: it keeps to what the home has for it.
         let keeps = if allowance.told { allowance.count } else { u32::MAX };
         self.send_quota_ask(partition, queue, keeps, wants);
     }
@@ -238,7 +242,7 @@ impl Node {
         }
     }
 
-    /// At a leader: what it may grant from now on.
+    /// At a leader: receives its quota.
     pub(in crate::protocol) fn on_quota(
         &mut self,
         (partition, epoch): (PartitionId, Epoch),
@@ -260,7 +264,7 @@ impl Node {
             allowance.again_us = again_us;
         }
         (allowance.told, allowance.known, allowance.known_us) = (true, Some(count), self.now.mono_us);
-        // What was lowered since is told by a later question, and no less than what that keeps to may be held already.
+        // A later question states what was lowered since. Claims up to what that keeps to may already be held.
         allowance.count = allowance.lowered.map_or(count, |(_, keeps)| count.min(keeps));
         if allowance.share.is_some_and(|share| allowance.lowered.is_none() && allowance.count <= share) {
             allowance.share = None;
@@ -273,8 +277,8 @@ impl Node {
         self.end_waiting(queue);
     }
 
-    /// Others want claims of a queue: a leader keeps to its share as soon as so many of its own have ended. That the home calls may
-    /// show that it believes in more than there is.
+    /// Other leaders want quota: this leader keeps to its share as soon as enough of its own claims have ended. The call may also show
+    /// that the home counts more for it than there is.
     pub(in crate::protocol) fn on_quota_call(&mut self, partition: PartitionId, queue: &QueueName, share: u32) {
         let established = self.partitions.get(&partition).is_some_and(|replica| replica.register.established());
         let Some(holder) = self.quotas.holders.get_mut(&partition).filter(|_| established) else { return };
@@ -287,7 +291,7 @@ impl Node {
         self.give_quota(partition, queue, again);
     }
 
-    /// Keeps to less, if it is to and can, or says so again.
+    /// Lowers the quota that this leader keeps to, if it should and can, or states it again.
     fn give_quota(&mut self, partition: PartitionId, queue: &QueueName, again: bool) {
         let limited = self.concurrency_of(queue).is_some();
         let held = u32::try_from(self.held_of(partition, queue)).unwrap_or(u32::MAX);
@@ -299,7 +303,7 @@ impl Node {
         let used = held.saturating_add(u32::try_from(ready).unwrap_or(u32::MAX));
         let least = if limited { share.min(used).max(held) } else { 0 };
         if again || allowance.told && least < allowance.count {
-            // Who was told nothing grants nothing, and what it has may be less than its predecessor was told.
+            // A leader without a quota grants nothing, and may have inherited less than its predecessor was sent.
             allowance.count = least.min(allowance.count);
             let keeps = if allowance.told { allowance.count } else { least };
             allowance.lowered = Some((length, keeps));
@@ -311,7 +315,7 @@ impl Node {
         }
     }
 
-    /// Says what was lowered, where all that was appended before is committed.
+    /// Sends lowered quotas to the home, once all that was appended before is committed.
     pub(super) fn tell_lowered(&mut self, partition: PartitionId) {
         if !self.quotas.lowered.contains(&partition) {
             return;
@@ -333,7 +337,7 @@ impl Node {
         }
     }
 
-    /// Work of a queue changed in a partition: what has become idle may be due to others.
+    /// Work of a queue changed in a partition: quota that has become idle may be due to other partitions.
     pub(super) fn settle_quota(&mut self, partition: PartitionId, queue: &QueueName) {
         let holder = self.quotas.holders.get(&partition);
         let allowance = holder.and_then(|holder| holder.allowances.get(queue));
@@ -342,7 +346,7 @@ impl Node {
         }
     }
 
-    /// At a home: how many claims of a queue a partition is to have.
+    /// At a home: handles a question for the quota of a partition.
     pub(in crate::protocol) fn on_quota_ask(
         &mut self,
         node: NodeId,
@@ -366,7 +370,7 @@ impl Node {
         self.serve_quotas(home, &queue);
     }
 
-    /// Gives what there is to those who wait, in turn, and asks others for more.
+    /// Gives the available quota to those that wait, in turn.
     fn serve_quotas(&mut self, home: PartitionId, queue: &QueueName) {
         let old_us = self.now.mono_us.saturating_sub(WAITS_MS * 1_000);
         let most = u64::from(self.concurrency_of(queue).unwrap_or(0));
@@ -415,7 +419,7 @@ impl Node {
         }
     }
 
-    /// A quota is committed: it may be told, and what it leaves over is there for others.
+    /// A quota is committed: sends it, and gives what it leaves over to others.
     pub(super) fn quota_changed(&mut self, changing: QuotaChange) {
         let queue = changing.queue.clone();
         self.tell_quota(changing);
@@ -427,7 +431,7 @@ impl Node {
         self.outbox.send(node, PeerMessage::Quota { partition, epoch, ask, queue, count });
     }
 
-    /// Asks those that have more than their share, where others wait or all together have too many.
+    /// Calls leaders that have more than their share, where others wait or the sum of all quotas is too large.
     fn call_quotas(&mut self, home: PartitionId, queue: &QueueName) {
         let Some(quotas) = self.partitions[&home].register.table.quotas.get(queue) else { return };
         let most = u64::from(self.concurrency_of(queue).unwrap_or(0));
@@ -461,7 +465,7 @@ impl Node {
         }
     }
 
-    /// Looks at what is wanted still: at homes, and at leaders that ask.
+    /// Looks at what is still wanted: at homes, and at leaders that ask.
     pub(in crate::protocol) fn see_to_quotas(&mut self) {
         let homes: Vec<PartitionId> =
             self.led.iter().copied().filter(|home| self.may_append(*home) && *home != PartitionId::ROOT).collect();
@@ -493,12 +497,12 @@ impl Node {
         }
     }
 
-    /// Something else is set for queues, or a leader begins: it looks what that means.
+    /// Schedules a look, as settings of queues have changed or a leader begins.
     pub(in crate::protocol) fn quotas_soon(&mut self) {
         self.timers.set_earliest(Key::Quotas, self.after_ms(LOOK_MS));
     }
 
-    /// A leader begins to grant. It has been told nothing.
+    /// A leader begins to grant. It has no quota yet.
     pub(super) fn begin_quotas(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let strange = replica.register.table.cells.keys().filter(|id| replica.is_strange(id)).copied().collect();
