@@ -390,7 +390,7 @@ impl Node {
         }
     }
 
-    /// The part of a failure's reason that is kept: nothing where so many tasks have failed that their table would not fit a message.
+    /// The part of a failure's reason that is kept: nothing if the entries of the table are too many for a message.
     pub(in crate::protocol) fn kept_reason<'a>(&self, partition: PartitionId, reason: &'a str) -> &'a str {
         let claims = self.partitions[&partition].register.table.cells.len();
         if claims <= CELLS_WITH_REASONS_MAX { reason } else { "" }

@@ -1,4 +1,4 @@
-//! What a leader makes of what is set for queues.
+//! Effects of queue policies at replicas and leaders.
 
 use crate::config::mutant;
 use crate::protocol::Node;
@@ -7,14 +7,14 @@ use norn_wire::{PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
 
 impl Node {
-    /// What is set for a task's queue, if that is known.
+    /// The policy of a task's queue, if the queue is known.
     pub(super) fn policy_of_task(&self, partition: PartitionId, id: &TaskId) -> Option<QueuePolicy> {
         let spec = self.partitions[&partition].store.task(id)?.spec.as_ref()?;
         Some(self.policy_of(&spec.queue))
     }
 
-    /// What is set for a queue holds for the index of a partition as well: for every replica how many tasks of a key are held at once,
-    /// as followers are asked what could be claimed; for a leader whether keys take turns.
+    /// Applies a queue's policy to the index of a partition: for every replica the limit of concurrent tasks per key, as followers are
+    /// asked what could be claimed; for a leader whether keys take turns.
     pub(super) fn follow_policy(&mut self, partition: PartitionId, queue: &QueueName) {
         let policy = self.roster.policies.get(queue);
         let (limit, order) = policy.map(|policy| (policy.key_concurrency, policy.order)).unwrap_or_default();
@@ -35,27 +35,27 @@ impl Node {
         }
     }
 
-    /// The same for all partitions, as something else is set.
+    /// Applies a queue's changed policy to all partitions.
     pub(in crate::protocol) fn follow_policy_everywhere(&mut self, queue: &QueueName) {
         for partition in self.partitions.keys().copied().collect::<Vec<_>>() {
             self.follow_policy(partition, queue);
         }
     }
 
-    /// In how long a task of a queue gains a level of priority, if it does.
+    /// Time in which a task of a queue gains a level of priority, if it does.
     pub(super) fn ageing_of(&self, queue: &QueueName) -> Option<u64> {
         let policy = self.roster.policies.get(queue)?;
         policy.ageing_ms.filter(|_| policy.order == Order::Priority && !mutant!(self.config, AgeIgnored))
     }
 
-    /// Whether the completion of a task's next claim needs a seal: as it was with its first claim, or else as its queue says.
+    /// Whether the completion of a task's next claim needs a seal: as for its first claim, or else as its queue says.
     pub(super) fn needs_seal(&self, partition: PartitionId, id: &TaskId) -> bool {
         let of_queue = || self.policy_of_task(partition, id).is_some_and(|policy| policy.mode == Mode::Holder);
         self.partitions[&partition].register.cell(id).map_or_else(of_queue, |cell| cell.token.needs_seal())
     }
 
-    /// Whether the end of a claim that ran out is written down, as its task waits or others may be claimed in its place; not known
-    /// where its queue is not, and some queue's are.
+    /// Whether the end of an expired claim is recorded, as its task waits or others may be claimed in its place. `None` if the task's
+    /// queue is unknown and the policies of queues differ in this.
     pub(super) fn waits_when_lapsed(&self, partition: PartitionId, id: &TaskId) -> Option<bool> {
         if mutant!(self.config, LapsedAtOnce) {
             return Some(false);
@@ -64,16 +64,16 @@ impl Node {
         let shares = |policy: &QueuePolicy| policy.key_concurrency != KeyConcurrency::default();
         match self.policy_of_task(partition, id) {
             Some(policy) => Some(waits(&policy) || shares(&policy) && self.partitions[&partition].key_of(id).is_some()),
-            // It may be one of several that are held with its key: the next leader must not take it for held.
+            // It may be one of several that are held with its key: the next leader must not count it as held.
             None if self.roster.policies.values().any(shares) => Some(true),
             None => (!self.roster.policies.values().any(waits)).then_some(false),
         }
     }
 
-    /// How long a task waits after an attempt by its queue's back-off, if it has one. Drawn once, for the operation that says it.
+    /// How long a task waits after an attempt by its queue's back-off, if it has one. Drawn once, for the operation that records it.
     pub(super) fn draw_backoff(&mut self, partition: PartitionId, id: &TaskId, attempt: u32) -> Option<u64> {
         let Some(policy) = self.policy_of_task(partition, id) else {
-            // Where it is not known which queue that is: as long as in any.
+            // The queue is unknown: the longest back-off of any queue.
             let backoffs = self.roster.policies.values().filter_map(|policy| policy.backoff);
             return backoffs.map(|backoff| backoff.range_ms(attempt).1).max();
         };
@@ -81,8 +81,8 @@ impl Node {
         Some(self.random.between(least_ms, most_ms))
     }
 
-    /// Of a queue that is claimed at random, any claimable task in place of the first: its partition is drawn by how many each
-    /// has, but for those that are out.
+    /// In a queue that is claimed at random, any claimable task in place of the first. Its partition is drawn weighted by its number of
+    /// tasks, without those in `out`.
     pub(super) fn shuffled(
         &mut self,
         partition: PartitionId,

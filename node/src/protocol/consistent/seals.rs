@@ -1,17 +1,17 @@
-//! Seals: of the claims of one task at most one is ever told that its completion counts.
+//! Seals (leader-committed completions): of the claims of one task, at most one has its completion acknowledged as the one that counts.
 //!
-//! Where a queue's mode is `holder`, the tokens of its claims say so (`Token::needs_seal`), and a completion under such a
-//! token ends nothing by itself. Its coordinator asks the leader, who alone knows which claim is the latest:
+//! Where a queue's mode is `holder`, the tokens of its claims are marked (`Token::needs_seal`), and a completion under such a token
+//! ends nothing by itself. Its coordinator asks the leader, as only the leader knows which claim is the latest:
 //!
 //! 1. the leader appends `Op::Seal`, with the completion in it, if the token is the latest one and the task has not ended;
-//! 2. once that is committed it is a fact, which the leader learns and appends as the ending of the task (`Op::Drop`). Before,
-//!    nobody is told: the leader may be deposed, and another one may seal another completion;
-//! 3. once that is committed, too, a majority knows how the task ended, so that every later reader does, and the worker is
-//!    told.
+//! 2. once that is committed, the leader merges it as a fact and appends it as the ending of the task (`Op::Drop`). Before that no node
+//!    and no client learns it: the leader may be deposed, and another one may seal another completion;
+//! 3. once that is committed too, a majority knows how the task ended, so every later reader does, and the worker gets its answer.
 //!
-//! A leader that comes between them finds the sealed claim in its table and goes on from there; so does a repeated call.
-//! A completion under a token of the other kind, which none of its claims has, is taken by no replica that knows as much (`lacks_seal`).
-//! Whoever comes too late is told so, and its result is kept beside the one that counts, if it ever held the task.
+//! A leader that comes between these steps finds the sealed claim in its table and goes on from there; so does a repeated call. A
+//! completion under a token of the other kind, which none of the task's claims has, is refused by every replica that knows these claims
+//! (`lacks_seal`). A completion that comes too late is refused; its result is kept beside the one that counts, if its worker ever held
+//! the task.
 
 use super::Waiting;
 use super::register::Sealing;
@@ -25,16 +25,16 @@ use norn_wire::membership::Mode;
 use norn_wire::request::Completion;
 use norn_wire::{PartitionId, TaskId, Token};
 
-/// A completion that may be sealed.
+/// Outcome of the check of a completion for a seal.
 enum Sealable {
-    /// Nothing was sealed.
+    /// Nothing is sealed yet.
     Open,
-    /// It was.
+    /// This completion is sealed already.
     Already,
 }
 
 impl Node {
-    /// At the leader: seals what may be sealed.
+    /// At the leader: seals the completions that may be sealed.
     pub(super) fn seal(&mut self, call: u64, items: Vec<Completion>) {
         for (place, item) in items.into_iter().enumerate() {
             let (id, token) = (item.id, item.token);
@@ -46,7 +46,7 @@ impl Node {
                     self.seal_again(sealing);
                 }
                 Err(error) => {
-                    // Of any other refusal it is not known yet whether it will be sealed.
+                    // After any other refusal the completion may yet be sealed.
                     if matches!(error.code, ErrorCode::Superseded | ErrorCode::Ended) {
                         self.keep_rejected(call, (id, token), completed);
                     }
@@ -83,7 +83,7 @@ impl Node {
         }
         match self.held(id, token) {
             Ok(_) => {}
-            // It ran out and nobody has taken it over.
+            // Its lease has expired, and no other claim has taken over.
             Err(_) if self.waits(id, token) => {}
             Err(_) if mutant!(self.config, SealsSuperseded) && self.is_held(id) => {}
             Err(error) => return Err(error),
@@ -95,7 +95,7 @@ impl Node {
         Ok(Sealable::Open)
     }
 
-    /// Whether anybody holds a task that has not ended.
+    /// Whether a task is held and has not ended.
     fn is_held(&self, id: &TaskId) -> bool {
         let replica = &self.partitions[&self.partition_of(id)];
         !replica.store.ended(id) && replica.register.cell(id).is_some_and(|cell| cell.state == CellState::Held)
@@ -107,7 +107,7 @@ impl Node {
         let token = latest.filter(|_| mutant!(self.config, SealsSuperseded)).unwrap_or(token);
         let bytes = completed.size_bytes();
         self.calls.sealing_bytes += bytes;
-        // What its other claims ended with is told with the seal, and comes back while that commits.
+        // The results of its other claims travel with the ending, and are loaded while the seal commits.
         self.bring_results_back(partition, &id);
         let early = mutant!(self.config, SealsEarly).then(|| Task::from_seal(token, completed.clone()));
         let op = Op::Seal { id, token, completed: Box::new(completed) };
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// Goes on once everything is committed that is appended by now.
+    /// Goes on once everything that is appended by now is committed.
     fn seal_again(&mut self, sealing: Sealing) {
         let partition = self.partition_of(&sealing.id);
         let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
@@ -128,7 +128,7 @@ impl Node {
         register.leading_mut().expect("it leads").waiting.push_back((length, Waiting::Seal(sealing)));
     }
 
-    /// A seal is committed: it is a fact, and is told once a majority knows that.
+    /// A seal is committed: appends it as the ending, and answers once that is committed too.
     pub(in crate::protocol) fn seal_committed(&mut self, partition: PartitionId, sealing: Sealing) {
         let Sealing { id, token, call: (call, place), bytes, exported } = sealing;
         self.calls.sealing_bytes -= bytes;
@@ -140,7 +140,7 @@ impl Node {
         let replica = &self.partitions[&partition];
         let counts = replica.store.task(&id).and_then(|task| task.facts.as_ref()?.seal) == Some(token);
         let result = if !appended {
-            // What is told must be behind the ending, and that comes later.
+            // The answer must come after the ending, which cannot be appended yet.
             Err(Error::unavailable("the end of the task cannot be written yet; ask again").about(id))
         } else if counts && replica.register.cell(&id).is_none() {
             Ok(replica.cohort().members().count() as u64 / 2 + 1)
@@ -151,13 +151,13 @@ impl Node {
         self.answer_call(call);
     }
 
-    /// The leader steps down: nobody knows yet whether it commits.
+    /// The leader steps down: the seal may or may not commit.
     pub(in crate::protocol) fn seal_given_up(&mut self, sealing: &Sealing) {
         self.calls.sealing_bytes -= sealing.bytes;
         self.call_given_up(sealing.call.0, &[(sealing.call.1, 0)]);
     }
 
-    /// A committed seal becomes the ending of its task. Whether that is appended by now, be it committed or not.
+    /// Appends a committed seal as the ending of its task. Returns whether that is appended by now, committed or not.
     fn export_seal(&mut self, partition: PartitionId, id: &TaskId) -> bool {
         let replica = &self.partitions[&partition];
         let sealed = replica.register.cell(id).is_some_and(|cell| matches!(cell.state, CellState::Sealed { .. }));
@@ -171,7 +171,7 @@ impl Node {
         self.learn(partition, vec![(*id, verdict)]);
         let replica = self.partitions.get_mut(&partition).expect("just seen");
         let Some(facts) = replica.ending(id) else {
-            // Something else that was said of it is not in memory, and comes back first.
+            // Other facts of the task are not in memory, and are loaded first.
             replica.to_drop.insert(*id);
             self.arm_drop(partition);
             return false;
@@ -183,9 +183,9 @@ impl Node {
     }
 
     /// Whether a fact would end a task without the seal that its completion needs: under a token that no claim of it has. A replica
-    /// that knows of no claim goes by what it has taken before, or else by the queue.
+    /// that knows of no claim decides by what it has merged before, or else by the queue.
     pub(in crate::protocol) fn lacks_seal(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> bool {
-        // What is said of a purged task replicas have told, and no client.
+        // Facts of a purged task come from replicas, not from a client.
         let Some(facts) = delta.facts.as_ref().filter(|facts| !facts.purged) else { return false };
         let mut unsealed = facts.completions.iter().map(|(token, _)| *token).filter(|token| !token.needs_seal());
         unsealed.any(|token| self.is_forged(partition, id, token)) && !mutant!(self.config, UnsealedCounts)
@@ -199,7 +199,7 @@ impl Node {
         let facts = replica.store.task(id).and_then(|task| task.facts.as_ref());
         let known = facts.and_then(|facts| facts.completions.iter().find(|(other, _)| *other == token));
         if known.is_some_and(|(_, done)| done.children.is_some()) {
-            // What it brings is on its way.
+            // Its child tasks are being handed over.
             return false;
         }
         if let Some(cell) = replica.register.cell(id) {
@@ -211,12 +211,12 @@ impl Node {
         known.is_none() && self.policy_of_task(partition, id).is_some_and(|policy| policy.mode == Mode::Holder)
     }
 
-    /// A completion that does not count is kept if its claim was one of the task's.
+    /// Keeps a completion that does not count, if its claim was one of the task's.
     fn keep_rejected(&mut self, call: u64, (id, token): (TaskId, Token), completed: Completed) {
         let partition = self.partition_of(&id);
         let Some(replica) = self.partitions.get(&partition).filter(|_| token.needs_seal()) else { return };
         let Some(task) = replica.store.task(&id) else { return };
-        // What it brings is not to be.
+        // Its child tasks are not enqueued.
         let children = if mutant!(self.config, RejectedBrings) { completed.children.clone() } else { None };
         let fact = Task::from_completion(token, Completed { children, ..completed });
         if replica.had_claim(&id, token) && task.contradicts(&fact).is_ok() {

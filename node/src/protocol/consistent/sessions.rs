@@ -1,20 +1,20 @@
 //! Sessions of workers: one heartbeat for all claims of a worker, which end with it.
 //!
-//! A session is a task like any other, of one attempt, that its worker holds. The heartbeat is the renewal of that claim. So a
-//! session ends as a task does: when the worker completes it, when somebody cancels it, or when its lease runs out by both
-//! clocks, whereupon its leader gives it up, as it was the last attempt. That is committed before anybody hears of it, and final.
+//! A session is a task like any other, with one attempt, that its worker holds. The heartbeat is the renewal of that claim. So a
+//! session ends as a task does: when the worker completes it, when a client cancels it, or when its lease expires by both clocks; its
+//! leader then gives it up, as it was the last attempt. That is committed before any node learns of it, and final.
 //!
-//! A claim may name the session under which it is made. The node that is asked for it reads the session at a majority first, and
-//! refuses what is none, has ended, or is held by no worker: no heartbeat would keep what is claimed under it. Such a claim's own
-//! lease is long, so that it need not be renewed; the leader of its partition asks the leader of the session's, as one that waits
-//! for it (`dependencies.rs`), and is told of the end, at once or by a sweep. Then it gives back all claims under it: as failed
-//! attempts, unless the worker has ended the session itself. A claim that was made a moment ago may never have reached its worker:
-//! the leader waits until it is confirmed, or void and no attempt. A worker counts on a session as on any claim, from when it sent the
-//! renewal, so it has stopped before anybody else is granted its tasks.
+//! A claim may name the session under which it is made. The node that is asked for it reads the session at a majority first. It refuses
+//! the claim if the task is no session, has ended, or is held by no worker: no heartbeat would keep what is claimed under it. Such a
+//! claim's own lease is long, so that it need not be renewed. The leader of its partition asks the leader of the session's, as for a
+//! dependency (`dependencies.rs`), and learns of the end, at once or by a sweep. Then it gives back all claims under the session: as
+//! failed attempts, unless the worker has ended the session itself. A claim that was made a moment ago may never have reached its
+//! worker: the leader waits until it is confirmed, or void and no attempt. A worker counts on a session as on any claim, from when it
+//! sent the renewal, so it has stopped before another worker is granted its tasks.
 //!
-//! Where the session's partition has no leader nobody hears of its end, and its claims last as long as their own leases. A session
-//! that nobody knows, and that is older than what was forgotten, has ended. What was given back so cannot be completed any more
-//! where completions are sealed, whether or not somebody else has the task.
+//! While the session's partition has no leader no other node learns of its end, and its claims last as long as their own leases. A
+//! session that no replica knows, and that is older than the forgotten floor, has ended. A claim that was given back in this way cannot
+//! be completed any more where completions are sealed, whether or not another worker has the task.
 
 use super::broker::CONFIRM_MS_MAX;
 use super::table::{Cell, CellState, Op};
@@ -29,22 +29,22 @@ use norn_wire::response::ClaimOutcome;
 use norn_wire::{Claim, PartitionId, SESSIONS_QUEUE, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Between two pieces of work.
+/// Pause between two pieces of work.
 const PIECE_MS: u64 = 20;
-/// Why a claim ended that had time left.
+/// Why a claim ended before its lease did.
 const SESSION_ENDED: &str = "its session ended";
 
-/// What leaders know of sessions beside their tables. Lost with a leadership: sweeps make up for it.
+/// What leaders know of sessions beside their tables. Lost when the leader steps down: sweeps make up for it.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    /// By partition that is led here: sessions that have ended, of which not all claims are given back.
+    /// By partition that is led here: ended sessions of which not all claims are given back.
     ended: BTreeMap<PartitionId, BTreeMap<TaskId, Ended>>,
-    /// By partition that is led here: sessions that have ended while clients may not have confirmed some of their claims, and when
-    /// those are attempts, on the monotonic clock.
+    /// By partition that is led here: ended sessions with claims that clients may not have confirmed, and when those count as attempts,
+    /// on the monotonic clock.
     unconfirmed: BTreeMap<PartitionId, BTreeMap<TaskId, (Settled, u64)>>,
     /// How far the sweep of a partition is.
     sweeps: BTreeMap<PartitionId, Sweep>,
-    /// Sessions of whose end this node was told: nothing is granted under them. The latest ones.
+    /// Sessions known to have ended: nothing is granted under them. The latest ones.
     over: BTreeSet<TaskId>,
     over_order: VecDeque<TaskId>,
 }
@@ -53,7 +53,7 @@ pub struct Sessions {
 #[derive(Debug, Clone, Copy)]
 struct Ended {
     how: Settled,
-    /// Claims that no client confirmed would have been given back by now.
+    /// Whether enough time has passed that every unconfirmed claim would have been given back by now.
     all_confirmed: bool,
     /// The last task whose claim the leader has looked at.
     after: Option<TaskId>,
@@ -67,17 +67,17 @@ impl Ended {
     }
 }
 
-/// A sweep asks for the ends of all sessions of a partition, some at a time.
+/// State of a sweep, which asks for the ends of all sessions of a partition, some at a time.
 #[derive(Debug, Default, Clone, Copy)]
 struct Sweep {
     /// Sessions up to this one have been asked for.
     after: Option<TaskId>,
-    /// When the next are, on the monotonic clock.
+    /// When the next are asked for, on the monotonic clock.
     next_us: u64,
 }
 
 impl Sessions {
-    /// A partition is led here no more.
+    /// This node does not lead a partition any more.
     pub fn step_down(&mut self, partition: PartitionId) {
         self.ended.remove(&partition);
         self.unconfirmed.remove(&partition);
@@ -95,7 +95,7 @@ impl Sessions {
         }
     }
 
-    /// Claims under a session that has ended are to be given back, which is `false` where those that are left wait for being confirmed.
+    /// Records that claims under an ended session are to be given back. Returns `false` if those that are left wait for confirmations.
     fn note_ended(&mut self, partition: PartitionId, session: TaskId, how: Settled) -> bool {
         self.note_over(session);
         let waits = self.unconfirmed.get(&partition).is_some_and(|waiting| waiting.contains_key(&session));
@@ -105,7 +105,7 @@ impl Sessions {
         !waits
     }
 
-    /// Claims that have waited for being confirmed are to be given back.
+    /// Records that claims which have waited for confirmations are to be given back.
     fn wake(&mut self, partition: PartitionId, now_us: u64) {
         let Some(waiting) = self.unconfirmed.get_mut(&partition) else { return };
         let due = waiting.extract_if(.., |_, (_, until_us)| *until_us <= now_us);
@@ -140,7 +140,7 @@ fn has_ended() -> Error {
     Error::new(ErrorCode::Ended, "the session has ended; open another one")
 }
 
-/// Whether a task is an open session, as a majority of its replicas knows it. A session is one once its worker has it.
+/// Whether a task is an open session, as a majority of its replicas knows it. It is open once its worker holds it.
 pub(super) fn check_open(task: &Task, cell: Option<&Cell>) -> Result<(), Error> {
     if task.spec.as_ref().is_some_and(|spec| spec.queue.as_str() != SESSIONS_QUEUE) {
         return Err(is_none());
@@ -159,8 +159,8 @@ pub(super) fn check_open(task: &Task, cell: Option<&Cell>) -> Result<(), Error> 
 }
 
 impl Node {
-    /// Refuses a claim under a session of which this node knows that it has ended, or that it is none. What it does not know, a
-    /// majority of the session's replicas is asked (`broker/depends.rs`).
+    /// Refuses a claim under a session that this node knows to have ended, or to be no session. Otherwise a majority of the session's
+    /// replicas is asked (`broker/depends.rs`).
     pub(super) fn check_session(&self, claim: &Claim) -> Result<(), Error> {
         let is_other = |session: &TaskId| {
             let replica = self.partitions.get(&self.partition_of(session));
@@ -183,7 +183,7 @@ impl Node {
         spec.is_some_and(|spec| spec.queue.as_str() == SESSIONS_QUEUE)
     }
 
-    /// Tasks are granted under a session: its leader is asked, unless that was done for others.
+    /// Tasks are granted under a session: asks its leader for the end, unless it was asked for other claims.
     pub(super) fn heed_session(&mut self, partition: PartitionId, session: TaskId) {
         if !self.partitions[&partition].register.has_session(&session) {
             self.ask_for_ends(partition, std::iter::once(session));
@@ -191,13 +191,13 @@ impl Node {
         }
     }
 
-    /// A new leader asks about all that it inherits.
+    /// A new leader asks about all sessions that it inherits.
     pub(super) fn begin_heeding(&mut self, partition: PartitionId) {
         self.sessions.step_down(partition);
         self.timers.set(Key::Sessions(partition), self.now.mono_us);
     }
 
-    /// Gives back what is held under ended sessions, and asks for the ends of the others, some at a time.
+    /// Gives back claims under ended sessions, and asks for the ends of the others, some at a time.
     pub(in crate::protocol) fn sweep_sessions(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         if !replica.register.established() {
@@ -227,7 +227,7 @@ impl Node {
         self.sessions.sweeps.insert(partition, Sweep { after, next_us: self.after_ms(pause_ms) });
         self.timers.set(Key::Sessions(partition), self.sessions.next_us(partition));
         if mutant!(self.config, SessionsCutShort) {
-            // Whoever is not heard from is taken for dead.
+            // A leader that is silent counts as dead, and its sessions as ended.
             let silent =
                 |session: &&TaskId| self.leader_of(self.partition_of(session)).is_none_or(|it| !self.is_alive(it));
             let silent: Vec<TaskId> = sessions.iter().filter(silent).copied().collect();
@@ -236,9 +236,9 @@ impl Node {
         self.ask_for_ends(partition, sessions.into_iter());
     }
 
-    /// A session has ended, if it is one.
+    /// Records that a session has ended, if the task is one.
     pub(super) fn end_session(&mut self, partition: PartitionId, session: TaskId, how: Settled) {
-        // A sweep asks for ends that are known: it is not to be called by the answer.
+        // A sweep asks for ends that are known: the answer must not start it again.
         if self.partitions[&partition].register.has_session(&session)
             && self.sessions.note_ended(partition, session, how)
         {
@@ -246,7 +246,7 @@ impl Node {
         }
     }
 
-    /// Gives back some of what is held under ended sessions.
+    /// Gives back some of the claims under ended sessions.
     fn end_claims(&mut self, partition: PartitionId) {
         if !self.may_append(partition) {
             return;
@@ -272,13 +272,13 @@ impl Node {
         }
     }
 
-    /// Within this time after a grant its client has confirmed it, or the broker has given it back. A leader knows its own part of an
-    /// answer only, so it reckons with the largest one.
+    /// Time after a grant by which its client has confirmed it, or the broker has given it back. A leader knows only its own part of an
+    /// answer, so it allows for the largest one.
     pub(super) fn confirmed_ms(&self) -> u64 {
         self.config.request_timeout_ms + CONFIRM_MS_MAX
     }
 
-    /// Whether a grant waits for its commit, so that nobody was told of it. That it is being renewed says nothing about that.
+    /// Whether a grant waits for its commit, so that no answer has named it. A renewal under way does not matter for that.
     fn is_untold(&self, partition: PartitionId, grant: &(TaskId, Token)) -> bool {
         let register = &self.partitions[&partition].register;
         let Some(leading) = register.leading() else { return false };
@@ -289,9 +289,9 @@ impl Node {
         renewed > Some(told) && leading.waiting.iter().any(|(_, waiting)| is_of(waiting))
     }
 
-    /// Gives a claim back whose session has ended: as a failed attempt, unless its worker said so itself. One that was made a moment
-    /// ago stays for the returned number of milliseconds: its client may have ended before the answer came, and then the broker voids the
-    /// claim, which was no attempt.
+    /// Gives a claim back whose session has ended: as a failed attempt, unless the worker ended the session itself. A claim that was
+    /// made a moment ago stays for the returned number of milliseconds: its client may have ended before the answer came, and then the
+    /// broker voids the claim, which was no attempt.
     fn take_claim_back(&mut self, partition: PartitionId, id: TaskId, end: Ended) -> u64 {
         let replica = &self.partitions[&partition];
         let Some(cell) = replica.register.cell(&id).filter(|cell| cell.state == CellState::Held) else { return 0 };
@@ -300,7 +300,7 @@ impl Node {
         }
         let (token, attempt) = (cell.token, cell.attempt);
         if self.is_untold(partition, &(id, token)) {
-            // Nobody will be.
+            // No answer will name it.
             self.void(partition, vec![(id, token)]);
             return 0;
         }

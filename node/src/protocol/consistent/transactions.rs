@@ -1,23 +1,23 @@
 //! Transactions: changes of several tasks at once, all of which are made, or none.
 //!
-//! All tasks of one have the same tag, so one leader decides. It
+//! All tasks of a transaction have the same tag, so one leader decides. It
 //!
-//! 1. reads the tasks that it names at a majority, and learns what that knows: every end, and every entry of a log, that was
+//! 1. reads the tasks that it names at a majority, and merges what these replicas know: every end, and every log entry, that was
 //!    strictly acknowledged before;
-//! 2. compares them with what was expected, and says what is otherwise; or else
-//! 3. appends `Op::Decide`, with everything that is to become of them as facts. From then on nobody is granted a task that it
-//!    changes, nor may prolong, give back or complete it through the leader, whoever leads;
+//! 2. compares them with what was expected, and refuses the transaction with the differences; or else
+//! 3. appends `Op::Decide`, with all changes of its tasks as facts. From then on no task that it changes is granted, prolonged, given
+//!    back or completed through the leader, whichever node leads;
 //! 4. once that is committed writes the facts to their replicas, all in one message and one record, as any node would;
-//! 5. once a majority has them appends `Op::Made`, with which claims end, and answers.
+//! 5. once a majority has them appends `Op::Made`, which ends the claims, and answers.
 //!
-//! A leader that finds a decided one in its table goes on at 4, so what is decided is made, and what is not is nowhere: no fact is
-//! written before. What is otherwise at 2 is appended, too, as `Op::Refuse`, and told once that is committed: calls are repeated, by
-//! several nodes at once, and a late copy must not make what somebody was told is refused. Both are known by the id of the call: who
-//! asks again is told what was told before, as long as that is remembered.
+//! A leader that finds a decided transaction in its table goes on at 4. So what is decided is made, and of any other nothing exists: no
+//! fact is written before. A refusal at 2 is appended too, as `Op::Refuse`, and answered once that is committed: calls are repeated, by
+//! several nodes at once, and a late copy must not make a transaction that a client knows as refused. Both outcomes are known by the id
+//! of the call: a repeat gets the same answer, as long as that is remembered.
 //!
-//! Completions of queues in mode `any`, entries of logs and cancellations ask no leader: what of these comes after 1 counts as later
-//! than the transaction, as it was under way. Readers may see some of the changes before others while the call is under way, but none
-//! before all of them are certain.
+//! Completions in queues of mode `any`, log entries and cancellations ask no leader: those that come after 1 count as later than the
+//! transaction, as it was in progress. Readers may see some of the changes before others while the call is in progress, but none before
+//! all of them are certain.
 
 use super::judge::{Judge, Seen};
 use super::ledger::Decided;
@@ -39,38 +39,38 @@ use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Until what could not be written is tried again.
+/// Pause before a failed write is tried again.
 const WRITE_AGAIN_MS: u64 = 500;
 const LOGS_TOO_LARGE: &str =
     "the logs and results of the tasks that it changes or expects have more than 32 MiB together; name fewer tasks";
 const _: () = assert!(LOAD_BYTES_MAX == 32 << 20);
 
-/// Who asks for a transaction.
+/// A node that asks for a transaction.
 #[derive(Debug, Clone, Copy)]
 struct Asker {
     node: NodeId,
     ask: u64,
 }
 
-/// How far one is.
+/// How far a transaction is.
 #[derive(Debug)]
 enum Stage {
-    /// Its tasks are being read: which are not yet, and what those were that are.
+    /// Its tasks are being read: those in `open` are not yet, `read` has the others.
     Reading { transaction: Box<Transaction>, open: BTreeSet<TaskId>, read: BTreeMap<TaskId, Seen> },
     /// It is in the table.
     Decided,
-    /// In the table it is refused; what is to be told.
+    /// It is refused in the table; the answer.
     Refused { response: Box<Response> },
-    /// A majority has it in their tables. Its facts are being written, or are to be written again.
+    /// Its decision is committed. Its facts are being written, or are to be written again.
     Writing { under_way: bool },
 }
 
-/// A transaction under way.
+/// A transaction in progress.
 #[derive(Debug)]
 struct Coming {
     stage: Stage,
     askers: Vec<Asker>,
-    /// Of what is kept of it before it is in the table.
+    /// Bytes kept for it until it is in the table.
     bytes: usize,
 }
 
@@ -78,12 +78,12 @@ struct Coming {
 #[derive(Debug, Default)]
 pub struct Transactions {
     coming: BTreeMap<TaskId, Coming>,
-    /// Of all of them.
+    /// Sum over all of them.
     bytes: usize,
 }
 
 impl Transactions {
-    /// Whether so many more bytes may be kept of one: one always may.
+    /// Keeps more bytes for a transaction. Returns whether these fit: a single transaction always does.
     fn keep(&mut self, id: &TaskId, bytes: usize) -> bool {
         let Some(coming) = self.coming.get_mut(id) else { return false };
         let others = self.bytes - coming.bytes;
@@ -92,7 +92,7 @@ impl Transactions {
         others == 0 || self.bytes <= SEALING_BYTES_MAX
     }
 
-    /// Whether all tasks of one have been read, and it is not decided. It may have been given up and asked for once more.
+    /// Whether all tasks of a transaction have been read, and it is not decided. It may have been given up and asked for once more.
     fn is_read(&self, id: &TaskId) -> bool {
         let coming = self.coming.get(id);
         coming.is_some_and(|coming| matches!(&coming.stage, Stage::Reading { open, .. } if open.is_empty()))
@@ -119,7 +119,7 @@ impl Transactions {
 }
 
 impl Node {
-    /// At the leader: a transaction that somebody asks for.
+    /// At the leader: handles a request for a transaction.
     pub(in crate::protocol) fn on_transact(&mut self, from: NodeId, ask: u64, transaction: Box<Transaction>) {
         let (asker, id) = (Asker { node: from, ask }, transaction.id);
         let request = Request::Transact(transaction);
@@ -136,7 +136,7 @@ impl Node {
             return Err(Error::unavailable("the partition's leader has moved; ask again"));
         }
         let ledger = &self.partitions[&partition].register.table.ledger;
-        // What is refused in the table may not be committed yet.
+        // A refusal in the table may not be committed yet.
         if let Some(told) = ledger.told(&id).filter(|_| !self.transactions.coming.contains_key(&id)) {
             self.answer_transaction(asker, Response::Transacted(told));
             return Ok(());
@@ -153,7 +153,7 @@ impl Node {
             }
             return Ok(());
         }
-        // What never fits is refused for good, which is an operation.
+        // A transaction that never fits is refused for good, which is an operation.
         let room = self.check_room(transaction.adds.iter().map(|add| (&add.id, &add.spec)));
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })?;
         let bytes = transaction.size_bytes();
@@ -175,7 +175,7 @@ impl Node {
         Ok(())
     }
 
-    /// A majority has said what it knows of a task, the latest of them in this epoch.
+    /// A majority has answered with what it knows of a task; `epoch` is the latest of theirs.
     pub(in crate::protocol) fn transaction_read(
         &mut self,
         id: TaskId,
@@ -193,7 +193,7 @@ impl Node {
             let error = Error::unavailable("the partition's leader has moved; ask again");
             return self.drop_transaction(id, Response::Error(error.about(id)));
         }
-        // What may have been forgotten here is not there.
+        // A task that may have been forgotten here does not exist.
         if !replica.may_have_forgotten(&task) && !mutant!(self.config, TransactionUnasked) {
             self.learn(partition, vec![(task, known.clone())]);
         }
@@ -216,12 +216,12 @@ impl Node {
         }
     }
 
-    /// All that others know is known. What of the logs and results is not in memory here is read first, as versions go by it.
+    /// All named tasks are merged. Parts of their logs and results that are not in memory are loaded first, as versions depend on them.
     fn judge_transaction(&mut self, id: TaskId) {
         self.judge_with(id, BTreeMap::new());
     }
 
-    /// The log has given back what versions go by.
+    /// The log has returned the parts on which versions depend.
     pub(in crate::protocol) fn loaded_for_transaction(
         &mut self,
         id: TaskId,
@@ -279,7 +279,7 @@ impl Node {
         });
         let ledger = &self.partitions[&partition].register.table.ledger;
         match judged {
-            // Others were decided while its tasks were read.
+            // Other transactions were decided while its tasks were read.
             Ok(Ok(decided)) if !ledger.has_room(decided.size_bytes()) => {
                 self.drop_transaction(id, Response::Error(overloaded().about(id)));
             }
@@ -295,8 +295,8 @@ impl Node {
         }
     }
 
-    /// Whether there may be tasks with these ids, and is room for them; names those that there are. Only of one that is known to be
-    /// new: one that was made may have filled its queue.
+    /// Whether tasks with these ids may be added and their queues have capacity for them; returns those that exist already. Only for a
+    /// transaction that is known to be new: one that was made may have filled its queue.
     fn admit_additions(&self, partition: PartitionId, transaction: &Transaction) -> Result<Vec<String>, Error> {
         self.check_room(transaction.adds.iter().map(|add| (&add.id, &add.spec)))?;
         let mut bugs = Vec::new();
@@ -329,14 +329,14 @@ impl Node {
         self.append(self.partition_of(&id), Op::Refuse { id, refusal }, Some(Waiting::Refuse { id }));
     }
 
-    /// No leader can make it any more.
+    /// The refusal is committed, so no leader can make the transaction any more.
     pub(in crate::protocol) fn transaction_refused(&mut self, id: TaskId) {
         let Some(Coming { stage: Stage::Refused { response }, .. }) = self.transactions.coming.get(&id) else { return };
         let response = response.as_ref().clone();
         self.drop_transaction(id, response);
     }
 
-    /// No leader can pass over it any more: now it may become facts.
+    /// The decision is committed, so no leader can ignore it any more: now it may become facts.
     pub(in crate::protocol) fn transaction_decided(&mut self, id: TaskId) {
         self.transactions.enter(&id, Stage::Writing { under_way: false });
         self.write_transaction(id);
@@ -351,7 +351,7 @@ impl Node {
         self.write_for(Writer::Transaction(id), decided.facts.clone(), (Acks::Quorum, false));
     }
 
-    /// What was decided is on the disks of a majority, or is not yet.
+    /// The decided facts are on the disks of a majority, or are not yet.
     pub(in crate::protocol) fn transaction_written(&mut self, id: TaskId, results: &[Result<Acked, Error>]) {
         let partition = self.partition_of(&id);
         let may_append = self.may_append(partition);
@@ -359,8 +359,8 @@ impl Node {
             // Of an earlier leadership.
             return;
         };
-        // Where an id is from the future by some clock, that passes, too. What is refused for good has an id that
-        // others have used for something else meanwhile.
+        // An id that is from the future by some clock is a passing refusal too. A final refusal means that other clients have used an
+        // id for something else meanwhile.
         let passes = |error: &Error| error.passes() || error.code == ErrorCode::IdFromFuture;
         let again = results.iter().any(|result| result.as_ref().is_err_and(passes));
         if again || !may_append {
@@ -374,7 +374,7 @@ impl Node {
         }
     }
 
-    /// Whoever asked for a transaction that disks have no room for is told so, and not left waiting until there is some.
+    /// Answers the askers of a transaction for which disks have no space, so that they do not wait until there is some.
     fn tell_full(&mut self, id: TaskId, results: &[Result<Acked, Error>]) {
         let errors = results.iter().filter_map(|result| result.as_ref().err());
         let mut errors = errors.map(|error| unwritten(error, "it is decided, and could not be written yet").about(id));
@@ -384,7 +384,7 @@ impl Node {
         askers.into_iter().for_each(|asker| self.answer_transaction(asker, Response::Error(error.clone())));
     }
 
-    /// A new leader goes on with those that are decided.
+    /// A new leader goes on with decided transactions.
     pub(in crate::protocol) fn inherit_transactions(&mut self, partition: PartitionId) {
         let decided = self.partitions[&partition].register.table.ledger.decided().keys().copied();
         for id in decided.collect::<Vec<_>>() {
@@ -394,7 +394,7 @@ impl Node {
         }
     }
 
-    /// A leader writes again what could not be written.
+    /// Writes again what could not be written.
     pub(in crate::protocol) fn settle_transactions(&mut self, partition: PartitionId) {
         let idle = |coming: &Coming| matches!(coming.stage, Stage::Writing { under_way: false });
         let decided = self.partitions[&partition].register.table.ledger.decided().keys();
@@ -404,7 +404,7 @@ impl Node {
         }
     }
 
-    /// The leader steps down: nobody knows yet what becomes of them.
+    /// The leader steps down: the outcomes are unknown yet.
     pub(in crate::protocol) fn forget_transactions_of(&mut self, partition: PartitionId) {
         let here = |id: &&TaskId| self.partition_of(id) == partition;
         for id in self.transactions.coming.keys().filter(here).copied().collect::<Vec<_>>() {
@@ -423,7 +423,7 @@ impl Node {
     }
 }
 
-/// Tasks whose versions are asked for or told.
+/// Tasks whose versions are expected or reported.
 fn weighed(transaction: &Transaction) -> BTreeSet<TaskId> {
     let of_version = |expected: Expected| matches!(expected, Expected::Version(_));
     let deletes = transaction.deletes.iter().filter(|delete| of_version(delete.expected)).map(|delete| delete.id);

@@ -1,17 +1,17 @@
-//! Tasks that are the only ones with their keys: of those that have not ended, a queue has at most one that came so.
+//! Unique tasks: a queue has at most one task with a given key that was enqueued as unique and has not ended.
 //!
-//! All tasks with a key are in one partition (`Spec::tag`), so its leader decides. For a task that is to be unique it
+//! All tasks with a key are in one partition (`Spec::tag`), so its leader decides. For a unique task it
 //!
-//! 1. asks all replicas which tasks with its key have not ended (`KeyAsk`), and which of those that others name have. A
-//!    majority's answers know every task that was strictly acknowledged, and every ending. If one is left, that is the answer;
-//! 2. else appends `Op::Reserve`, with the task in it. Once that is committed no later leader can pass over it;
+//! 1. asks all replicas which tasks with its key have not ended (`KeyAsk`), and which of those that others name have. A majority's
+//!    answers cover every task that was strictly acknowledged, and every ending. If an open task is left, that is the answer;
+//! 2. otherwise appends `Op::Reserve`, with the task in it. Once that is committed no later leader can ignore it;
 //! 3. only then writes the task to its replicas as a fact, as any node would, and answers when a majority has it;
 //! 4. appends `Op::Placed` some time later, so that the table need not carry the task any more.
 //!
-//! Calls about the same key wait for each other, and are then answered by what a majority says anew: what came of one may have
-//! ended since another asked. A leader that finds something reserved in its table writes it again, and takes no calls about its
-//! key before that is done. Who is refused is remembered for a while: a repeat that was long on its way, and comes when the other
-//! task has ended, enqueues nothing, unless another node leads by then. Two at a time there are never.
+//! Calls about the same key wait for each other, and are then answered by a new survey of a majority: the task of the first may have
+//! ended since. A leader that finds a reserved task in its table writes it again, and takes no calls about its key before that is done.
+//! Refused tasks are remembered for a while: a repeat that was long on its way, and comes when the other task has ended, enqueues
+//! nothing, unless another node leads by then. There are never two open tasks at a time.
 
 use super::register::Name;
 use super::table::Op;
@@ -30,10 +30,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// Until what could not be written is tried again, and until what is written is taken out of the table.
+/// Pause before a failed write is tried again, and before a written task is taken out of the table.
 const PLACE_MS: u64 = 500;
 
-/// Who asks for a task.
+/// A node that asks for a task.
 #[derive(Debug, Clone, Copy)]
 struct Asker {
     node: NodeId,
@@ -44,25 +44,25 @@ struct Asker {
 /// What a majority knows of a key.
 #[derive(Debug, Default)]
 struct Survey {
-    /// The question.
+    /// Number of the question.
     ask: u64,
-    /// Who has answered.
+    /// Nodes that have answered.
     answered: BTreeSet<NodeId>,
-    /// Tasks that have not ended, and who says so.
+    /// Tasks that have not ended, and the nodes that named them.
     open: BTreeMap<TaskId, BTreeSet<NodeId>>,
-    /// Tasks that have.
+    /// Tasks that have ended.
     ended: BTreeSet<TaskId>,
-    /// Tasks of which it was asked.
+    /// Tasks that the question was about.
     asked: BTreeSet<TaskId>,
-    /// Somebody has more of them than an answer names.
+    /// Whether a replica has more open tasks than its answer names.
     more: bool,
 }
 
-/// What a survey says.
+/// Result of a survey.
 struct Findings {
     /// Tasks that are known to have ended.
     ended: BTreeSet<TaskId>,
-    /// Tasks that have not, by whether a majority has them on disk.
+    /// Tasks that have not ended, by whether a majority has them on disk.
     there: BTreeMap<TaskId, bool>,
     /// There may be others.
     more: bool,
@@ -73,24 +73,24 @@ struct Findings {
 enum Stage {
     /// It is not known yet whether there is another one.
     Surveying(Survey),
-    /// It is in the table.
+    /// It is reserved in the table.
     Reserved,
-    /// A majority has it in their tables, and it is being written.
+    /// Its reservation is committed, and it is being written.
     Placing,
 }
 
-/// A task on its way.
+/// A task in progress.
 #[derive(Debug)]
 struct Coming {
     id: TaskId,
     spec: Arc<Spec>,
     stage: Stage,
     askers: Vec<Asker>,
-    /// When it was asked for last.
+    /// When it was last asked for.
     asked_us: u64,
 }
 
-/// A task that is reserved, and is to be written again.
+/// A reserved task that is to be written again.
 #[derive(Debug, Default)]
 struct Again {
     under_way: bool,
@@ -98,21 +98,21 @@ struct Again {
     why: Option<Box<Error>>,
 }
 
-/// What leaders know about tasks that are to be unique. All that is reserved in the table of a partition that this node leads is
-/// in one of the first three.
+/// What leaders know about unique tasks. All that is reserved in the table of a partition that this node leads is in one of the first
+/// three.
 #[derive(Debug, Default)]
 pub struct Uniques {
-    /// Asked for, and on their way.
+    /// Asked for, and in progress.
     coming: BTreeMap<Name, Coming>,
-    /// Found in the table, or not to be written at first.
+    /// Found in the table, or not written at the first attempt.
     again: BTreeMap<Name, BTreeMap<TaskId, Again>>,
     /// Written, and to be taken out of the table.
     placed: BTreeMap<PartitionId, BTreeSet<TaskId>>,
-    /// Which of those that are coming a question is about.
+    /// Names of the tasks in progress, by the question about them.
     by_ask: BTreeMap<u64, Name>,
-    /// Of those that are coming, together.
+    /// Payload bytes of all tasks in progress.
     bytes: usize,
-    /// Tasks that are not to be, and which there was instead; the latest ones.
+    /// Refused tasks, and the task that there was instead; the latest ones.
     refused: BTreeMap<TaskId, TaskId>,
     refused_order: VecDeque<TaskId>,
 }
@@ -148,7 +148,7 @@ impl Uniques {
         }
     }
 
-    /// It goes on.
+    /// Moves a task in progress to its next stage.
     fn enter(&mut self, name: &Name, stage: Stage) {
         if let Stage::Surveying(survey) = &stage {
             self.by_ask.insert(survey.ask, name.clone());
@@ -163,7 +163,7 @@ impl Uniques {
         fits && self.coming.len() < UNIQUES_MAX
     }
 
-    /// The askers of a task that is coming, those of this very one first.
+    /// Takes the askers of a task in progress: those for which `own` holds come first.
     fn take_askers(&mut self, name: &Name, own: impl Fn(&TaskId) -> bool) -> (Vec<Asker>, Vec<Asker>) {
         let coming = self.coming.get_mut(name).expect("it is on its way");
         std::mem::take(&mut coming.askers).into_iter().partition(|asker| own(&asker.id))
@@ -171,7 +171,7 @@ impl Uniques {
 }
 
 impl Node {
-    /// At the leader: a task that is to be unique.
+    /// At the leader: handles a request for a unique task.
     pub(in crate::protocol) fn on_unique(&mut self, from: NodeId, ask: u64, request: Request) {
         let checked = request.check();
         let Request::EnqueueUnique { task } = request else { return };
@@ -211,7 +211,7 @@ impl Node {
         Ok(())
     }
 
-    /// Somebody else has asked about this key just now, or the same one has.
+    /// Adds an asker to a key in progress: for another task, or a repeat for the same one.
     fn join_unique(&mut self, name: &Name, asker: Asker, spec: &Arc<Spec>) -> Result<(), Error> {
         let coming = self.uniques.coming.get_mut(name).expect("just seen");
         if coming.id == asker.id && coming.spec != *spec {
@@ -223,12 +223,12 @@ impl Node {
         }
         coming.askers.push(asker);
         coming.asked_us = self.now.mono_us;
-        // What was lost on the way is asked for again.
+        // Asks again, as messages may be lost.
         self.survey(name);
         Ok(())
     }
 
-    /// Nobody asks any more for what was asked for so long ago.
+    /// Drops surveys that no client waits for any more, if there is no space for another one.
     fn make_room_for_unique(&mut self, spec: &Spec) -> Result<(), Error> {
         let over_us = self.now.mono_us.saturating_sub(self.config.request_timeout_ms * 1_000);
         if !self.uniques.fits(spec) {
@@ -254,7 +254,7 @@ impl Node {
         self.survey(name);
     }
 
-    /// Asks those who have not answered.
+    /// Asks the replicas that have not answered.
     fn survey(&mut self, name: &Name) {
         let Some(Coming { stage: Stage::Surveying(survey), .. }) = self.uniques.coming.get(name) else { return };
         let (partition, queue, key) = name.clone();
@@ -269,7 +269,7 @@ impl Node {
         }
     }
 
-    /// At a replica: what it knows of a key, once that is on its disk.
+    /// At a replica: answers what it knows of a key, once that is on its disk.
     pub(in crate::protocol) fn on_key_ask(
         &mut self,
         from: NodeId,
@@ -316,7 +316,7 @@ impl Node {
         }
     }
 
-    /// A majority has answered.
+    /// A majority has answered: decides, or asks again about tasks that the answers named.
     fn judge_survey(&mut self, name: &Name) {
         let Some(Coming { id, stage: Stage::Surveying(survey), .. }) = self.uniques.coming.get(name) else { return };
         let id = *id;
@@ -335,7 +335,7 @@ impl Node {
         let there = left.into_iter().map(has_majority).collect();
         let found = Findings { ended: survey.ended.clone(), there, more: survey.more };
         let asked = survey.asked.clone();
-        // What came by this very call before is what it is told of.
+        // A task that this very call enqueued before is its own answer.
         let known = |id: &TaskId| found.ended.contains(id) || found.there.contains_key(id);
         let (own, others) = self.uniques.take_askers(name, known);
         let forgotten = |asker: &Asker| self.partitions[&name.0].may_have_forgotten(&asker.id);
@@ -362,7 +362,7 @@ impl Node {
         }
     }
 
-    /// Those who have come since are told what a majority says now.
+    /// Surveys again for askers that have come since.
     fn survey_for(&mut self, name: &Name, late: Vec<Asker>) {
         let asked: BTreeSet<TaskId> = late.iter().map(|asker| asker.id).collect();
         if asked.is_empty() {
@@ -373,12 +373,12 @@ impl Node {
         }
     }
 
-    /// Another task with its key is there, or was until now.
+    /// Answers that another task with the key is there, or was until now.
     fn tell_found(&mut self, asker: Asker, found: &Findings) {
         match found.there.iter().find(|(_, majority)| **majority) {
             Some((id, _)) => self.answer_existing(asker, *id),
             None if found.there.is_empty() => self.put_off(asker, "tasks with this key have just ended"),
-            // It is spreading.
+            // Its write is not complete.
             None => self.put_off(asker, "a task with this key is not on a majority of disks yet"),
         }
     }
@@ -392,7 +392,7 @@ impl Node {
         self.answer_unique(asker, Response::AckedUnique { acked, existing: asker.id != id });
     }
 
-    /// Whoever asks is to ask again.
+    /// Answers that the client should ask again.
     fn put_off(&mut self, asker: Asker, why: &str) {
         let error = Error::unavailable(format!("{why}; ask again")).about(asker.id);
         self.answer_unique(asker, Response::Error(error));
@@ -407,7 +407,7 @@ impl Node {
         coming.askers.into_iter().for_each(|asker| self.put_off(asker, why));
     }
 
-    /// There is no other one: it shall be this.
+    /// There is no other open task: reserves this one.
     fn reserve(&mut self, name: &Name) {
         let partition = name.0;
         let Some(coming) = self.uniques.coming.get(name) else { return };
@@ -433,7 +433,7 @@ impl Node {
         self.append(partition, Op::Reserve { id, spec }, Some(Waiting::Reserve { name: Box::new(name.clone()), id }));
     }
 
-    /// What was reserved is committed: now it may become a fact.
+    /// The reservation is committed: now the task may become a fact.
     pub(in crate::protocol) fn unique_reserved(&mut self, name: &Name, id: TaskId) {
         if self.uniques.coming.get(name).is_some_and(|coming| coming.id == id) {
             self.place(name);
@@ -452,7 +452,7 @@ impl Node {
         self.write_for(Writer::Unique(Box::new(name.clone())), vec![(id, fact)], (Acks::Quorum, true));
     }
 
-    /// What was reserved is on the disks of a majority, or is refused.
+    /// A reserved task is on the disks of a majority, or is refused.
     pub(in crate::protocol) fn unique_written(&mut self, name: &Name, id: TaskId, result: Result<Acked, Error>) {
         let is_it = |coming: &&Coming| coming.id == id && matches!(coming.stage, Stage::Placing);
         let comes = self.uniques.coming.get(name).filter(is_it).is_some();
@@ -479,7 +479,7 @@ impl Node {
         }
     }
 
-    /// Whoever asked for it is told; whoever asked for another one, what a majority says now.
+    /// Answers the askers of a written task; those for another task get a new survey.
     fn tell_written(&mut self, name: &Name, id: TaskId, result: &Result<Acked, Error>) {
         let (own, others) = self.uniques.take_askers(name, |other| *other == id);
         for asker in own {
@@ -501,8 +501,8 @@ impl Node {
         }
     }
 
-    /// Why one has no answer who asks for a task while one with its key cannot be written: nothing of another task is anywhere, as far as
-    /// is known.
+    /// Error for an asker of a task while one with its key cannot be written. If no trace of the asker's own task is known here, it is
+    /// certain that it was not enqueued.
     fn unwritten_for(&self, why: &Error, (partition, id): (PartitionId, TaskId), is_it: bool, what: &str) -> Error {
         let replica = &self.partitions[&partition];
         let (store, forgotten) = (&replica.store, replica.may_have_forgotten(&id));
@@ -513,7 +513,7 @@ impl Node {
         Error::new(why.code, format!("{what}: {}", why.message))
     }
 
-    /// A new leader writes what those before it have reserved.
+    /// A new leader writes what earlier leaders have reserved.
     pub(in crate::protocol) fn inherit_reserved(&mut self, partition: PartitionId) {
         for (id, spec) in &self.partitions[&partition].register.table.reserved {
             if let Some(name) = name_of(partition, spec) {
@@ -528,9 +528,9 @@ impl Node {
         let mut idle = Vec::new();
         for (name, again) in self.uniques.again.iter_mut().filter(|(name, _)| name.0 == partition) {
             for (id, again) in again.iter_mut().filter(|(_, again)| !again.under_way) {
-                // Only the bug of one that reserves nothing finds nothing.
+                // Only the planted bug that reserves nothing finds nothing.
                 idle.extend(table.reserved.get(id).map(|spec| (name.clone(), *id, spec.clone())));
-                // What was in its way may be gone.
+                // The obstacle may be gone.
                 *again = Again { under_way: true, why: None };
             }
         }
@@ -539,7 +539,7 @@ impl Node {
         }
     }
 
-    /// A leader writes again what could not be written, and takes out of the table what is.
+    /// Writes again what could not be written, and takes out of the table what is written.
     pub(in crate::protocol) fn settle_reserved(&mut self, partition: PartitionId) {
         self.write_again(partition);
         let placed = self.uniques.placed.remove(&partition).unwrap_or_default();
@@ -550,7 +550,7 @@ impl Node {
         }
     }
 
-    /// The leader steps down: nobody knows yet what became of it.
+    /// The leader steps down: the outcomes are unknown yet.
     pub(in crate::protocol) fn forget_uniques_of(&mut self, partition: PartitionId) {
         self.uniques.placed.remove(&partition);
         self.uniques.again.retain(|name, _| name.0 != partition);
