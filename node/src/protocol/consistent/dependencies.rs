@@ -1,22 +1,22 @@
-//! Tasks that wait for others (`after` in their specs).
+//! Dependencies: tasks that wait for others (`after` in their specs).
 //!
-//! That a task has ended never becomes untrue, so one replica that knows it is enough, and whoever has heard of it need not
-//! ask again. The leader of a task that waits asks the leaders of those it waits for, once; these remember who asked, and
-//! tell of the end when it comes. What was told is a fact of the waiting task (`settled`), which merges as all facts do: no
-//! later leader depends on what was asked, nor on a task that was finished and forgotten meanwhile. Questions and answers may
-//! be lost, and leaders move: a slow sweep over what is still waited for asks again, and asks others where no message reaches
-//! the leader. It is in a hurry only when it has heard that somebody else leads, or that a connection was lost.
+//! That a task has ended never becomes untrue, so one replica that knows it is enough, and a node that has heard of it need not ask
+//! again. The leader of a waiting task asks the leaders of the tasks that it waits for, once. These remember the askers, and notify
+//! them when the end comes. The notice becomes a fact of the waiting task (`settled`), which merges like all facts: no later leader
+//! depends on what was asked, nor on a task that was finished and forgotten meanwhile. Questions and answers may be lost, and leaders
+//! move: a slow sweep over what is still waited for asks again, and asks other replicas where no message reaches the leader. The sweep
+//! hurries only after a change of leader, or after a connection was lost.
 //!
-//! A task that nobody knows may still come, as a graph may be enqueued in any order. One that is unknown to a majority of its
-//! replicas, each of which has forgotten later ids, never will: it was finished and forgotten, or it never was. Which of both
-//! nobody can say, so it counts as one that failed. A single replica's word is not enough for that, be it the leader: what was
-//! acknowledged is on a majority, and may have missed any one.
+//! A task that no node knows may still come, as a graph may be enqueued in any order. A task never will if it is unknown to a majority
+//! of its replicas, each of which has forgotten later ids: it was finished and forgotten, or it never existed. No node can tell which,
+//! so it counts as failed. A single replica's word is not enough for that, not even the leader's: what was acknowledged is on a
+//! majority, and may have missed any one.
 //!
-//! **Groups.** A join waits for the members of its group in the same way: their ids follow from its own and their numbers, so
-//! it needs no list of them, and nobody has to tell it of one. What became of them is kept in runs (`Members`). It waits for the
-//! first of those that have not ended, and for the next ones when these have. A completion that brings the join of another group
-//! has its own group wait for that, too: who tells of the end names it. A member that has ended waits for its join in turn, and is
-//! not buried before that has ended, so that its result can be read until then.
+//! **Groups.** A join waits for the members of its group in the same way: their ids follow from its own and their numbers, so it needs
+//! no list of them and no notice of each. Their outcomes are kept in runs (`Members`). The join waits for the first members that have
+//! not ended, and for the next ones when these have. A completion that brings the join of another group makes its own group wait for
+//! that join too: the notice of the end names it. A member that has ended waits for its join in turn, and is not buried before the join
+//! has ended, so that its result can be read until then.
 
 use crate::config::mutant;
 use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX, GROUP_WINDOW};
@@ -34,55 +34,56 @@ use norn_wire::membership::FailedDependency;
 use norn_wire::{Acks, NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Between two pieces of a sweep.
+/// Pause between two pieces of a sweep.
 const PIECE_MS: u64 = 20;
 
-/// Sweeps that are in no hurry ask no faster than for one task in so long, all those of a node together: what they cost does not
-/// grow with the number of tasks that wait.
+/// Time per task that sweeps ask for when they are in no hurry, over all sweeps of a node: their cost does not grow with the number of
+/// waiting tasks.
 const ASK_US: u64 = 200;
 
-/// A sweep waits no longer, however much was asked in a hurry.
+/// Longest pause of a sweep, however much was asked in a hurry.
 const OWED_US_MAX: u64 = 120_000_000;
 
-/// Of the tasks that wait for one, the sweep looks at so many for groups that are not to go on.
+/// Of the tasks that wait for one, the sweep checks this many for groups that are not to go on.
 const WAITING_LOOKED_AT: usize = 4;
 
-/// Who asked: a node, for a partition that it leads.
+/// A node that asked, and the partition that it leads and asked for.
 type Asker = (NodeId, PartitionId);
 
-/// An end that was told, until all that waited for it have been looked at.
+/// A known end, until all tasks that waited for it have been looked at.
 #[derive(Debug, Clone)]
 struct End {
     how: Settled,
     /// Joins that its completions brought.
     joins: Vec<TaskId>,
-    /// Dependents up to this one have been.
+    /// Dependents up to this one have been looked at.
     upto: Option<TaskId>,
 }
 
 /// Replicas that do not know a task and never will.
 #[derive(Debug, Default)]
 struct Doubt {
-    /// Of this version of their cohort.
+    /// Version of the cohort that they answered for.
     version: Viewstamp,
     by: BTreeSet<NodeId>,
 }
 
-/// What this node knows of dependencies beside the facts. Lost with a start, or with a leadership: sweeps make up for it.
+/// What this node knows of dependencies beside the facts. Lost with a restart, or when the leader steps down: sweeps make up for it.
 #[derive(Debug, Default)]
 pub struct Dependencies {
-    /// By partition that is led here: who is to be told of the end of its tasks.
+    /// By partition that is led here: askers to notify of the end of its tasks.
     followers: BTreeMap<PartitionId, BTreeSet<(TaskId, Asker)>>,
     followers_count: usize,
     /// By partition that is led here: ends that its tasks have waited for.
     ends: BTreeMap<PartitionId, BTreeMap<TaskId, End>>,
-    /// By partition that is led here: what some replicas take for forgotten that its tasks wait for, as long as they do.
+    /// By partition that is led here: tasks that its tasks wait for and that some replicas take for forgotten, as long as they are
+    /// waited for.
     doubts: BTreeMap<PartitionId, BTreeMap<TaskId, Doubt>>,
     /// How far the sweep of a partition that is led here is.
     swept: BTreeMap<PartitionId, TaskId>,
     /// When it goes on.
     next_us: BTreeMap<PartitionId, u64>,
-    /// Those whose sweep is in a hurry: others lead now than were asked.
+    /// Partitions whose sweep is in a hurry: leaders have changed since they were asked.
     hurried: BTreeSet<PartitionId>,
     /// When the sweeps have paid for what they asked for.
     paid_us: u64,
@@ -91,7 +92,7 @@ pub struct Dependencies {
 }
 
 impl Dependencies {
-    /// Remembers who asked, if there is room; who is not remembered asks again.
+    /// Remembers an asker, if there is space; the others ask again.
     fn follow(&mut self, partition: PartitionId, id: TaskId, asker: Asker) {
         if self.followers_count < FOLLOWERS_MAX {
             let new = self.followers.entry(partition).or_default().insert((id, asker));
@@ -110,7 +111,7 @@ impl Dependencies {
         taken.into_iter().map(|(_, asker)| asker).collect()
     }
 
-    /// When a sweep that has asked for so many may go on.
+    /// When a sweep that has asked for this many tasks may go on.
     fn pay(&mut self, now_us: u64, asked: usize) -> u64 {
         let paid_us = self.paid_us.max(now_us) + asked as u64 * ASK_US;
         self.paid_us = paid_us.min(now_us + OWED_US_MAX);
@@ -121,7 +122,7 @@ impl Dependencies {
         self.doubts.get(&partition).is_some_and(|doubts| doubts.contains_key(id))
     }
 
-    /// A partition is led here no more.
+    /// This node does not lead a partition any more.
     pub fn step_down(&mut self, partition: PartitionId) {
         let followed = self.followers.remove(&partition).unwrap_or_default();
         self.followers_count -= followed.len();
@@ -134,7 +135,7 @@ impl Dependencies {
 }
 
 impl Node {
-    /// Tasks have come to wait: their leader asks.
+    /// Asks for the ends of tasks that newly came to be waited for, at their dependents' leader.
     pub(in crate::protocol) fn note_blocked(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let fresh = replica.store.take_blocked();
@@ -144,7 +145,7 @@ impl Node {
         }
     }
 
-    /// A new leader knows nobody's answers, nor who has asked.
+    /// A new leader has no answers and knows no askers.
     pub(in crate::protocol) fn begin_following(&mut self, partition: PartitionId) {
         self.dependencies.step_down(partition);
         self.follow_anew();
@@ -152,7 +153,7 @@ impl Node {
         self.timers.set(Key::Follow(partition), self.now.mono_us);
     }
 
-    /// Somebody leads that did not, or what was asked or told may be lost: sweeps ask for all once more, in a hurry.
+    /// A leader is new, or messages may be lost: sweeps ask for all ends once more, in a hurry.
     pub(in crate::protocol) fn follow_anew(&mut self) {
         let next_us = self.after_ms(self.config.sweep_interval_ms);
         for (partition, at_us) in &mut self.dependencies.next_us {
@@ -178,7 +179,8 @@ impl Node {
         }
     }
 
-    /// Somebody here waits for a task to end; it need not be led here, nor be known. Whether whoever is asked can tell.
+    /// Asks for the end of a task that a call at this node waits for; it need not be led here, nor be known. Returns whether a node
+    /// could be asked.
     pub(in crate::protocol) fn ask_for_end(&mut self, id: TaskId) -> bool {
         let partition = self.partition_of(&id);
         let nodes = self.who_tells(partition, false);
@@ -189,8 +191,8 @@ impl Node {
         tells
     }
 
-    /// The leader of a partition. All replicas where no message reaches it, as they know of ends as well, only later; or where
-    /// one of them does not know the task, and never will.
+    /// The leader of a partition. All replicas if no message reaches it, as they learn of ends as well, only later; or if one of them
+    /// does not know the task and never will.
     fn who_tells(&self, partition: PartitionId, all: bool) -> Vec<NodeId> {
         match self.leader_of(partition).filter(|leader| self.is_reachable(*leader) && !all) {
             Some(leader) => vec![leader],
@@ -198,7 +200,7 @@ impl Node {
         }
     }
 
-    /// Looks at what has been told, and goes on with the sweep.
+    /// Looks at the known ends, and goes on with the sweep.
     pub(in crate::protocol) fn sweep_dependencies(&mut self, partition: PartitionId) {
         if !self.partitions.get(&partition).is_some_and(|replica| replica.register.established()) {
             return;
@@ -242,7 +244,7 @@ impl Node {
         }
     }
 
-    /// At a leader of tasks that others wait for: which of them have ended? Of the others it will tell.
+    /// At a leader of tasks that others wait for: answers which of them have ended, and remembers the asker for the rest.
     pub(in crate::protocol) fn on_follow(&mut self, from: NodeId, partition: PartitionId, ids: &[TaskId]) {
         let early = mutant!(self.config, EndsEarly);
         let (mut ends, mut joins) = (Vec::new(), Vec::new());
@@ -255,7 +257,7 @@ impl Node {
                 ends.push((*id, how));
                 joins.extend(replica.joins_of(id));
             } else if speaks && replica.may_have_forgotten(id) {
-                // Replicas know that as well: perhaps no message gets from the asker to the leader.
+                // Other replicas know that as well: perhaps no message gets from the asker to the leader.
                 ends.push((*id, Settled::Forgotten));
             } else if leads && early && replica.store.knows(id) {
                 ends.push((*id, Settled::Done));
@@ -266,7 +268,7 @@ impl Node {
         self.tell_ends(from, partition, ends, joins);
     }
 
-    /// Who is told grants what waited: so it is told when it is on disk here.
+    /// Notifies dependents of ends only once these are durable here: the notice makes them claimable.
     fn tell_ends(
         &mut self,
         to: NodeId,
@@ -279,7 +281,7 @@ impl Node {
         }
     }
 
-    /// A task has ended: whoever has asked is told.
+    /// A task has ended: notifies the askers.
     pub(in crate::protocol) fn tell_followers(&mut self, partition: PartitionId, id: &TaskId) {
         let askers = self.dependencies.take_followers(partition, id);
         let Some(replica) = self.partitions.get(&partition) else { return };
@@ -293,12 +295,13 @@ impl Node {
         if let Some(member) = failed
             && let Some(leader) = self.leader_of(self.partition_of(&member.group))
         {
-            // Its join may wait for others first, and want to know at once. If this is lost it learns of it in its turn.
+            // Its join may wait for other members first, and should learn of this at once. If the message is lost, it learns of it in
+            // its turn.
             self.outbox.send_durable(leader, PeerMessage::MemberFailed { member, how });
         }
     }
 
-    /// What the table has said of endings is told as if it had been learned in any other way.
+    /// Handles endings that the table brought like endings that came as facts.
     pub(in crate::protocol) fn note_endings(&mut self, partition: PartitionId) {
         let ended = self.partitions.get_mut(&partition).map(Partition::take_ended).unwrap_or_default();
         for id in ended {
@@ -307,7 +310,7 @@ impl Node {
         }
     }
 
-    /// At a leader of tasks that wait: these have ended.
+    /// At a leader of waiting tasks: these have ended.
     pub(in crate::protocol) fn on_ends(
         &mut self,
         from: NodeId,
@@ -338,11 +341,12 @@ impl Node {
             self.dependencies.ends.entry(partition).or_default().insert(id, end);
             self.timers.set(Key::Follow(partition), self.now.mono_us);
         }
-        // The others are asked at once, and by every sweep.
+        // The other replicas are asked at once, and by every sweep.
         self.ask_for_ends(partition, doubted.into_iter());
     }
 
-    /// One more replica does not know a task and never will; whether so many do that it is nowhere acknowledged.
+    /// One more replica does not know a task and never will. Returns whether there are so many that no write of the task is
+    /// acknowledged.
     fn is_surely_forgotten(&mut self, from: NodeId, partition: PartitionId, id: TaskId) -> bool {
         let cohort = self.cohort_of(self.partition_of(&id));
         let doubt = self.dependencies.doubts.entry(partition).or_default().entry(id).or_default();
@@ -354,7 +358,7 @@ impl Node {
         cohort.members_quorum(doubts) && cohort.next_quorum(doubts) || mutant!(self.config, OneForgets)
     }
 
-    /// Looks at some of the tasks that waited for what has ended. Whether there are more.
+    /// Looks at some of the tasks that waited for an ended one. Returns whether there are more.
     fn settle_dependents(&mut self, partition: PartitionId) -> bool {
         let Some(ends) = self.dependencies.ends.get_mut(&partition) else { return false };
         let Some((other, End { how, joins, upto })) = ends.pop_first() else {
@@ -374,7 +378,7 @@ impl Node {
         true
     }
 
-    /// What the end of a task means for one that waits for it; nothing, if that is to wait on.
+    /// What the end of a task means for one that waits for it; `None` if that is to wait on.
     fn what_follows(
         &self,
         partition: PartitionId,
@@ -388,7 +392,7 @@ impl Node {
         }
         let spec = task.spec.as_ref()?;
         if !spec.after().contains(&other) {
-            // A group's end is no matter of how its members ended, and what has ended is only kept for its join.
+            // A group ends no matter how its members ended, and an ended member only waits for its join.
             let Some(number) = task.open_members().take(GROUP_WINDOW).find(|number| is_member(*id, *number, other))
             else {
                 return Some(Task::from_settled(other, how));
@@ -442,7 +446,7 @@ impl Node {
         }
     }
 
-    /// Members of a group were cancelled, or could not be; as they end, their join goes on to the next ones.
+    /// The cancellation of members has ended, with or without success; as they end, their join goes on to the next ones.
     pub(in crate::protocol) fn group_aborted(&mut self, id: &TaskId) {
         self.dependencies.aborting.remove(id);
     }
@@ -466,7 +470,7 @@ mod tests {
         TaskId::new(number, 0, 1, 2)
     }
 
-    /// Goal: who has asked is told once, and counted as long as it is remembered.
+    /// Goal: an asker is notified once, and counted as long as it is remembered.
     #[test]
     fn followers_are_remembered_once_and_counted() {
         let mut dependencies = Dependencies::default();
@@ -487,7 +491,7 @@ mod tests {
         assert_eq!(dependencies.followers_count, 1);
     }
 
-    /// Goal: however many partitions have something to ask, a node asks no faster than it may, and owes no more than a while.
+    /// Goal: however many partitions have something to ask, a node asks no faster than it may, and its debt is bounded.
     #[test]
     fn sweeps_pay_for_what_they_ask_for() {
         let mut dependencies = Dependencies::default();
