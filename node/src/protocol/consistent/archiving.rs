@@ -1,17 +1,18 @@
 //! Archiving: where there is an archive, the host has a finished task in it before the task is buried (`forgetting.rs`).
 //!
-//! The archive is where a task is looked for when it is no more, so what goes there is what its replicas together know. A
-//! leader that lost its unsynced records, or was away, may know less. So it asks the others first, and takes only tasks that
-//! are known to be the same elsewhere: on a majority, as what was acknowledged strictly is on one; and on every member where
-//! the spec is unknown, as then there is nothing to archive. What differs is passed over until anti-entropy has levelled it, and what
-//! the log cannot give back until it is there again, or the task is purged: the archive has the rest then, and what is lost.
+//! The archive is where clients look for a task that is forgotten, so it gets what the replicas together know. A leader that lost its
+//! unsynced records, or was away, may know less. So it asks the others first, and takes only tasks that are known to be the same
+//! elsewhere: on a majority, as what was acknowledged strictly is on one; and on every member if the spec is unknown, as then there is
+//! nothing to archive. A task that differs is skipped until anti-entropy has levelled it. A task that the log cannot return is skipped
+//! until it is there again, or the task is purged: then the archive gets the rest, and which parts are lost.
 //!
-//! Of a purged task, too, no more is let go than is lost everywhere. What the leader alone has lost, as it may just have found, another
-//! replica tells it. So it reads the task as a client does, at all that hold the partition, and archives the rest once each of them has
-//! said that it has lost the same. One that is silent may have it: it is waited for until it is back, or has been declared gone.
+//! Of a purged task, too, no more is given up than is lost everywhere. What the leader alone has lost, as it may just have found,
+//! another replica can supply. So it reads the task as a client does, at all replicas of the partition, and archives the rest once each
+//! of them has answered that it has lost the same. A silent replica may have it: the leader waits until it is back, or has been
+//! declared gone.
 //!
-//! Where there is no archive the others are asked as well about tasks of which the spec is unknown: for how long such a task is kept,
-//! and whether a group needs it, its spec says. If a majority does not know it either, nobody was told strictly that it is there.
+//! Without an archive the others are asked as well about tasks with an unknown spec: the spec says how long such a task is kept, and
+//! whether a group needs it. If a majority does not know the spec either, no client has a strict acknowledgement of the enqueue.
 
 use super::forgetting::PAUSE_MS;
 use super::register::{Archiving, Batch, Due, Loss};
@@ -28,9 +29,9 @@ use norn_wire::{NodeId, PartitionId, QueueName, TaskId, TaskView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Between attempts where nothing can be archived, or tasks were passed over.
+/// Pause between attempts if nothing can be archived, or tasks were skipped.
 const ARCHIVE_MS: u64 = 10_000;
-/// Others have so long to compare.
+/// Time that the other members have to compare.
 const COMPARE_MS: u64 = 1_000;
 
 impl Node {
@@ -44,7 +45,7 @@ impl Node {
         leading.archiving.batch.as_ref().expect("some are on their way")
     }
 
-    /// Asks for tasks to be archived, some at a time: the other members come first.
+    /// Archives tasks that are due, some at a time: the other members are asked first.
     pub(super) fn archive(&mut self, partition: PartitionId) {
         let now_us = self.now.mono_us;
         let archiving = &self.partitions[&partition].register.leading().expect("it leads").archiving;
@@ -52,7 +53,7 @@ impl Node {
             let over_us = batch.until_us.map(|until_us| now_us.saturating_sub(until_us));
             let recent = over_us.is_some_and(|over_us| over_us < COMPARE_MS * 1_000);
             let busy = over_us.is_none_or(|over_us| over_us == 0);
-            // Somebody has not answered; what the others know suffices for some. Not what they knew long ago.
+            // Some member has not answered; what the others know suffices for some tasks. Answers of long ago do not count.
             if busy || batch.asked.is_some() && recent && self.archive_known(partition) {
                 return;
             }
@@ -99,7 +100,7 @@ impl Node {
         self.archive_answered(partition);
     }
 
-    /// At a member: what of these tasks is known here just as it is at the leader. Nothing, if there are holes.
+    /// At a member: answers which of these tasks are known here just as at the leader. None, if there are holes.
     pub(in crate::protocol) fn on_compare(
         &mut self,
         from: NodeId,
@@ -117,7 +118,7 @@ impl Node {
         self.outbox.send(from, PeerMessage::Compared { partition, epoch, number, replica, same });
     }
 
-    /// At the leader: a member has compared. What it knew long ago does not count.
+    /// At the leader: a member has compared. A late answer does not count.
     pub(in crate::protocol) fn on_compared(
         &mut self,
         from: NodeId,
@@ -138,7 +139,7 @@ impl Node {
         }
     }
 
-    /// Goes on once enough have answered, or all.
+    /// Goes on once enough members have answered, or all.
     fn archive_answered(&mut self, partition: PartitionId) {
         let batch = self.batch(partition);
         let answered = batch.asked.as_ref().is_some_and(|asked| asked.values().all(Option::is_some));
@@ -147,7 +148,7 @@ impl Node {
         }
     }
 
-    /// Tasks of which enough members know the same.
+    /// Tasks that enough members know in the same state.
     fn archivable(&self, partition: PartitionId) -> Vec<(TaskId, Tomb, Digest)> {
         let (replica, batch) = (&self.partitions[&partition], self.batch(partition));
         let is_same_at = |node: NodeId, id: &TaskId| node == self.me || batch.is_same_at(node, id);
@@ -163,7 +164,7 @@ impl Node {
         batch.tombs.iter().filter(is_known).copied().collect()
     }
 
-    /// Archives the tasks of which enough members know the same, and passes over the others. Whether there are any.
+    /// Archives the tasks that enough members know in the same state, and skips the others. Returns whether there are any.
     fn archive_known(&mut self, partition: PartitionId) -> bool {
         let tombs = self.archivable(partition);
         let until_us = Some(self.after_ms(ARCHIVE_MS));
@@ -193,7 +194,7 @@ impl Node {
         true
     }
 
-    /// Tasks have their bodies: the host archives them. Those of which a part is lost are not buried, either, unless they are purged:
+    /// The bodies of tasks are loaded: the host archives them. Tasks with a lost part are not buried either, unless they are purged:
     /// then the archive gets the rest.
     pub(in crate::protocol) fn archive_whole(
         &mut self,
@@ -217,17 +218,17 @@ impl Node {
         let views: Vec<TaskView> = seen.filter_map(|(id, seen)| view(id, &seen, wall_ms)).collect();
         let viewed: BTreeSet<TaskId> = views.iter().map(|view| view.id).collect();
         let all: Vec<TaskId> = batch.tombs.iter().map(|(id, ..)| *id).collect();
-        // Of a task that nobody ever heard of there is nothing to archive.
+        // Of a task whose spec no replica knows there is nothing to archive.
         let empty = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.spec.is_none());
         let before = batch.tombs.len();
         batch.tombs.retain(|(id, ..)| viewed.contains(id) || empty(id));
         let left = all.iter().filter(|id| !viewed.contains(id));
         let in_doubt = left.filter(|id| store.task(id).is_some_and(|task| task.is_purged() && task.is_lost()));
-        // Until that is answered, it is not asked again.
+        // While its question is open it is not asked again.
         let unasked: Vec<TaskId> = in_doubt.copied().filter(|id| !losses.get(id).is_some_and(Loss::is_asked)).collect();
         losses.extend(unasked.iter().map(|id| (*id, Loss { digest: store.digest(id), everywhere: None })));
         if batch.tombs.len() < before {
-            // Or they would be asked for again at once, and keep back those behind them.
+            // Otherwise they would be asked for again at once, and hold up those behind them.
             *passed = Some(batch.last.clone());
         }
         batch.until_us = None;
@@ -240,7 +241,8 @@ impl Node {
         }
     }
 
-    /// At the leader: all that hold the partition have said that they have lost this of a purged task; nothing, if not all have.
+    /// At the leader: all replicas of the partition have answered that they have lost these parts of a purged task; `everywhere` is
+    /// empty if not all have.
     pub(in crate::protocol) fn let_go(&mut self, id: TaskId, everywhere: Vec<Slot>) {
         let partition = self.partition_of(&id);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
@@ -267,7 +269,7 @@ impl Node {
             archiving.again_us = again_us;
             return;
         }
-        // What was learned meanwhile is not in the archive yet.
+        // Facts that were merged meanwhile are not in the archive yet.
         let same = |(id, _, digest): &(TaskId, Tomb, Digest)| {
             replica.store.task(id).is_some() && replica.store.digest(id) == *digest
         };
@@ -278,7 +280,7 @@ impl Node {
     }
 }
 
-/// What of a task is archived, which was loaded as far as it could be; nothing, if it has to wait. What is lost of it may be let go.
+/// The part of a task to archive, which was loaded as far as it could be; `None` if it has to wait. Its lost parts may be given up.
 fn to_archive(known: &Task<Outline>, task: Task, is_let_go: bool) -> Option<Seen> {
     let outline = known.spec.as_ref().filter(|outline| is_let_go && task.spec.is_none() && outline.body.is_lost());
     let stub = outline.map(|outline| Arc::new(outline.stub()));

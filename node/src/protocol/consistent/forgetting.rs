@@ -1,34 +1,34 @@
-//! Forgetting: a finished task disappears for good, on every replica, and never comes back.
+//! Forgetting (tombstone garbage collection): a finished task disappears for good, on every replica, and never comes back.
 //!
-//! 1. **Bury.** When the retention of an ended task is over, the leader of its partition puts a tombstone in its place, and
-//!    tells the others. A tombstone is a fact, and the top of the lattice: it travels like all facts, and nothing that is
-//!    said of the task later counts. Anybody might bury; one does, so that replicas do it at one time. Where there is an
-//!    archive, the host has the task in it first (`archiving.rs`). A client may end the retention (`available/purge.rs`): that
-//!    is a fact of the ended task, which puts it before all others that are due, and changes nothing else of all this.
-//! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must say that it has
-//!    them on disk, and that the ids are old by its own clock. A member that has holes does not answer. All nodes are asked,
-//!    too, whether completions bring tasks as old as these (`outboxes.rs`). Nor is anything forgotten that a transaction is about
-//!    which is decided and not made yet, or that would have its new tasks taken for forgotten ones.
-//! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its floor, the highest id ever forgotten. When it is
-//!    committed every member removes them, for which it writes a record, and says so.
-//! 4. **Forgotten.** When every member has said so, `Op::Forgotten` takes the names out of the table. Until then they travel with
-//!    it, and nothing else is forgotten, so that no member can miss one.
+//! 1. **Bury.** When the retention of an ended task is over, the leader of its partition puts a tombstone in its place, and sends it to
+//!    the other replicas. A tombstone is a fact, and the top of the lattice: it travels like all facts, and no later fact of the task
+//!    counts. Any replica might bury; only the leader does, so that all replicas do it at one time. Where there is an archive, the host
+//!    has the task in it first (`archiving.rs`). A client may end the retention (`available/purge.rs`): that is a fact of the ended
+//!    task, which puts it before all others that are due, and changes nothing else of all this.
+//! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must confirm that it has them on
+//!    disk, and that the ids are old by its own clock. A member with holes does not answer. All nodes are asked, too, whether
+//!    completions bring tasks as old as these (`outboxes.rs`). Nor is anything forgotten that a decided and unfinished transaction is
+//!    about, or that would make its new tasks count as forgotten.
+//! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its floor, the highest id ever forgotten. When it is committed
+//!    every member removes them, with a record in its log, and confirms that.
+//! 4. **Forgotten.** When every member has confirmed, `Op::Forgotten` takes the names out of the table. Until then they travel with it,
+//!    and nothing else is forgotten, so that no member can miss one.
 //!
-//! **Nothing comes back.** A task that is unknown and whose id is not above the floor may have been forgotten. So nothing
-//! is taken of it: no write of a client and no tasks of a replica that may not have forgotten it yet. Whoever sends tasks
-//! says how many times it has forgotten (`Partition::forgets`): with a smaller number than the receiver's, or with
-//! holes, such tasks are refused, and so are those that the receiver's table names (after a start it does not know whether it
-//! has forgotten them). With one that is not smaller, all others cannot be forgotten ones, as the sender has removed those.
-//! A member that has not forgotten yet still has the tombstones, which swallow whatever arrives. A leader that was
-//! elected meanwhile has the names in its table, and removes them before it grants. No clock is part of this argument;
-//! the age of an id only keeps the floor below what is being enqueued.
+//! **Nothing comes back.** A task that is unknown and whose id is not above the floor may have been forgotten. So nothing of it is
+//! accepted: no write of a client, and no tasks of a replica that may not have forgotten it yet. A sender of tasks states how many
+//! times it has forgotten (`Partition::forgets`). If its number is smaller than the receiver's, or if it has holes, such tasks are
+//! refused, and so are those that the receiver's table names (after a restart it does not know whether it has forgotten them). If its
+//! number is not smaller, all other tasks cannot be forgotten ones, as the sender has removed those. A member that has not forgotten
+//! yet still has the tombstones, which absorb whatever arrives. A leader that was elected meanwhile has the names in its table, and
+//! removes the tasks before it grants. No clock is part of this argument; the age of an id only keeps the floor below what is being
+//! enqueued.
 //!
-//! A record of forgetting may be lost from a damaged log. The replica has holes then; what it brings is refused by those who
-//! have none (`PeerMessage::Gone`), and when as many have done so as it must agree with to be whole, it forgets, too. It
-//! agrees with nobody before its table is whole, as it does not know the floor before. As long as it has holes it grants no
-//! task below the floor. What it alone had, acknowledged sloppily, is lost with this.
+//! A record of forgetting may be lost from a damaged log. The replica has holes then, and its forgotten tasks are refused by replicas
+//! without (`PeerMessage::Gone`). When as many have refused them as it must agree with to be whole, it forgets them too. It agrees with
+//! no replica before its table is whole, as it does not know the floor before. As long as it has holes it grants no task below the
+//! floor. What it alone had, acknowledged sloppily, is lost with this.
 //!
-//! A member that stays away keeps its partitions from forgetting. Tombstones are small, and it is told
+//! A member that stays away keeps its partitions from forgetting. Tombstones are small, and this is reported
 //! (`Observation::ForgettingHeld`).
 
 use super::register::{Due, Retiring};
@@ -47,17 +47,17 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A leader looks for what is due at least this often, as clocks are set and settings change.
+/// Longest pause between two looks of a leader for what is due, as clocks are set and settings change.
 const LOOK_MS_MAX: u64 = 10_000;
-/// Between two batches: tasks that are worked on come first.
+/// Pause between two batches: tasks that are worked on come first.
 pub(super) const PAUSE_MS: u64 = 10;
-/// Members that keep something from being forgotten for so long are told of.
+/// Members that delay forgetting for this long are reported.
 const HELD_MS: u64 = 60_000;
-/// Where there is an archive, tasks without a spec are buried so many times later than ids must be old: it may yet come.
+/// Where there is an archive, tasks without a spec are buried this many times later than ids must be old: the spec may yet come.
 const ORPHAN_PATIENCE: u64 = 10;
 
 impl Node {
-    /// What of a partition's finished tasks is due.
+    /// Does what is due for a partition's finished tasks.
     pub(in crate::protocol) fn retire(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         if !replica.register.established() {
@@ -69,7 +69,7 @@ impl Node {
             if whole && self.bury_due(partition) {
                 pause_ms = PAUSE_MS;
             }
-            // Every member must say so, and who leaves must not: what is under way comes first.
+            // Every member must confirm, and leaving ones must not: a change of the cohort in progress comes first.
             let settled = self.is_settled(partition);
             if !self.partitions[&partition].register.table.forgetting.ids.is_empty() {
                 // This rests on the commit alone. A leader with holes heals only when all have forgotten what it has.
@@ -82,12 +82,12 @@ impl Node {
         self.look_again(partition, pause_ms);
     }
 
-    /// Something has ended, or a leader is new.
+    /// A task has ended, or a leader is new.
     pub(in crate::protocol) fn arm_retire(&mut self, partition: PartitionId) {
         self.look_again(partition, PAUSE_MS);
     }
 
-    /// Tasks that have ended are not to be kept any longer: a leader does not wait until others are due.
+    /// Tasks that have ended are purged: a leader does not wait until others are due.
     pub(in crate::protocol) fn retire_purged(&mut self, partition: PartitionId, ids: Vec<TaskId>) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         if mutant!(self.config, PurgesEarly) {
@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    /// A leader looks again when the next task is due, or when an answer is; not before the pause is over.
+    /// Sets the timer for the next due task or answer, not before the pause is over.
     fn look_again(&mut self, partition: PartitionId, pause_ms: u64) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let register = &replica.register;
@@ -110,7 +110,7 @@ impl Node {
             return;
         }
         if !leading.retiring.ids.is_empty() || !register.table.forgetting.ids.is_empty() {
-            // Who has not answered for long is asked less often.
+            // Members that have not answered for long are asked less often.
             let elapsed_ms = (self.now.mono_us - leading.retiring.since_us) / 1_000;
             let wait_ms = self.config.resend_ms.max(elapsed_ms / 4).min(LOOK_MS_MAX);
             self.timers.set(Key::Retire(partition), self.after_ms(wait_ms));
@@ -128,9 +128,9 @@ impl Node {
         }
     }
 
-    /// Step 1. Whether there was anything to bury.
+    /// Step 1. Returns whether there was anything to bury.
     fn bury_due(&mut self, partition: PartitionId) -> bool {
-        // Nor is it for this replica alone to say that nobody has the spec of a task, as it may just have come back.
+        // This replica alone must not conclude that no replica has the spec of a task, as it may just have come back.
         self.archive(partition);
         if self.config.archives {
             return false;
@@ -141,15 +141,15 @@ impl Node {
         any
     }
 
-    /// How long ended tasks of a queue, or of one that is not known, are kept: what is set for the queue goes before the settings
-    /// of this node. The leader decides, so its word holds.
+    /// How long ended tasks of a queue are kept, or of an unknown queue: the queue's policy overrides the settings of this node. The
+    /// leader decides.
     fn retention_of(&self, queue: Option<&QueueName>) -> u64 {
         let set = queue.and_then(|queue| self.policy_of(queue).retention_ms);
         set.unwrap_or_else(|| self.config.retention.of(queue))
     }
 
-    /// How much longer those are kept of which nothing but later facts is known: what they are, how long their queue keeps them
-    /// and whether a group needs them, others may know.
+    /// Extra time for tasks of which only later facts are known: other replicas may know what they are, how long their queue keeps them
+    /// and whether a group needs them.
     fn patience_ms(&self, queue: Option<&QueueName>) -> u64 {
         let times = match queue {
             Some(_) => 0,
@@ -159,7 +159,7 @@ impl Node {
         self.config.forget_after_ms.saturating_mul(times)
     }
 
-    /// Tasks of such queues whose retention is over, some of those behind that one.
+    /// Some tasks whose retention is over, of queues for which `of` holds and behind a given one.
     pub(super) fn due(
         &self,
         partition: PartitionId,
@@ -171,7 +171,7 @@ impl Node {
         let mut found: Vec<(Due, Tomb)> = Vec::new();
         for (queue, tasks) in replica.store.index().ended().filter(|(queue, _)| of(*queue)) {
             let retain_ms = self.retention_of(queue).saturating_add(self.patience_ms(queue));
-            // Of these there is nothing to archive yet, and all members must say so.
+            // There is nothing of these to archive yet, and all members must confirm that.
             let doubtful = queue.is_none() && archives;
             if doubtful && !replica.cohort().members().all(|node| self.is_reachable(node)) {
                 continue;
@@ -183,11 +183,11 @@ impl Node {
             };
             let over = tasks.range((from, Bound::Unbounded));
             let over = over.take_while(|(at_ms, _)| over_ms(*at_ms, retain_ms) <= wall_ms);
-            // A claim is dropped first: that tells every replica how the task ended.
+            // A claim is dropped first: its operation brings every replica how the task ended.
             let free = over.filter(|(_, id)| replica.register.cell(id).is_none());
             let tombs = free.filter_map(|(at_ms, id)| {
                 let task = replica.store.task(id)?;
-                // What cannot be read cannot be archived; it waits until the log or a peer gives it back, or an operator lets it go.
+                // An unreadable task cannot be archived; it waits until the log or a peer returns it, or an operator gives it up.
                 let kept = archives && task.is_lost() && !task.is_purged();
                 let due = Due { queue: queue.cloned(), at_ms: *at_ms, id: *id };
                 task.tomb().filter(|_| !kept).map(|tomb| (due, tomb))
@@ -230,7 +230,7 @@ impl Node {
         let retiring = &leading.retiring;
         let (epoch, number) = (leading.epoch, retiring.number);
         let tomb = |id: &TaskId| Some((*id, *replica.store.tomb(id)?));
-        // One that brought tasks, of which others know that these are not enqueued yet, is not to be forgotten.
+        // A tombstone is gone, as its task has children that are not enqueued yet: it must not be forgotten.
         let Some(items) = retiring.ids.iter().map(tomb).collect::<Option<Vec<_>>>() else {
             return self.set_retiring(partition);
         };
@@ -243,7 +243,7 @@ impl Node {
         self.ask_for_outboxes(partition);
     }
 
-    /// The oldest tombstones, if they are old enough and nothing in the table speaks of them any more.
+    /// Chooses the oldest tombstones, if they are old enough and the table does not mention them any more.
     fn choose_tombs(&mut self, partition: PartitionId) {
         let (wall_ms, since_us) = (self.now.wall_ms, self.now.mono_us);
         let forget_after_ms = self.config.forget_after_ms;
@@ -276,10 +276,10 @@ impl Node {
             return;
         };
         let (own, holes) = (replica.register.me, replica.healing.wound.facts);
-        // A message that is late may speak of what was forgotten since. A member that is asked has what it says it has, even
-        // if it never heard of the task: at worst a tombstone comes back, and is forgotten once more. Not as long as the
-        // table says that it is forgotten: nobody would take it from this replica, and so they would differ until all have
-        // said so. Nobody asks any more, either.
+        // A late message may name tasks that were forgotten since. A member that is asked merges the tombstones even of tasks that it
+        // never heard of: at worst a tombstone comes back, and is forgotten once more. But not while the table names a task as forgotten:
+        // no replica would take the tombstone from this one, so they would differ until all have confirmed. The leader does not ask any
+        // more then either.
         if items.iter().any(|(id, _)| replica.has_forgotten(id)) {
             return;
         }
@@ -319,19 +319,19 @@ impl Node {
         }
     }
 
-    /// Whether the members are those that there will be.
+    /// Whether the cohort is stable and committed.
     fn is_settled(&self, partition: PartitionId) -> bool {
         self.partitions[&partition].cohort().is_stable() && self.is_cohort_committed(partition)
     }
 
-    /// Whether enough members have said so: all of them.
+    /// Whether all members have confirmed.
     fn all_said(&self, partition: PartitionId, said: &BTreeSet<NodeId>) -> bool {
         let replica = &self.partitions[&partition];
         let majority = mutant!(self.config, ForgetsByMajority) && replica.register.quorum(|node| said.contains(&node));
         majority || replica.cohort().nodes().iter().all(|node| said.contains(node))
     }
 
-    /// Forgets what all members have buried, unless the table still speaks of any of it.
+    /// Forgets what all members have buried, unless the table still mentions any of it.
     pub(super) fn forget_buried(&mut self, partition: PartitionId) -> bool {
         let register = &self.partitions[&partition].register;
         let retiring = &register.leading().expect("it leads").retiring;
@@ -370,7 +370,7 @@ impl Node {
         ids.iter().any(|id| table.cells.contains_key(id)) || table.out.values().flatten().any(|ended| named(&ended.id))
     }
 
-    /// A node has started anew: what it said before may rest on what it has lost, and it does not ask by itself.
+    /// A node has restarted: its earlier confirmations may rest on what it has lost, and it does not ask by itself.
     pub(in crate::protocol) fn ask_to_forget_again(&mut self, node: NodeId) {
         for replica in self.partitions.values_mut() {
             if let Some(leading) = replica.register.leading_mut() {
@@ -381,7 +381,7 @@ impl Node {
         }
     }
 
-    /// A step is over; the next one begins.
+    /// Ends a step; the next one begins.
     fn set_retiring(&mut self, partition: PartitionId) {
         let since_us = self.now.mono_us;
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
@@ -389,7 +389,7 @@ impl Node {
         self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
     }
 
-    /// Step 3, at the leader: once it is committed.
+    /// Step 3, at the leader, once the operation is committed.
     fn forget_everywhere(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let (register, forgetting) = (&replica.register, &replica.register.table.forgetting);
@@ -408,12 +408,12 @@ impl Node {
         }
     }
 
-    /// At a member: what its table says is forgotten is committed.
+    /// At a member: what its table names as forgotten is committed.
     pub(in crate::protocol) fn on_forget(&mut self, from: NodeId, partition: PartitionId, epoch: Epoch, count: u64) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let register = &replica.register;
         let forgetting = &register.table.forgetting;
-        // Within an epoch a table is a part of the leader's: what it has there under this number is the same.
+        // Within an epoch a table is a prefix of the leader's: what it has there under this number is the same.
         let behind = register.viewstamp.epoch != epoch || forgetting.count < count;
         if behind {
             return;
@@ -426,7 +426,7 @@ impl Node {
             .send_durable(from, PeerMessage::Forgot { partition, epoch, count, replica, log: LogWord::default() });
     }
 
-    /// Removes what the table says is forgotten, which is committed.
+    /// Removes what the table names as forgotten, which is committed.
     pub(in crate::protocol) fn forget(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let ids = replica.forget();
@@ -470,7 +470,7 @@ impl Node {
         over
     }
 
-    /// Some members have kept a step from its end for long.
+    /// Reports that some members have kept a step from its end for long.
     fn tell_who_holds_up(&mut self, partition: PartitionId) {
         let now_us = self.now.mono_us;
         if self.held_up_by(partition, HELD_MS).is_empty() {
@@ -485,7 +485,7 @@ impl Node {
         self.outbox.observe(Observation::ForgettingHeld { partition: partition.0 });
     }
 
-    /// Members that have kept a leader from forgetting for so long.
+    /// Members that have kept a leader from forgetting for this long.
     pub(in crate::protocol) fn held_up_by(&self, partition: PartitionId, ms: u64) -> Vec<NodeId> {
         let Some(replica) = self.partitions.get(&partition) else { return Vec::new() };
         let Some(leading) = replica.register.leading() else { return Vec::new() };
@@ -506,7 +506,7 @@ impl Node {
         held_by
     }
 
-    /// Tasks that a replica sent are forgotten here. If it has holes, that is what it does not know.
+    /// Refuses tasks of a replica that are forgotten here. If it has holes, it learns of it in this way.
     pub(in crate::protocol) fn refuse_forgotten(&mut self, to: NodeId, partition: PartitionId, ids: Vec<TaskId>) {
         let replica = &self.partitions[&partition];
         if replica.healing.wound.is_whole() {
@@ -515,7 +515,7 @@ impl Node {
         }
     }
 
-    /// At a replica with holes: another one has forgotten what this one still knows.
+    /// At a replica with holes: another replica has forgotten tasks that this one still knows.
     pub(in crate::protocol) fn on_gone(&mut self, from: NodeId, partition: PartitionId, forgets: u64, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let (wound, ahead) = (replica.healing.wound, forgets >= replica.forgets());
@@ -524,7 +524,7 @@ impl Node {
         }
         let floor = replica.register.table.forgetting.floor;
         let cohort = replica.cohort();
-        // One that is no member is not among those of whom a majority has each strict fact.
+        // A replica that is no member is not part of the majorities that have each strict fact.
         let majority = cohort.members().count() / 2 + 1;
         let needed = if cohort.has_member(self.me) { cohort.agreements_needed() } else { majority };
         let mut over = Vec::new();
@@ -541,7 +541,7 @@ impl Node {
     }
 }
 
-/// When the retention of a task is over that has ended at that time.
+/// When the retention is over of a task that ended at that time.
 fn over_ms(at_ms: u64, retain_ms: u64) -> u64 {
     if at_ms == PURGED_MS { 0 } else { at_ms.saturating_add(retain_ms) }
 }

@@ -1,28 +1,27 @@
-//! Nothing is forgotten below a task that a completion still brings (G-2 iv).
+//! Guard of the floor: nothing is forgotten below a child task that a completion still brings (G-2 iv).
 //!
-//! A child is enqueued under an id of the time when its completion was sent. Where it cannot be handed over for as long as ids
-//! must be old to be forgotten, the floor of its partition might pass it, and it would be refused for ever. So a leader, once it
-//! has chosen tombstones, asks all nodes whether they know of a completion that brings a task into this partition, with an id
-//! above the floor and not above the last of these. One that does, or has holes, does not answer, and the tombstones stay.
+//! A child is enqueued under an id of the time when its completion was sent. If it cannot be handed over for as long as ids must be old
+//! to be forgotten, the floor of its partition might pass it, and it would be refused for ever. So a leader that has chosen tombstones
+//! asks all nodes whether they know of a completion that brings a task into this partition, with an id above the floor and not above
+//! the last of these. A node that does, or has holes, does not answer, and the tombstones stay.
 //!
-//! **Why that is enough.** A majority of every cohort must have answered, and so one node has every completion that was
-//! acknowledged strictly before it was asked, with its children, or knows that they are enqueued. Whoever else is heard and
-//! whole must answer as well, for what only a few have taken. A completion that is acknowledged later does not bring such an old
-//! task: a replica takes none with children that are half as old as what is forgotten (`Node::brings_late`), by its own clock,
-//! and says yes to none that it knows already: what was lost of one that a minority took is over as well. So a clock must be
-//! wrong by that much at a majority there, against every member's clock here, for a child to be refused.
+//! **Why that is enough.** A majority of every cohort must have answered. So one of the answering nodes has every completion that was
+//! acknowledged strictly before it was asked, with its children, or knows that they are enqueued. Every other node that is alive and
+//! whole must answer as well, for completions that only a few have taken. A completion that is acknowledged later does not bring such
+//! an old task: a replica accepts none with children that are half as old as what is forgotten (`Node::brings_late`), by its own clock,
+//! and acknowledges none again that it knows already; so the rest of one that only a minority took is ruled out as well. So for a child
+//! to be refused, clocks must be wrong by that much at a majority there, against every member's clock here.
 //!
-//! **Completions move.** One node might answer before it learns of a completion, as it becomes a member, and the other one after
-//! it has left. So each says with its answer where it sits: a hash of the partitions in which it counts and of the versions of
-//! their cohorts. Only answers of the versions that the leader knows now make up majorities; a node that is behind, or ahead,
-//! is asked again. As a majority of a version answered *at* that version, the one after it was not committed when it was asked,
-//! and nobody can have acknowledged anything at a later one; and a majority of a version has every strict fact of the versions
-//! before (`cohort.rs`).
+//! **Completions move.** One node might answer before it learns of a completion, as it becomes a member, and the other one after it has
+//! left. So each answer includes the node's seats: a hash of the partitions in which it counts and of the versions of their cohorts.
+//! Only answers of the versions that the leader knows now make up majorities; a node that is behind, or ahead, is asked again. As a
+//! majority of a version answered *at* that version, the next version was not committed when it was asked, and nothing can have been
+//! acknowledged at a later one; and a majority of a version has every strict fact of the versions before (`cohort.rs`).
 //!
-//! Nodes that are heard and speak a version that knows no children have none, unless one that has known some is held at an older
-//! version afterwards, from which there is no way back anyway. The price of all this is one short question to each node for each
-//! batch of up to `FORGET_TASKS_MAX` tasks; and a partition that cannot take children for longer than `forget_after_ms` forgets
-//! nothing that is younger than these, which nobody could do without its members anyway.
+//! Nodes that are alive and speak a protocol version without children have none, unless one that has known some is held at an older
+//! version afterwards, from which there is no way back anyway. The price of all this is one short question to each node for each batch
+//! of up to `FORGET_TASKS_MAX` tasks. A partition that cannot take children for longer than `forget_after_ms` forgets nothing that is
+//! younger than these; without its members it could not forget anyway.
 
 use super::forgetting::is_old;
 use super::{Epoch, Viewstamp};
@@ -35,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 impl Node {
-    /// At a leader that has chosen tombstones.
+    /// Asks all nodes, at a leader that has chosen tombstones.
     pub(super) fn ask_for_outboxes(&mut self, partition: PartitionId) {
         let above = self.partitions[&partition].register.table.forgetting.floor;
         let Some((epoch, number, up_to)) = self.question_of(partition) else { return };
@@ -51,19 +50,19 @@ impl Node {
         Some((leading.epoch, leading.retiring.number, *leading.retiring.ids.last()?))
     }
 
-    /// Nodes that are heard and whole.
+    /// Nodes that are alive and whole.
     fn asked_for_children(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.peers.keys().copied().filter(|node| self.is_alive(*node) && !self.is_holed(*node))
     }
 
-    /// Those of them that have not said yet that they bring nothing.
+    /// Those of them that have not answered yet that they bring nothing.
     pub(super) fn silent_about_children(&self, partition: PartitionId) -> Vec<NodeId> {
         let Some(leading) = self.partitions[&partition].register.leading() else { return Vec::new() };
         let said = &leading.retiring.childless;
         self.asked_for_children().filter(|node| !said.contains_key(node)).collect()
     }
 
-    /// Nodes that bring nothing, and sit where this one thinks that they do.
+    /// Nodes that bring nothing, and whose seats are those that this node knows.
     fn sure_of_no_children(&self, partition: PartitionId) -> BTreeSet<NodeId> {
         let Some(leading) = self.partitions[&partition].register.leading() else { return BTreeSet::new() };
         let seats = self.known_seats();
@@ -75,7 +74,7 @@ impl Node {
         told.chain(own).collect()
     }
 
-    /// At any node: a leader asks.
+    /// At any node: answers a leader, if this node brings nothing.
     pub(in crate::protocol) fn on_outboxes(
         &mut self,
         from: NodeId,
@@ -125,7 +124,7 @@ impl Node {
         self.unsure_of_children(partition).is_empty()
     }
 
-    /// Who is missing for a majority of every cohort to be sure: of the first that lacks one.
+    /// Nodes that are missing for a majority of every cohort to be sure: those of the first cohort that lacks one.
     pub(super) fn unsure_of_children(&self, partition: PartitionId) -> Vec<NodeId> {
         let sure = self.sure_of_no_children(partition);
         let is_sure = |node: NodeId| sure.contains(&node);
@@ -135,14 +134,14 @@ impl Node {
         lacking.map_or_else(Vec::new, |cohort| cohort.voters().into_iter().filter(|node| !is_sure(*node)).collect())
     }
 
-    /// Where this node counts, for all it has heard, at the versions of its own tables.
+    /// Seats of this node: where it counts, for all it has heard, at the versions of its own tables.
     fn own_seats(&self) -> u64 {
         let held = self.partitions.iter().filter(|(id, _)| **id != PartitionId::ROOT);
         let counts = held.filter(|(id, _)| self.seen_cohort_of(**id).has_voter(self.me));
         counts.map(|(id, replica)| seat(*id, replica.cohort().version)).fold(0, u64::wrapping_add)
     }
 
-    /// The same of everybody, as far as this node has heard.
+    /// Seats of all nodes, as far as this node has heard.
     fn known_seats(&self) -> BTreeMap<NodeId, u64> {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
         let mut seats = BTreeMap::new();
@@ -164,7 +163,7 @@ impl Node {
     }
 }
 
-/// A seat is of one version: whoever sits there at another one knows other facts.
+/// Hash of a seat. It is of one version: a node that counts there at another version knows other facts.
 fn seat(partition: PartitionId, version: Viewstamp) -> u64 {
     let mut bytes = [0; 18];
     bytes[..2].copy_from_slice(&partition.0.to_be_bytes());
