@@ -1,5 +1,5 @@
-//! How old leases are is known in spite of restarts, and never overstated. Clocks of nodes are those of the cluster here, so that
-//! true ages are known.
+//! Lease ages are known in spite of restarts, and never overstated. Clocks of nodes are those of the cluster here, so that true ages
+//! are known.
 
 use super::hints::go_on;
 use super::*;
@@ -8,17 +8,17 @@ use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::register::{Ages, Exchange};
 
 const LEASE_MS: u64 = 20_000;
-/// What a restart of all may take: a tenth of the lease.
+/// Time that a restart of all nodes may cost: a tenth of the lease.
 const LOST_MS: u64 = LEASE_MS / 10;
-/// An election, and the look at a lease that ends.
+/// Allowance for an election, and for the check of a lease that ends.
 const NOTICED_MS: u64 = 2_500;
 
-/// A task that is held, and nobody works on it.
+/// A held task whose worker has stopped.
 struct Held {
     cluster: Cluster,
     id: TaskId,
     token: Token,
-    /// When it was asked for.
+    /// When it was claimed.
     since_us: u64,
 }
 
@@ -40,13 +40,13 @@ impl Held {
         self.cluster.nodes[0].partition_of(&self.id)
     }
 
-    /// Time passes until so long after the claim was asked for.
+    /// Advances to this time after the claim.
     fn pass_until(&mut self, ms: u64) {
         let passed_ms = (self.cluster.now.mono_us - self.since_us) / 1_000;
         self.cluster.advance(ms - passed_ms);
     }
 
-    /// These nodes are killed, and start again after so long.
+    /// Kills these nodes, and restarts them after `down_ms`.
     fn kill(&mut self, indices: &[usize], down_ms: u64) {
         self.cluster.down.extend(indices);
         self.cluster.advance(down_ms);
@@ -55,7 +55,7 @@ impl Held {
         self.check();
     }
 
-    /// How old the claim is by a node that runs.
+    /// Age of the claim at a running node.
     fn age_ms(&self, index: usize) -> u64 {
         let (node, now_us) = (&self.cluster.nodes[index], self.cluster.now.mono_us);
         let register = &node.partitions[&self.partition()].register;
@@ -81,7 +81,7 @@ impl Held {
         }
     }
 
-    /// After how long it can be claimed again, to a tenth of a second.
+    /// Milliseconds until it can be claimed again, to a tenth of a second.
     fn claimable_after_ms(&mut self) -> u64 {
         while !self.is_claimable() {
             self.check();
@@ -109,7 +109,7 @@ fn a_restart_of_all_takes_little_more_than_the_time_in_which_none_ran() {
     }
 }
 
-/// Goal: where some replica always ran, nothing is lost, neither the time in which others did not run nor what they had not
+/// Goal: while some replica runs at all times, no age is lost: neither the time in which others did not run, nor what they had not
 /// written down.
 #[test]
 fn restarts_one_by_one_take_nothing() {
@@ -121,14 +121,14 @@ fn restarts_one_by_one_take_nothing() {
         }
         let after_ms = held.claimable_after_ms();
         assert!(after_ms >= LEASE_MS, "{after_ms}");
-        // The new leader adds by how much its wall clock may differ.
+        // The new leader adds the possible difference of its wall clock.
         let epsilon_ms = Config::default().clock_epsilon_ms;
         assert!(after_ms <= LEASE_MS + epsilon_ms + 500, "{after_ms} with {down_ms} of rest");
     }
 }
 
-/// Goal: where replicas restart more often than a lease is long, the task comes back, and what restarts take does not add up to more
-/// than a tenth of the lease.
+/// Goal: where replicas restart more often than a lease is long, the task comes back, and the time that restarts cost does not add up
+/// to more than a tenth of the lease.
 #[test]
 fn a_lease_ends_however_often_all_restart() {
     for life_ms in [6_000, 3_000] {
@@ -146,7 +146,7 @@ fn a_lease_ends_however_often_all_restart() {
     }
 }
 
-/// Goal: what a node was told it knows in its next start. Method: it was away for long, and is then alone.
+/// Goal: a node knows an age that it was sent in its next start too. Method: it was away for long, and is then alone.
 #[test]
 fn what_was_told_is_written_down() {
     let mut held = Held::new();
@@ -179,7 +179,7 @@ fn a_snapshot_has_ages() {
     assert_eq!(held.age_ms(0), before_ms, "it was saved just now");
 }
 
-/// Goal: whichever of its words about time a log has lost, no lease is taken for older than it is.
+/// Goal: whichever record about time a log has lost, no lease counts as older than it is.
 #[test]
 fn a_lost_word_makes_no_lease_older() {
     let mut held = Held::new();
@@ -204,7 +204,7 @@ fn a_lost_word_makes_no_lease_older() {
     }
 }
 
-/// Goal: of what a table has that comes whole, and the one before it had as well, the age is known.
+/// Goal: when a whole table arrives, the age of what it has in common with the one before is still known.
 #[test]
 fn a_table_that_comes_whole_makes_no_lease_younger() {
     let mut held = Held::new();
@@ -218,7 +218,7 @@ fn a_table_that_comes_whole_makes_no_lease_younger() {
     assert!(before_ms > 4_000 && held.age_ms(follower) == before_ms, "{} of {before_ms}", held.age_ms(follower));
 }
 
-/// Goal: what is told of an epoch is not believed of another one, as a leader may append before it hears that it is none any more.
+/// Goal: an age of one epoch is not applied to another, as a leader may append before it learns that it is deposed.
 #[test]
 fn an_age_is_of_its_epoch() {
     let mut held = Held::new();
@@ -239,8 +239,8 @@ fn an_age_is_of_its_epoch() {
     assert_eq!(told(Viewstamp { epoch, length: length + 1 }, 9_000), 9_000);
 }
 
-/// Goal: a leader hears what each follower knows, and not only the first one. Method: a follower that has not asked yet knows the
-/// greatest age; another one tells the leader of a smaller one, which the leader hands on.
+/// Goal: a leader learns the ages of all followers, not only the first. Method: a follower that has not asked yet knows the greatest
+/// age; another one sends the leader a smaller one, which the leader passes on.
 #[test]
 fn whoever_is_told_unasked_still_says_what_it_knows() {
     let mut held = Held::new();
@@ -263,7 +263,8 @@ fn whoever_is_told_unasked_still_says_what_it_knows() {
     }
 }
 
-/// Goal: a leader that does not answer is not told the same with each heartbeat; and it is in the end. Method: what is asked is lost.
+/// Goal: a leader that does not answer is not sent the same age with each heartbeat, and gets it in the end. Method: requests to it are
+/// lost.
 #[test]
 fn a_leader_that_does_not_answer_is_asked_again_ever_less_often() {
     let mut held = Held::new();
@@ -273,7 +274,7 @@ fn a_leader_that_does_not_answer_is_asked_again_ever_less_often() {
         let asks = matches!(event, Event::Peer { message: PeerMessage::Ages { asks: true, .. }, .. });
         !(asks && index == leader)
     };
-    // In a new start each of them has to ask.
+    // After a restart each of them has to ask.
     for index in [(leader + 1) % 3, (leader + 2) % 3] {
         held.cluster.restart(index);
         held.cluster.connect_all();
@@ -294,14 +295,14 @@ fn a_leader_that_does_not_answer_is_asked_again_ever_less_often() {
     assert_eq!(answered.len(), 2, "{answered:?}");
 }
 
-/// Goal: where a start could not read how long the node had run before, and the next one can, no lease is older for it.
+/// Goal: no lease becomes older if one start could not read how long the node had run before, and the next start can.
 #[test]
 fn a_count_that_went_back_makes_no_lease_older() {
     let mut held = Held::new();
     held.pass_until(6_000);
     let whole = held.cluster.logs[0].clone();
     let says_how_long = |record: &Record| matches!(record, Record::Ran { .. } | Record::Ages { .. });
-    // The log is as long as before: others know how long it was.
+    // The log is as long as before, as other nodes remember its length.
     let words = held.cluster.logs[0].iter_mut().filter(|record| says_how_long(record));
     words.for_each(|word| *word = Record::Ran { us: 0 });
     let read = held.cluster.logs[0].len();
@@ -319,7 +320,7 @@ fn a_count_that_went_back_makes_no_lease_older() {
     held.check();
 }
 
-/// Goal: where nothing is written the log grows by little, and by nothing once no lease runs.
+/// Goal: without other writes the log grows little, and not at all once no lease runs.
 #[test]
 fn little_is_written_for_it_and_nothing_without_leases() {
     let mut held = Held::new();
@@ -327,7 +328,7 @@ fn little_is_written_for_it_and_nothing_without_leases() {
     let before = held.own_records(0);
     held.pass_until(LEASE_MS);
     let written = held.own_records(0) - before;
-    // As often as a lease of that length may ask at most, and more often where the node has just begun.
+    // At most as often as a lease of that length may ask, and more often where the node has just started.
     let most = LEASE_MS / RAN_MS_MIN + 12 * (RAN_MS_MIN / RAN_EARLY_MS).ilog2() as u64;
     assert!((10..=most as usize).contains(&written), "{written} of at most {most}");
     held.cluster.advance(10_000);

@@ -1,10 +1,10 @@
-//! How replicas of a cluster become equal, what that may cost, and what is known of it.
+//! How replicas of a cluster become equal, what that may cost, and how it is reported.
 
 use super::*;
 use norn_wire::response::Agreement;
 
 impl Cluster {
-    /// No more rounds of anti-entropy, on any node.
+    /// Stops anti-entropy on all nodes.
     fn without_rounds(&mut self) {
         for node in &mut self.nodes {
             node.timers.cancel(Key::Exchange);
@@ -28,7 +28,7 @@ impl Cluster {
     }
 }
 
-/// Goal: a read repairs the replica of which it sees that it lags, be it that of the reader's node or another one.
+/// Goal: a read repairs a replica that it finds behind, that of the reader's node or another one.
 #[test]
 fn a_read_sends_a_replica_what_it_lacks() {
     for (reader, away, lagging) in [(2, None, 2), (0, Some(1), 2)] {
@@ -47,7 +47,7 @@ fn a_read_sends_a_replica_what_it_lacks() {
     }
 }
 
-/// Goal: repair keeps to its budget, and comes to its end all the same.
+/// Goal: repair keeps to its budget, and still completes.
 #[test]
 fn repair_takes_as_long_as_its_budget_says() {
     let mut cluster = Cluster::new(3);
@@ -63,11 +63,11 @@ fn repair_takes_as_long_as_its_budget_says() {
     let begin_us = cluster.now.mono_us;
     cluster.run_until(Cluster::are_equal);
     let took_ms = (cluster.now.mono_us - begin_us) / 1_000;
-    // Two nodes send ten in a second, and have saved as many.
+    // Two nodes send ten tasks a second, and have saved up as many.
     assert!((2_000..30_000).contains(&took_ms), "{took_ms} ms");
 }
 
-/// Goal: people see which replicas are apart. Method: a node that is away, comes back, and may not be repaired.
+/// Goal: an operator sees which replicas differ. Method: a node that is away, comes back, and may not be repaired.
 #[test]
 fn views_tell_how_near_replicas_are() {
     let mut cluster = Cluster::new(3);
@@ -85,7 +85,7 @@ fn views_tell_how_near_replicas_are() {
     assert!(away.agreed_ms.is_some_and(|ms| ms >= 5_000) && !away.apart, "they were not compared: {away:?}");
     assert!(near(&cluster.agreement(0, &id, 1)));
 
-    // What it owes is more than it gets in hours.
+    // Its debt is more than its budget of hours.
     for node in &mut cluster.nodes {
         node.asks.exchange.overspend();
     }

@@ -1,8 +1,8 @@
-//! How often a task may be tried: what counts as an attempt, and what follows where its leader learns that late.
+//! Limit of attempts: what counts as an attempt, and what follows if the leader learns that late.
 
 use super::*;
 
-/// A task that is claimed for two seconds, and whose leader has lost what was enqueued: the others have it.
+/// A task that is claimed for two seconds, and whose leader has lost its enqueue: the others have it.
 fn claimed_from_a_stranger() -> (Cluster, TaskId, Token, usize) {
     let mut cluster = Cluster::with_config(3, &Config { exchange_interval_ms: 3_600_000, ..Config::default() });
     let id = cluster.id(0);
@@ -16,7 +16,7 @@ fn claimed_from_a_stranger() -> (Cluster, TaskId, Token, usize) {
     (cluster, id, token, leader)
 }
 
-/// Goal: the last attempt is the last one, and its reason is told, also where the leader has yet to learn how many there are.
+/// Goal: the last attempt is the last one, and its reason is kept, also where the leader has yet to learn the limit.
 #[test]
 fn a_leader_that_does_not_know_a_task_learns_of_it_before_it_says_that_an_attempt_failed() {
     let (mut cluster, id, token, leader) = claimed_from_a_stranger();
@@ -27,7 +27,7 @@ fn a_leader_that_does_not_know_a_task_learns_of_it_before_it_says_that_an_attemp
     assert_eq!((view.state, view.reason.as_deref()), (State::Dead, Some("the last attempt failed: no paper")));
 }
 
-/// Goal: a renewal that is answered gives what was asked, also where the leader has yet to learn what the queue allows.
+/// Goal: a successful renewal gives the lease that was asked for, also where the leader has yet to learn what the queue allows.
 #[test]
 fn a_leader_that_does_not_know_a_task_learns_of_it_before_it_gives_a_longer_lease() {
     let (mut cluster, id, token, leader) = claimed_from_a_stranger();
@@ -39,7 +39,7 @@ fn a_leader_that_does_not_know_a_task_learns_of_it_before_it_gives_a_longer_leas
     assert!(cluster.now.mono_us < asked_us + 1_000_000, "it is asked for at once");
 }
 
-/// Goal: a claim that its worker hands back is no attempt. Method: a task is handed back more often than it may be tried.
+/// Goal: a claim that its worker releases is no attempt. Method: a task is released more often than it may be tried.
 #[test]
 fn a_task_that_is_handed_back_keeps_its_attempts() {
     const ATTEMPTS_MAX: u32 = 2;

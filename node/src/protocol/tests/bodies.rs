@@ -1,4 +1,4 @@
-//! Bodies that do not fit into memory, and logs that cannot give them back.
+//! Bodies that do not fit into memory, and logs that cannot return them.
 
 use super::forgetting::LONG_MS;
 use super::*;
@@ -17,14 +17,14 @@ impl Cluster {
         self.nodes[index].partitions.values().map(|replica| replica.store.body_bytes()).sum()
     }
 
-    /// Makes a node forget how to read the records of facts that it has.
+    /// Makes the records of facts in a node's log unreadable.
     pub(super) fn spoil(&mut self, index: usize) {
         let facts = self.logs[index].iter().enumerate().filter(|(_, record)| matches!(record, Record::Facts { .. }));
         let spoiled: Vec<usize> = facts.map(|(at, _)| at).collect();
         self.unreadable.extend(spoiled.into_iter().map(|at| (index, at)));
     }
 
-    /// Asks for a task where none can be granted.
+    /// Claims a task when none can be granted.
     pub(super) fn claim_in_vain(&mut self, index: usize) {
         self.number += 1;
         let claim = claim_of(ClaimId(u128::from(self.number)), 10_000, 1);
@@ -78,7 +78,7 @@ fn the_oldest_stay_in_memory_and_those_that_end_leave_it() {
     let next = cluster.enqueue(0, &[7; 1_000], 11);
     assert!(here(&cluster, &next), "there is room again");
 
-    // The replay keeps as many, and knows where the others are.
+    // The replay keeps as many in memory, and knows where the others are.
     cluster.restart(0);
     assert!(cluster.body_bytes(0) > 3_000 && cluster.body_bytes(0) <= 5_000);
     cluster.run_until(|cluster| cluster.nodes[0].is_serving());
@@ -95,14 +95,14 @@ fn a_body_that_cannot_be_read_is_not_granted_until_a_peer_has_told_it() {
     let leader = cluster.leader(&id);
     cluster.spoil(leader);
     let others: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
-    // The leader finds out when it is asked for the task: its grant is given back, and nobody is told of it.
+    // The leader notices when it is asked for the task: its grant is given back, and no client gets it.
     cluster.claim_in_vain(others[0]);
     assert_eq!(cluster.lost(leader), 1);
     assert_eq!(cluster.get(others[0], id).spec.payload, b"precious", "a majority can still be read");
     cluster.run_until(|cluster| cluster.lost(leader) == 0);
     let granted = cluster.claim(others[0], 10_000).remove(0);
     assert_eq!((granted.payload.as_slice(), granted.attempt), (b"precious".as_slice(), 1));
-    // What the peer has told is in the log once more, and where it can be read.
+    // The peer's copy is in the log once more, and is readable there.
     assert_eq!(cluster.get(leader, id).spec.payload, b"precious");
 }
 
@@ -177,7 +177,7 @@ fn a_node_that_keeps_as_many_tasks_as_it_may_refuses_more_and_says_so() {
     let error = results[0].as_ref().expect_err("refused");
     assert_eq!(error.code, ErrorCode::Overloaded);
     assert!(error.message.contains("tasks_max"), "{error}");
-    // A repeat of what is known is no new task.
+    // A repeat of a known task is no new task.
     let tasks = vec![NewTask { id: first, spec: spec(b"1", 0) }];
     let response = cluster.ask(1, Request::Enqueue { tasks, acks: Acks::Quorum });
     assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "{response:?}");
@@ -203,7 +203,7 @@ fn a_finished_task_whose_body_is_lost_is_archived_and_buried_when_it_is_back() {
     let mut cluster = Cluster::with_config(3, &Config { archives: true, ..without_memory() });
     let id = cluster.done(b"finished");
     cluster.advance(1_500);
-    // Whoever leads after so long a time, it is one of those that cannot read the body; the third has it, and is preferred least.
+    // Whichever node leads after such a long time cannot read the body; the third node has it, and is the least preferred.
     let last = cluster.replica_of(0, &id).cohort().members().last().expect("there are three");
     let whole = last.0 as usize - 1;
     (0..3).filter(|index| *index != whole).for_each(|index| cluster.spoil(index));
@@ -248,7 +248,7 @@ fn a_tombstone_takes_a_body_out_of_memory_and_a_move_finds_none() {
     assert_eq!(cluster.body_bytes(0) * 3, before * 2);
 }
 
-/// Goal: bodies that nobody has do not keep a replica from asking for those behind them.
+/// Goal: bodies that no replica has do not keep a replica from asking for those behind them.
 #[test]
 fn lost_bodies_are_asked_for_in_turn() {
     let mut cluster = Cluster::with_config(3, &without_memory());
@@ -265,7 +265,7 @@ fn lost_bodies_are_asked_for_in_turn() {
     }
 }
 
-/// Who lost its unsynced records may know how a task ended, and not what it was.
+/// A replica that lost its unsynced records may know how a task ended, and not what it was.
 #[test]
 fn a_finished_task_that_replicas_lost_is_archived_as_the_others_know_it() {
     let retention = Arc::new(Retention { default_ms: 60_000, ..Retention::default() });
@@ -286,7 +286,7 @@ fn a_finished_task_that_replicas_lost_is_archived_as_the_others_know_it() {
     let old_ms = 60_000 + 10 * forget_after_ms;
     cluster.skip(old_ms);
     cluster.advance(30_000);
-    // Whoever leads: the one that knows it may not know all, and to the others it is nothing.
+    // Whichever node leads: the one that knows the task may not know all of it, and the others know no spec.
     assert!(
         cluster.archived.is_empty() && (0..3).all(|index| cluster.replica_of(index, &id).store.tomb(&id).is_none())
     );
@@ -296,8 +296,8 @@ fn a_finished_task_that_replicas_lost_is_archived_as_the_others_know_it() {
     assert_eq!(archived, [b"finished"]);
 }
 
-/// Goal: a follower that has lost the body of a task does not count as one that has told of all ready tasks: a client is told that
-/// the partition could not be asked. Method: the leader does not know the task, and the third replica is away.
+/// Goal: a follower that has lost the body of a task does not count as one that has named all ready tasks: the client learns that the
+/// partition could not be asked. Method: the leader does not know the task, and the third replica is away.
 #[test]
 fn a_follower_that_lost_a_body_is_not_heard_for_its_partition() {
     let config = Config { exchange_interval_ms: 60_000, ..without_memory() };
@@ -323,7 +323,7 @@ fn a_follower_that_lost_a_body_is_not_heard_for_its_partition() {
     }
 }
 
-/// Goal: a lost payload hides only work of its own queue: a claim of another one has looked everywhere.
+/// Goal: a lost payload hides only work of its own queue: a claim of another queue has looked everywhere.
 #[test]
 fn a_lost_body_hides_no_work_of_other_queues() {
     let mut cluster = Cluster::with_config(1, &without_memory());
@@ -340,8 +340,8 @@ fn a_lost_body_hides_no_work_of_other_queues() {
     assert_eq!((uncovered(77, "mail"), uncovered(78, "other")), ((0, 1), (0, 0)));
 }
 
-/// Goal: a disk without room and a lost part do not hold each other: a little of what is lost is taken from peers, since only with that a
-/// snapshot can be written, which makes room.
+/// Goal: a disk without space and a lost part do not block each other: a little of what is lost is taken from peers, since only with
+/// that a snapshot can be written, which frees space.
 #[test]
 fn without_room_a_little_of_what_is_lost_is_taken_from_peers() {
     let config =

@@ -1,4 +1,4 @@
-//! Much that is due at the same time: it is taken in pieces, and what else comes in between has its turn.
+//! Many deadlines at the same time: they are handled in pieces, and other events get their turn in between.
 
 use super::*;
 use crate::limits::{DUE_MAX, WAKE_KEYS_MAX};
@@ -75,7 +75,7 @@ fn many_claims_that_run_out_together_do_so_in_pieces() {
     assert!(pieces.iter().all(|piece| *piece <= DUE_MAX as u64), "{pieces:?}");
 }
 
-/// Goal: however many deadlines have passed, a step meets so many, and wants the next one at once.
+/// Goal: however many deadlines have passed, a step handles a bounded number, and wants the next step at once.
 #[test]
 fn a_step_meets_so_many_deadlines() {
     let mut timers = crate::protocol::timers::Timers::default();

@@ -1,4 +1,4 @@
-//! Tasks that a completion brings: they are enqueued, and neither their floor nor their parent's end comes before.
+//! Child tasks of a completion: they are enqueued, and neither the floor nor the burial of their parent overtakes them.
 
 use super::forgetting::LONG_MS;
 use super::hints::go_on;
@@ -73,7 +73,7 @@ fn nothing_is_forgotten_below_a_task_that_a_completion_brings() {
     ));
     let granted = cluster.claim(1, 10_000).remove(0);
     assert!(matches!(cluster.complete(2, below, granted.token), Response::Acked(results) if results[0].is_ok()));
-    // One replica has the completion, and does not get to hand it over.
+    // One replica has the completion, and cannot hand the child over.
     let partition = cluster.nodes[0].partition_of(&parent);
     let node = &mut cluster.nodes[0];
     node.partitions.get_mut(&partition).expect("it is held").learn(parent, open, cluster.now, &node.config.clone());
@@ -109,8 +109,8 @@ fn who_may_have_said_that_a_task_is_buried_takes_no_children_for_it() {
     assert!(!cluster.knows(0, &fresh));
 }
 
-/// Goal: whoever is told that its completion counts has its tasks enqueued, or had. Method: a completion with other tasks, under the
-/// token of the one that counted, while the task is kept and once it is not.
+/// Goal: a worker whose completion is acknowledged has its child tasks enqueued, now or before. Method: a completion with other
+/// children, under the token of the one that counted, while the task is kept and after that.
 #[test]
 fn another_completion_under_the_token_of_one_that_counted_brings_nothing() {
     let mut cluster = Cluster::modern(3);
@@ -157,8 +157,8 @@ fn children_that_are_nearly_as_old_as_what_is_forgotten_are_refused() {
     assert!((0..3).all(|index| !cluster.knows(index, &child)));
 }
 
-/// Goal: a task that was a tombstone when a snapshot had saved the tasks, and is kept among them when it comes to tombstones, is
-/// one in it: behind the snapshot comes only what was added to it.
+/// Goal: a task that was a tombstone when a snapshot had saved the tasks, and is among them again when it comes to tombstones, is in
+/// the snapshot: only additions to it come after the snapshot.
 #[test]
 fn a_tombstone_that_is_added_to_within_a_snapshot_is_in_it() {
     let mut cluster = Cluster::new(1);
@@ -193,8 +193,8 @@ fn a_tombstone_that_is_added_to_within_a_snapshot_is_in_it() {
     assert_eq!(read, own);
 }
 
-/// Goal: an answer that a node brings no children counts only at the cohort versions at which it is given, as a completion may move from
-/// a node that has not answered yet to one that has. Method: each answer names other versions than the leader knows.
+/// Goal: a node's answer that it brings no children counts only at the cohort versions that it names, as a completion may move from a
+/// node that has not answered yet to one that has. Method: each answer names other versions than the leader knows.
 #[test]
 fn an_answer_about_completions_does_not_count_once_the_cohorts_have_changed() {
     let mut cluster = Cluster::new(3);
@@ -215,7 +215,7 @@ fn an_answer_about_completions_does_not_count_once_the_cohorts_have_changed() {
     cluster.run_until_forgotten(&id);
 }
 
-/// Goal: shortage of memory does not keep children in the completions that brought them, where they cannot leave memory.
+/// Goal: short memory does not keep children in the completions that brought them, where they cannot leave memory.
 #[test]
 fn children_are_handed_over_though_all_nodes_are_short_of_memory() {
     let mut cluster = Cluster::new(3);

@@ -24,7 +24,7 @@ impl Cluster {
     }
 }
 
-/// A queue with this set.
+/// A cluster in which this is set for the queue.
 pub(super) fn queue_with(setting: QueueSetting) -> Cluster {
     queue_in(&Config::default(), setting)
 }
@@ -37,7 +37,7 @@ fn queue_in(config: &Config, setting: QueueSetting) -> Cluster {
     cluster
 }
 
-/// Whether a task comes to its turn though two of a higher priority come every second and one is claimed.
+/// Whether a task gets its turn though two of a higher priority come every second and one is claimed.
 fn comes_to_its_turn(cluster: &mut Cluster, tags: [u32; 2]) -> bool {
     let low = cluster.enqueue_at(0, tags[0]);
     for _ in 0..20 {
@@ -62,7 +62,7 @@ fn no_task_starves_where_tasks_age() {
     }
 }
 
-/// What holds for the tasks that are there already changes with the policy.
+/// A change of the policy applies to existing tasks as well.
 #[test]
 fn ageing_may_be_set_and_unset_at_any_time() {
     let mut cluster = Cluster::modern(3);
@@ -109,7 +109,7 @@ pub(super) fn rate(claims: u32, per_ms: u64) -> QueueSetting {
 }
 
 impl Cluster {
-    /// How many tasks workers at all nodes get in so long, who claim two at a time, again and again.
+    /// How many tasks are granted in this time to workers at all nodes that claim two at a time, again and again.
     pub(super) fn claimed_in(&mut self, ms: u64) -> u64 {
         let mut count = 0;
         let end_us = self.now.mono_us + ms * 1_000;
@@ -134,7 +134,7 @@ impl Cluster {
     }
 }
 
-/// Goal: copies of a question, and those of a process that has ended, take no permits: nobody would use them, or give them back.
+/// Goal: copies of a question, and questions of a process that has ended, take no permits: no node would use them, or give them back.
 #[test]
 fn a_late_copy_of_a_question_takes_no_permits() {
     for restarts in [false, true] {
@@ -148,7 +148,7 @@ fn a_late_copy_of_a_question_takes_no_permits() {
             cluster.connect_all();
             cluster.advance(2_000);
         } else {
-            // The home tells these, the node takes none of what it has not asked for, and they are over.
+            // The home gives permits, the node takes none that it has not asked for, and they expire.
             cluster.deliver(asker, home, PeerMessage::PermitAsk { ask, queue: queue.clone(), wanted: 1 });
             cluster.advance(65_000);
         }
@@ -158,7 +158,8 @@ fn a_late_copy_of_a_question_takes_no_permits() {
     }
 }
 
-/// In any stretch of time as many as the rate allows, and the burst; and not many fewer, whoever has the tasks and the workers.
+/// In any stretch of time as many as the rate allows, and the burst; and not many fewer, whichever nodes have the tasks and the
+/// workers.
 #[test]
 fn no_more_claims_are_granted_than_the_rate_allows() {
     let mut cluster = queue_with(rate(5, 1_000));
@@ -197,8 +198,8 @@ fn whoever_waits_is_served_when_a_permit_comes() {
     }
 }
 
-/// Goal: workers that are gone use up no permits, however many come one after another; and what comes back comes back once. Method: one
-/// permit in twenty seconds, and workers that do not say that they know what they were granted.
+/// Goal: workers that are gone use up no permits, however many come one after another; and a permit comes back once. Method: one permit
+/// in twenty seconds, and workers that do not confirm their grants.
 #[test]
 fn a_grant_that_is_taken_back_gives_its_permit_back() {
     let mut cluster = queue_with(rate(3, 60_000));
@@ -218,7 +219,7 @@ fn a_grant_that_is_taken_back_gives_its_permit_back() {
     assert_eq!(cluster.claim_for(2, 5_000, 600_000).len(), 0, "that was all");
 }
 
-/// The next leader of the home gives nothing before all that was given is over.
+/// The next leader of the home gives nothing before all permits that were given have expired.
 #[test]
 fn a_rate_holds_when_the_leader_of_the_home_is_lost() {
     let mut cluster = queue_with(rate(5, 1_000));
@@ -246,7 +247,7 @@ fn a_rate_of_nothing_is_refused() {
 }
 
 impl Cluster {
-    /// Asks for a task with some patience.
+    /// Claims a task and waits for it.
     fn claim_for(&mut self, index: usize, wait_ms: u64, lease_ms: u64) -> Vec<norn_wire::Granted> {
         self.number += 1;
         let claim = Claim { wait_ms, ..claim_of(ClaimId(u128::from(self.number)), lease_ms, 1) };
@@ -257,7 +258,7 @@ impl Cluster {
         }
     }
 
-    /// Claims at all nodes in turn until nothing comes any more.
+    /// Claims at all nodes in turn until none grants anything more.
     fn claim_all(&mut self) -> Vec<norn_wire::Granted> {
         let up: Vec<usize> = (0..self.nodes.len()).filter(|index| !self.down.contains(index)).collect();
         let (mut all, mut vain) = (Vec::new(), 0);
@@ -314,8 +315,8 @@ fn no_more_are_held_at_once_than_the_queue_allows() {
     assert_eq!(cluster.quotas(), BTreeMap::new());
 }
 
-/// Goal: a call that names several queues is given what one of them has, however much stands in another that may grant nothing now.
-/// Method: the limit was used up before, or nothing has come in of the rate.
+/// Goal: a call that names several queues gets tasks of one of them, however much work stands in another that may grant nothing now.
+/// Method: the limit is used up, or no permit has come in yet.
 #[test]
 fn a_queue_at_its_limit_hides_no_other_of_the_same_call() {
     for (setting, held) in [(concurrency(1), 1), (rate(1, 3_600_000), 0)] {
@@ -340,7 +341,7 @@ fn a_queue_at_its_limit_hides_no_other_of_the_same_call() {
     }
 }
 
-/// Where there is no work left, nothing is kept of what others can use.
+/// Where there is no work left, a partition keeps no quota that others can use.
 #[test]
 fn a_limit_is_used_in_full_where_all_work_is_in_one_partition() {
     let mut cluster = queue_with(concurrency(8));
@@ -363,7 +364,7 @@ fn a_limit_is_used_in_full_where_all_work_is_in_one_partition() {
     }
 }
 
-/// Wherever the tasks are, each comes to its turn, one at a time.
+/// Wherever the tasks are, each gets its turn, one at a time.
 #[test]
 fn one_claim_at_once_goes_round() {
     let mut cluster = queue_with(concurrency(1));
@@ -390,7 +391,7 @@ fn a_claim_that_ran_out_makes_room_and_cannot_be_renewed() {
     assert_eq!(cluster.claim_for(2, 5_000, 1_000).len(), 1);
 }
 
-/// Whoever is lost, the home's leader among them, what is held goes on counting, and work goes on.
+/// Whichever node is lost, even the home's leader, held claims still count, and work goes on.
 #[test]
 fn a_limit_outlives_leaders() {
     for victim in 0..3 {
@@ -445,8 +446,8 @@ fn a_limit_of_no_claims_is_refused() {
     }
 }
 
-/// Goal: a claim that is sealed after its lease ran out counts again, so that nothing else is granted where it leaves no room.
-/// Method: its task waits for its next attempt, and another one is shown, when the seal is appended, whose commit is late.
+/// Goal: a claim that is sealed after its lease expired counts again, so that nothing else is granted if it leaves no slot. Method: its
+/// task waits for its next attempt, and another one is published, when the seal is appended; the seal commits late.
 #[test]
 fn a_claim_that_is_sealed_late_takes_the_room_back() {
     let mut cluster = queue_with(concurrency(1));
@@ -480,7 +481,7 @@ fn a_claim_that_is_sealed_late_takes_the_room_back() {
 }
 
 /// Whether work of another partition is granted after a late question has raised a quota at the home. A partition gave its quota up
-/// while it had more work, and that was cancelled; then the question comes.
+/// while it had more work, which was then cancelled; after that the question arrives.
 fn is_granted_after_a_late_question(config: &Config) -> bool {
     let mut cluster = queue_in(config, concurrency(1));
     let (here, there) = (0x00_0001, 0xc0_0001);
@@ -511,13 +512,13 @@ fn is_granted_after_a_late_question(config: &Config) -> bool {
     granted.iter().any(|granted| granted.id == next)
 }
 
-/// Goal: a quota that a late question of a deposed leader raises at the home is given back by the leader that there is.
+/// Goal: a quota that a late question of a deposed leader raises at the home is given back by the present leader.
 #[test]
 fn a_quota_that_a_late_question_raised_is_given_back() {
     assert!(is_granted_after_a_late_question(&Config::default()));
 }
 
-/// Goal: that is noticed here where the leader does not confirm a quota of nothing, as the simulator seldom comes across it.
+/// Goal: this test notices a leader that does not confirm a quota of zero, which the simulator seldom meets.
 #[cfg(feature = "mutants")]
 #[test]
 fn a_quota_that_is_not_confirmed_again_leaks() {
@@ -525,8 +526,8 @@ fn a_quota_that_is_not_confirmed_again_leaks() {
     assert!(!is_granted_after_a_late_question(&config));
 }
 
-/// Goes on for a while in which a leader does not receive some of the messages about a partition. These messages, and what the leader
-/// says to keep to there.
+/// Runs the cluster for a while in which a leader does not receive some of the messages about a partition. Returns these messages, and
+/// what the leader states that it keeps to there.
 fn go_on_unheard(
     cluster: &mut Cluster,
     (leader, of): (usize, PartitionId),
@@ -554,9 +555,9 @@ fn go_on_unheard(
     (missed, kept)
 }
 
-/// Goal: a leader says that it keeps to no less than the claims that it has inherited, so that the home gives these to no other
-/// partition. Method: the home's first answer arrives after a call to give claims back and before the answer to that call is sent; then a
-/// second call arrives.
+/// Goal: a leader keeps to no less than the claims that it has inherited, so that the home gives these to no other partition. Method:
+/// the home's first answer arrives after a call to give claims back and before the answer to that call is sent; then a second call
+/// arrives.
 #[test]
 fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
     let mut cluster = queue_with(concurrency(1));
@@ -570,7 +571,7 @@ fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
     let held = cluster.claim_for(home, 5_000, 600_000).remove(0);
     let (before, partition) = (cluster.leader(&held.id), cluster.nodes[0].partition_of(&held.id));
     let leader = 3 - before - home;
-    // It stays where it is put.
+    // Leadership stays where it is put.
     cluster.nodes.iter_mut().for_each(|node| Arc::make_mut(&mut node.config).transfer_after_ms = 3_600_000);
     let epoch = cluster.nodes[before].partitions[&partition].register.viewstamp.epoch;
     let queue = QueueName::new("mail").expect("a name");
@@ -590,7 +591,7 @@ fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
     assert_eq!(answers.len(), 1, "it has asked");
     assert!(cluster.nodes[leader].partitions[&partition].register.established());
     assert_eq!(cluster.quotas()[&partition], 1);
-    // What is appended is not committed, so that it cannot say yet what it keeps to.
+    // The renewal is appended and not committed, so the leader cannot state yet what it keeps to.
     let renew = Request::Renew { items: vec![(held.id, held.token)], lease_ms: None };
     cluster.queue.push_back((leader, call(1_001, renew)));
     let called = || PeerMessage::QuotaCall { partition, queue: queue.clone(), share: 0 };
@@ -604,14 +605,14 @@ fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
 }
 
 impl Cluster {
-    /// A worker begins to wait for long; the call's number.
+    /// Starts a claim with a long wait; returns the call's number.
     fn wait_for_work(&mut self, index: usize) -> u64 {
         self.number += 1;
         let claim = ClaimId(u128::from(self.number) << 32);
         self.submit(index, Request::Claim(Claim { wait_ms: 60_000, ..claim_of(claim, 600_000, 1) }))
     }
 
-    /// After how many milliseconds it is granted something, and what.
+    /// After how many milliseconds the call is granted a task, and which.
     fn granted_after(&mut self, number: u64) -> (u64, norn_wire::Granted) {
         let since_us = self.now.mono_us;
         self.run_until(|cluster| cluster.replies.contains_key(&number));
@@ -622,7 +623,7 @@ impl Cluster {
     }
 }
 
-/// Goal: a worker that waits gets a task at once where more claims of its queue may be held, wherever it is enqueued.
+/// Goal: a waiting worker gets a task at once if its queue has free slots, wherever the task is enqueued.
 #[test]
 fn work_that_comes_is_granted_at_once_where_there_is_room() {
     let mut cluster = queue_with(concurrency(1));
@@ -636,7 +637,7 @@ fn work_that_comes_is_granted_at_once_where_there_is_room() {
     }
 }
 
-/// When a task can be claimed again whose worker is gone, while each node restarts once; in milliseconds since it was claimed.
+/// Milliseconds from the claim of a task whose worker is gone until it can be claimed again, while each node restarts once.
 fn comes_back_after(setting: Option<QueueSetting>, wait_from_ms: u64) -> u64 {
     let mut cluster = Cluster::modern(3);
     setting.into_iter().for_each(|setting| assert!(is_changed(&cluster.set(0, "mail", setting))));
@@ -656,7 +657,7 @@ fn comes_back_after(setting: Option<QueueSetting>, wait_from_ms: u64) -> u64 {
     (cluster.now.mono_us - since_us) / 1_000
 }
 
-/// Goal: the place of a claim that ran out is free as soon as its task is, also where leaders have changed.
+/// Goal: the slot of an expired claim is free as soon as its task is, also where leaders have changed.
 #[test]
 fn a_place_is_free_as_soon_as_the_task_comes_back() {
     for wait_from_ms in [0, 700, 1_400] {
@@ -665,7 +666,8 @@ fn a_place_is_free_as_soon_as_the_task_comes_back() {
     }
 }
 
-/// Goal: the next leader of the home is asked as soon as there is one. Method: work comes when the home is lost and nobody knows yet.
+/// Goal: the next leader of the home is asked as soon as there is one. Method: work comes when the home is lost and no node knows that
+/// yet.
 #[test]
 fn the_next_leader_of_the_home_is_asked_at_once() {
     let mut cluster = queue_with(concurrency(1));

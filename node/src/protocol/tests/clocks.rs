@@ -1,17 +1,17 @@
-//! What a node tells of clocks, and of pauses.
+//! What a node reports about clocks and pauses.
 
 use super::*;
 use crate::protocol::clocks::RoundTrip;
 
 impl Cluster {
-    /// What the status of a node says of how clocks stand.
+    /// Clock counters in the status of a node.
     fn clock_counters(&self, index: usize) -> Vec<(String, u64)> {
         let status = self.nodes[index].status(Default::default(), 0).expect("it has a cluster");
         let stand = |name: &str| name.starts_with("clock_") && name.contains("_ms");
         status.counters.into_iter().filter(|(name, _)| stand(name)).collect()
     }
 
-    /// A node finds that another one's wall clock is so far ahead of its own, give or take 2 ms.
+    /// A node measures that another one's wall clock is this far ahead of its own, give or take 2 ms.
     fn measure(&mut self, index: usize, other: usize, ahead_ms: i64) {
         let (now, node) = (self.now, self.nodes[other].founding.node);
         let trip = RoundTrip { sent_us: now.mono_us - 2_000, kept_us: 0 };
@@ -21,7 +21,7 @@ impl Cluster {
     }
 }
 
-/// Goal: what `norn nodes` shows of clocks can be watched by a program.
+/// Goal: what `norn nodes` shows of clocks is available to programs.
 #[test]
 fn the_status_tells_how_far_clocks_are_apart() {
     let mut cluster = Cluster::new(3);
@@ -47,14 +47,14 @@ fn the_status_tells_how_far_clocks_are_apart() {
     let in_between =
         [("clock_behind_ms.n1", 300), ("clock_error_ms.n1", 2), ("clock_ahead_ms.n2", 710), ("clock_error_ms.n2", 2)];
     assert_eq!(cluster.clock_counters(0), told(&in_between));
-    // Nobody is heard any more, and what was measured long ago means nothing.
+    // No node is heard any more, and old measurements mean nothing.
     cluster.down.extend([1, 2]);
     cluster.advance(20_000);
     assert_eq!(cluster.clock_counters(0), []);
 }
 
-/// Goal: whoever was stopped for longer than others wait says so, once and about how long, and nobody else does. Method: pauses on
-/// both sides of the limit, of nodes in turn and of all together, and a restart, which is no pause.
+/// Goal: a node that was stopped for longer than others wait reports that, once and about how long, and no other node does. Method:
+/// pauses on both sides of the limit, of nodes in turn and of all together, and a restart, which is no pause.
 #[test]
 fn a_node_that_stood_still_says_so() {
     let mut cluster = Cluster::new(3);

@@ -1,10 +1,10 @@
-//! Queues of which nothing is granted for now, with more work than one answer to a pull can name.
+//! Queues that grant nothing for now, with more work than one answer to a pull can name.
 
 use super::policies::is_changed;
 use super::*;
 use norn_wire::membership::{QueueSetting, Rate};
 
-/// Of so many a follower cannot name at once those of the partitions in which it follows.
+/// More tasks of the partitions in which it follows than a follower can name in one answer.
 const TASKS: usize = 3_000;
 
 /// Three nodes with many tasks in one queue, of the same key if they have one.
@@ -25,7 +25,7 @@ fn with_many(key: Option<&str>) -> Cluster {
     cluster
 }
 
-/// Where tasks of a key lie.
+/// Tag of tasks with a key.
 fn tag_of(key: Option<&str>) -> Option<u32> {
     Spec { key: key.map(str::to_owned), ..spec(b"", 0) }.tag()
 }
@@ -35,7 +35,7 @@ fn set(cluster: &mut Cluster, setting: QueueSetting) {
     cluster.advance(1_000);
 }
 
-/// How many a claim gets, and how many partitions it could not ask.
+/// How many tasks a claim gets, and how many partitions it could not ask.
 fn look(cluster: &mut Cluster, index: usize, claim: u128) -> (usize, u32) {
     match cluster.ask(index, Request::Claim(claim_of(ClaimId(claim), 600_000, 1))) {
         Response::Claimed { tasks, unavailable, .. } => (tasks.len(), unavailable),
@@ -43,7 +43,7 @@ fn look(cluster: &mut Cluster, index: usize, claim: u128) -> (usize, u32) {
     }
 }
 
-/// Goal: that a queue grants nothing for now is no outage, whatever stands in it.
+/// Goal: a queue that grants nothing for now is no outage, whatever stands in it.
 #[test]
 fn a_paused_queue_that_is_full_is_no_outage() {
     let mut cluster = with_many(None);
@@ -71,7 +71,7 @@ fn a_queue_whose_rate_is_used_up_is_no_outage() {
     assert_eq!(look(&mut cluster, 2, 71), (0, 0));
 }
 
-/// Goal: the same of a key whose turn another task has.
+/// Goal: the same for a key that another task holds.
 #[test]
 fn a_key_that_is_held_is_no_outage() {
     let mut cluster = with_many(Some("customer 7"));

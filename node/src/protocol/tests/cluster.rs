@@ -1,4 +1,4 @@
-//! What the leader of the root answers, and how far what peers tell of the members is believed.
+//! Answers of the root's leader, and limits of trust in what peers report about members.
 
 use super::*;
 use crate::limits::ROSTER_STEP_MAX;
@@ -11,7 +11,7 @@ impl Cluster {
     }
 }
 
-/// A leader whom nobody follows any more does not know what has become of the cluster.
+/// A leader without followers does not know the state of the cluster.
 #[test]
 fn the_root_s_leader_answers_nothing_that_a_quorum_has_not_confirmed() {
     let mut cluster = Cluster::modern(3);
@@ -26,7 +26,7 @@ fn the_root_s_leader_answers_nothing_that_a_quorum_has_not_confirmed() {
     }
 }
 
-/// An operator looks at the status above all where something is wrong. What it counts takes a majority; the rest does not.
+/// An operator looks at the status above all when something is wrong. Its counts take a majority; the rest does not.
 #[test]
 fn a_status_is_answered_without_a_majority_and_says_what_it_could_not_count() {
     let mut cluster = Cluster::new(3);
@@ -56,7 +56,7 @@ fn a_roster_from_far_ahead_is_refused() {
     assert_eq!(told(&mut cluster, known.version + 1), known.version + 1);
 }
 
-/// Goal: a node that was removed says so to its clients, which wait for it in vain.
+/// Goal: a removed node tells its clients so, as they would wait for it in vain.
 #[test]
 fn a_removed_node_tells_its_clients_so() {
     let mut cluster = Cluster::new(3);

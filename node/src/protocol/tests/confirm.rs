@@ -1,4 +1,4 @@
-//! Grants that their clients are told of and do not confirm, and calls that their clients leave.
+//! Grants whose clients do not confirm them, and calls that their clients leave.
 
 use super::recall::{ask_until, cluster_of_many, is_answer, is_on_its_way};
 use super::*;
@@ -8,13 +8,13 @@ use norn_wire::response::ClaimOutcome;
 
 const CLAIM: ClaimId = ClaimId(77);
 const LEASE_MS: u64 = 600_000;
-/// Longer than a confirmation is waited for, and the leader needs.
+/// Longer than the time to confirm and the time that the leader needs.
 const TOO_LATE_MS: u64 = 2_500;
-/// Over before a confirmation is too late.
+/// A lease that expires before a confirmation is too late.
 const SHORT_MS: u64 = 500;
-/// What a leader needs to ask a broker, and to take a grant back.
+/// Time that a leader needs to ask a broker, and to void a grant.
 const ASKING_MS: u64 = 300;
-/// For so long a partition has no leader.
+/// Time for which a partition has no leader.
 const AWAY_MS: u64 = 20_000;
 
 impl Cluster {
@@ -95,7 +95,7 @@ fn a_client_that_is_gone_before_it_confirms_loses_the_grant_at_once() {
     assert_eq!(cluster.state_of(1, id), State::Ready);
 }
 
-/// Goal: what the first node gives back is not taken from the second, which has told it since.
+/// Goal: what the first node gives back is not taken from the second, which has answered with it since.
 #[test]
 fn a_client_that_asks_again_elsewhere_keeps_what_it_confirms_there() {
     let (mut cluster, id) = Cluster::with_one_task();
@@ -127,7 +127,7 @@ fn a_client_that_leaves_its_wait_is_granted_nothing_more() {
     assert_eq!(cluster.nodes[0].broker.count(), 0);
 }
 
-/// The client is told, and the node is gone; the client does not want it any more, and says so elsewhere.
+/// A client is granted a task, and the node is gone; the client does not want it any more, and leaves through another node.
 #[test]
 fn a_client_that_leaves_elsewhere_gives_back_what_a_node_granted_that_is_gone() {
     let (mut cluster, id) = Cluster::with_one_task();
@@ -144,7 +144,7 @@ fn a_client_that_leaves_elsewhere_gives_back_what_a_node_granted_that_is_gone() 
     assert_eq!(cluster.state_of(other, id), State::Ready);
 }
 
-/// Goal: what a claim holds without its client's knowledge goes back, and nothing else.
+/// Goal: grants of a claim that its client does not know go back, and no others.
 #[test]
 fn a_client_that_leaves_elsewhere_keeps_what_it_names() {
     let (mut cluster, first) = Cluster::with_one_task();
@@ -163,7 +163,7 @@ fn a_client_that_leaves_elsewhere_keeps_what_it_names() {
     assert_eq!([first, second].map(|id| cluster.state_of(1, id)), [State::Ready, State::Claimed]);
 }
 
-/// Goal: the leader that is told to take a grant back may be gone: its successor is told then.
+/// Goal: a leader that should void a grant may be gone: then its successor gets the request.
 #[test]
 fn a_grant_goes_back_though_its_leader_is_gone() {
     let (mut cluster, id) = Cluster::with_one_task();
@@ -177,8 +177,8 @@ fn a_grant_goes_back_though_its_leader_is_gone() {
     assert_eq!(cluster.state_of(broker, id), State::Ready);
 }
 
-/// Goal: what a node was still looking for goes back as well, when its client gives the call up. Method: the leader that granted is gone,
-/// and has no successor yet.
+/// Goal: grants that a node was still looking for go back as well, when its client gives the call up. Method: the leader that granted
+/// is gone, and has no successor yet.
 #[test]
 fn a_call_that_is_given_up_while_its_node_looks_for_more_gives_that_back() {
     for over in [false, true] {
@@ -201,8 +201,8 @@ fn a_call_that_is_given_up_while_its_node_looks_for_more_gives_that_back() {
     }
 }
 
-/// Goal: what goes back waits for no lease, however long a partition is without leader. Method: two of three nodes are away for longer
-/// than an election takes, when the client of the third is gone, or leaves elsewhere.
+/// Goal: a grant that goes back waits for no lease, however long a partition has no leader. Method: two of three nodes are away for
+/// longer than an election takes, when the client of the third is gone, or leaves through another node.
 #[test]
 fn a_grant_goes_back_though_its_partition_was_without_leader_for_long() {
     for leaves in [false, true] {
@@ -228,7 +228,7 @@ fn a_grant_goes_back_though_its_partition_was_without_leader_for_long() {
     }
 }
 
-/// Goal: an answer that nobody looks at any more does not stand in the way of the next one.
+/// Goal: an answer that its client ignores does not block the next one.
 #[test]
 fn a_call_that_is_repeated_on_its_connection_is_one_call() {
     let (mut cluster, id) = Cluster::with_one_task();
@@ -242,8 +242,8 @@ fn a_call_that_is_repeated_on_its_connection_is_one_call() {
     assert_eq!((cluster.state_of(1, id), cluster.nodes[0].broker.count()), (State::Claimed, 0));
 }
 
-/// Goal: who asks a node for several tasks in several rounds, and is gone, loses them at once: what a round has brought is not found
-/// again by the next one, and so can be given back.
+/// Goal: a client that asks a node for several tasks in several rounds, and is gone, loses them at once: grants of one round are not
+/// found again by the next one, and so can be given back.
 #[test]
 fn tasks_that_come_in_several_rounds_all_go_back() {
     let mut cluster = Cluster::modern(3);
@@ -257,7 +257,7 @@ fn tasks_that_come_in_several_rounds_all_go_back() {
     assert_eq!(cluster.state_of(1, first), State::Ready);
 }
 
-/// A client of a broker is granted a task, and the answer that tells of it is lost: the task, its leader, and the broker.
+/// A broker's client is granted a task, and the answer to the broker is lost: the task, its leader, and the broker.
 fn with_lost_answer() -> (Cluster, TaskId, usize, usize) {
     let (mut cluster, id, leader) = cluster_of_many();
     let broker = (leader + 1) % 3;
@@ -267,8 +267,8 @@ fn with_lost_answer() -> (Cluster, TaskId, usize, usize) {
     (cluster, id, leader, broker)
 }
 
-/// Goal: a task does not wait for the lease of a client that is gone, though its broker never heard of the grant. Method: no question of
-/// the broker comes to the leader for long.
+/// Goal: a task does not wait for the lease of a client that is gone, though its broker never learned of the grant. Method: no question
+/// of the broker reaches the leader for long.
 #[test]
 fn what_was_granted_in_a_lost_answer_goes_back_once_its_client_is_gone() {
     let (mut cluster, id, leader, broker) = with_lost_answer();
@@ -360,8 +360,8 @@ fn a_short_lease_that_is_confirmed_is_held_to_its_end_and_was_an_attempt() {
     }
 }
 
-/// Goal: an answer that takes longer than a lease in it is its client's all the same, with all that is in it. Method: a small one over a
-/// long way, and the largest one over a slow network; the client confirms and renews it then.
+/// Goal: an answer that takes longer than a lease in it belongs to its client all the same, with all that is in it. Method: a small one
+/// over a long way, and the largest one over a slow network; the client confirms and renews it then.
 #[test]
 fn an_answer_that_takes_longer_than_its_lease_is_its_clients() {
     for (lease_ms, payload_bytes, takes_ms) in [(100, 1, 400), (3_000, 1 << 20, 5_500)] {
@@ -395,7 +395,7 @@ fn an_answer_that_takes_longer_than_its_lease_is_its_clients() {
     }
 }
 
-/// Goal: a grant of a question that its broker has given up was no attempt, also where its lease is over before it is committed.
+/// Goal: a grant of a question that its broker has given up was no attempt, also if its lease expires before it is committed.
 #[test]
 fn a_lease_that_is_over_before_a_given_up_question_is_answered_was_no_attempt() {
     let (mut cluster, id) = Cluster::with_one_task();
@@ -413,7 +413,7 @@ fn a_lease_that_is_over_before_a_given_up_question_is_answered_was_no_attempt() 
     assert_eq!((next.id, next.attempt), (id, 1));
 }
 
-/// Goal: a broker that says nothing is not waited for without end, however seldom it is asked.
+/// Goal: the leader does not wait for a silent broker without end, however seldom it asks.
 #[test]
 fn a_lease_that_is_over_is_an_attempt_where_its_broker_says_nothing() {
     let (mut cluster, id) = Cluster::with_one_task();
@@ -426,7 +426,7 @@ fn a_lease_that_is_over_is_an_attempt_where_its_broker_says_nothing() {
     assert_eq!(cluster.state_of(broker, id), State::Dead);
 }
 
-/// Goal: it is the same where the lease ends under another leader, which does not know who told the client of it.
+/// Goal: the same holds if the lease ends under another leader, which does not know the client's broker.
 #[test]
 fn a_lease_that_is_over_at_the_next_leader_was_no_attempt_unless_it_was_confirmed() {
     for confirmed in [false, true] {
@@ -444,7 +444,8 @@ fn a_lease_that_is_over_at_the_next_leader_was_no_attempt_unless_it_was_confirme
     }
 }
 
-/// Goal: a grant whose answer is still on its way is no attempt either. Method: the lease is over before the broker hears of the grant.
+/// Goal: a grant whose answer is still on its way is no attempt either. Method: the lease expires before the broker learns of the
+/// grant.
 #[test]
 fn a_lease_that_is_over_before_its_broker_hears_of_it_was_no_attempt() {
     let (mut cluster, id, leader) = cluster_of_many();
@@ -459,7 +460,7 @@ fn a_lease_that_is_over_before_its_broker_hears_of_it_was_no_attempt() {
     assert_eq!((next.id, next.attempt), (id, 1));
 }
 
-/// Goal: no pause is made behind it, and no death, also where the queue says how long leases are.
+/// Goal: no pause and no death follows from it, also where the queue sets the length of leases.
 #[test]
 fn a_lease_of_the_queue_that_is_over_before_it_is_confirmed_was_no_attempt() {
     let mut cluster = Cluster::modern(3);
@@ -485,7 +486,7 @@ fn a_lease_of_the_queue_that_is_over_before_it_is_confirmed_was_no_attempt() {
     }
 }
 
-/// Goal: a task does not wait for a broker that is gone: that its client was not reached is not known then.
+/// Goal: a task does not wait for a broker that is gone, though it is not known then whether the client was reached.
 #[test]
 fn a_lease_that_is_over_is_an_attempt_where_its_broker_is_gone() {
     let (mut cluster, id) = Cluster::with_one_task();

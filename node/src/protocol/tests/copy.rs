@@ -1,4 +1,4 @@
-//! Nodes that are started on an earlier copy of their log, or on a copy that is in use.
+//! Nodes that start on an earlier copy of their log, or on a copy that is in use.
 
 use super::*;
 use norn_wire::response::Guarantee;
@@ -14,7 +14,7 @@ fn a_node_on_an_earlier_copy_of_its_log_is_told_and_retires() {
     cluster.logs[0] = image;
     cluster.restart(0);
     cluster.run_until(|cluster| cluster.nodes[0].is_retired());
-    // It says nothing any more, and no later start of the copy does, though its start would count further.
+    // It sends nothing any more, nor does a later start of the copy, though its start counter would be higher.
     let mut effects = Vec::new();
     cluster.nodes[0].step(cluster.now, Event::Wake, &mut effects);
     assert!(effects.is_empty(), "{effects:?}");
@@ -34,7 +34,7 @@ fn of_two_nodes_on_one_log_one_retires() {
     }
     cluster.restart(0);
     cluster.advance(2_000);
-    // It has said less than the other one, and hears what a peer has heard.
+    // It has sent less than the other one, and hears what a peer has heard.
     let mut effects = Vec::new();
     copy.start(cluster.now, cluster.logs[0].len() as u64, &mut effects);
     copy.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 0 }, &mut effects);
@@ -48,7 +48,7 @@ fn of_two_nodes_on_one_log_one_retires() {
     assert!(!cluster.nodes[0].is_retired());
 }
 
-/// Goal: an image of a running node that is started elsewhere retires, and not the node.
+/// Goal: an image of a running node that is started elsewhere retires, and the node does not.
 #[test]
 fn an_image_that_is_started_elsewhere_leaves_the_node_alone() {
     let mut cluster = Cluster::new(3);
@@ -67,7 +67,7 @@ fn an_image_that_is_started_elsewhere_leaves_the_node_alone() {
         Heartbeat { start: copy.log.start, durable: image.len() as u64, ..first_heartbeat(copy.boot, cluster.now) };
     tell(&mut cluster, 1, NodeId(1), PeerMessage::Heartbeat(Box::new(heartbeat)));
     copy.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 0 }, &mut effects);
-    // What its peer sends next comes to both.
+    // What its peer sends next reaches both.
     let later = Now { mono_us: cluster.now.mono_us + 1_000_000, ..cluster.now };
     let mut sent = Vec::new();
     cluster.nodes[1].step(later, Event::Wake, &mut sent);
@@ -82,7 +82,7 @@ fn an_image_that_is_started_elsewhere_leaves_the_node_alone() {
     assert_eq!(cluster.nodes[1].peers[&NodeId(1)].boot, cluster.nodes[0].boot);
 }
 
-/// Goal: the loss of the record that says that a start was answered is not taken for a start that was not.
+/// Goal: the loss of the record that a start was answered does not make it an unanswered start.
 #[test]
 fn a_lost_word_of_an_answer_retires_nobody() {
     let mut cluster = Cluster::new(3);
@@ -107,7 +107,7 @@ fn a_lost_word_of_an_answer_retires_nobody() {
     }
 }
 
-/// Replaces a log by its first records, and starts the node on them.
+/// Truncates a log to its first records, and starts the node on them.
 fn restore(cluster: &mut Cluster, index: usize, records: usize) {
     cluster.logs[index].truncate(records);
     cluster.restart(index);
@@ -117,7 +117,7 @@ fn partition_of(cluster: &Cluster) -> PartitionId {
     *cluster.nodes[0].partitions.keys().next().expect("it holds some")
 }
 
-/// A message of a peer, and what the node sends then.
+/// Delivers a message of a peer, and returns what the node sends then.
 pub(super) fn tell(cluster: &mut Cluster, index: usize, from: NodeId, message: PeerMessage) -> Vec<PeerMessage> {
     let mut effects = Vec::new();
     cluster.nodes[index].step(cluster.now, Event::Peer { from, message }, &mut effects);
@@ -154,7 +154,7 @@ fn granted(messages: &[PeerMessage]) -> Option<LogWord> {
     })
 }
 
-/// Three of which the first one's log has grown, and how long it was before.
+/// Three nodes of which the first one's log has grown, and its length before.
 fn grown() -> (Cluster, usize) {
     let mut cluster = Cluster::new(3);
     let image = cluster.logs[0].len();
@@ -164,7 +164,7 @@ fn grown() -> (Cluster, usize) {
     (cluster, image)
 }
 
-/// Goal: an image that was taken in the present start is noticed, by what its node has said since.
+/// Goal: an image that was taken in the present start is noticed, by what its node has sent since.
 #[test]
 fn a_log_that_lost_its_end_without_a_start_in_between_is_noticed() {
     let (mut cluster, image) = grown();
@@ -173,12 +173,12 @@ fn a_log_that_lost_its_end_without_a_start_in_between_is_noticed() {
     assert!(cluster.nodes[0].is_retired());
     let Some(Record::Retired { reason }) = cluster.logs[0].last() else { panic!("it is written down") };
     assert!(reason.contains("remembers"), "{reason}");
-    // Nothing that was lost was promised once more.
+    // No lost promise was made once more.
     assert!(!cluster.logs[0][image..].iter().any(|record| matches!(record, Record::Vote { .. } | Record::Ops { .. })));
 }
 
-/// Goal: the very vote on which a candidate relies is what it remembers. Method: between the vote and the image's return the
-/// candidate hears nothing else.
+/// Goal: the very vote on which a candidate relies makes it remember the log position. Method: between the vote and the image's return
+/// the candidate receives nothing else.
 #[test]
 fn whoever_has_a_vote_remembers_how_much_log_it_rests_on() {
     let mut cluster = Cluster::new(3);
@@ -199,7 +199,7 @@ fn whoever_has_a_vote_remembers_how_much_log_it_rests_on() {
 }
 
 /// A vote of node 0, at an instant when node 1 is not ready and node 2 is gone; an image of node 0 goes on, before the vote arrives or
-/// behind it. Whether nodes 0 and 1 are retired.
+/// after it. Whether nodes 0 and 1 are retired.
 fn a_word_that_comes_during_a_start(config: &Config, image_first: bool) -> [bool; 2] {
     let mut cluster = Cluster::with_config(3, config);
     cluster.advance(500);
@@ -224,8 +224,8 @@ fn a_word_that_comes_during_a_start(config: &Config, image_first: bool) -> [bool
     [0, 1].map(|node| cluster.nodes[node].is_retired())
 }
 
-/// Goal: the last word of a process is remembered by one that was not ready when it came, whether it came before the first one
-/// of an image, and so passes for the latest, or behind it.
+/// Goal: a node that was not ready when the last message of a process came remembers its log position, whether it came before the first
+/// message of an image, and so counts as the latest, or after it.
 #[test]
 fn a_word_that_comes_during_a_start_is_remembered() {
     for image_first in [false, true] {
@@ -233,7 +233,7 @@ fn a_word_that_comes_during_a_start_is_remembered() {
     }
 }
 
-/// Goal: where a promise tells of no start that is noticed here, as in the simulator it does harm in one of thousands of runs.
+/// Goal: this test notices promises that do not name their start, which do harm in one of thousands of simulator runs.
 #[cfg(feature = "mutants")]
 #[test]
 fn a_promise_that_tells_of_no_start_lets_an_image_go_on() {
@@ -243,7 +243,7 @@ fn a_promise_that_tells_of_no_start_lets_an_image_go_on() {
     }
 }
 
-/// Goal: before it is answered a start votes for nobody and follows nobody, whoever leads; afterwards it does at once.
+/// Goal: a start that is not answered yet votes for no candidate and follows no leader; afterwards it does at once.
 #[test]
 fn a_start_promises_nothing_before_a_peer_has_answered_it() {
     let mut cluster = Cluster::new(3);
@@ -272,7 +272,7 @@ fn a_start_promises_nothing_before_a_peer_has_answered_it() {
     assert!(granted(&tell(&mut cluster, 0, NodeId(2), ask)).is_some());
 }
 
-/// Goal: what a log gains in starts that nobody answers does not hide what it lost.
+/// Goal: what a log gains in unanswered starts does not hide what it lost.
 #[test]
 fn a_log_that_lost_its_end_is_noticed_even_if_it_grows_longer_unanswered() {
     let (mut cluster, image) = grown();
@@ -290,7 +290,7 @@ fn a_log_that_lost_its_end_is_noticed_even_if_it_grows_longer_unanswered() {
     assert!(cluster.nodes[0].is_retired());
 }
 
-/// Goal: an honest log is believed, however its starts end: unanswered, heard and unanswered, answered.
+/// Goal: an honest log is trusted, however its starts end: unanswered, heard and unanswered, answered.
 #[test]
 fn starts_that_are_heard_and_not_answered_are_no_evidence() {
     let mut cluster = Cluster::new(3);
@@ -307,7 +307,7 @@ fn starts_that_are_heard_and_not_answered_are_no_evidence() {
     assert!(cluster.nodes[0].inspect().iter().all(|view| view.answered));
 }
 
-/// Goal: a vote of an earlier start is worth nothing to one who has answered a later one.
+/// Goal: a vote of an earlier start does not count at a node that has answered a later one.
 #[test]
 fn what_comes_late_from_an_earlier_start_is_dropped() {
     let mut cluster = Cluster::new(3);
@@ -318,7 +318,7 @@ fn what_comes_late_from_an_earlier_start_is_dropped() {
     let word = |boot| LogWord { boot, durable: 1, start: 0 };
     assert!(!cluster.nodes[1].note_log(NodeId(1), word(old)));
     assert!(cluster.nodes[1].note_log(NodeId(1), word(old + 1)));
-    // At a leader an acknowledgement of what was never sent is refused, and counted, unless it is not even looked at.
+    // A leader refuses and counts an acknowledgement of what was never sent, unless it drops the message before that.
     let leader =
         cluster.nodes[1].partitions.values().find(|replica| replica.register.leading().is_some()).expect("one");
     let (partition, epoch) = (leader.id, leader.register.viewstamp.epoch);
@@ -332,8 +332,8 @@ fn what_comes_late_from_an_earlier_start_is_dropped() {
     assert_eq!((refused(old), refused(old + 1)), (0, 1));
 }
 
-/// Goal: a write for a majority does not wait for its deadline because a replica answered it a moment before its own start
-/// was answered.
+/// Goal: a write for a majority does not wait for its deadline because a replica answered it a moment before its own start was
+/// answered.
 #[test]
 fn a_write_is_told_again_to_a_replica_that_had_not_been_answered_when_it_took_it() {
     let mut cluster = Cluster::new(3);
@@ -359,8 +359,8 @@ fn a_write_is_told_again_to_a_replica_that_had_not_been_answered_when_it_took_it
     assert_eq!((acked.acks, acked.guarantee), (2, Guarantee::Strict));
 }
 
-/// Goal: a peer that was just started remembers what it is told by a process of which it has heard no heartbeat yet, and does
-/// not take it for what an image tells that counts its start alike.
+/// Goal: a peer that has just started remembers the log position of a process whose heartbeat it has not received yet, and does not
+/// mistake it for that of an image with the same start counter.
 #[test]
 fn an_image_that_counts_alike_does_not_pass_for_the_process_that_was_heard() {
     let mut cluster = Cluster::new(3);
@@ -387,8 +387,8 @@ fn an_image_that_counts_alike_does_not_pass_for_the_process_that_was_heard() {
     assert!(cluster.nodes[0].is_retired() && !cluster.nodes[1].is_retired());
 }
 
-/// Goal: what a peer says of its log without a start may be of any; what it says of another than the one that is heard in the
-/// same start counts for nothing, and is remembered.
+/// Goal: a log position without a start may come from any process; one of another process than the known one in the same start counts
+/// for nothing, and is remembered.
 #[test]
 fn another_process_in_a_start_is_not_listened_to() {
     let mut cluster = Cluster::new(3);
@@ -404,7 +404,7 @@ fn another_process_in_a_start_is_not_listened_to() {
     assert_eq!((memory.within(boot), memory.before(boot)), (1_001, 2_000));
 }
 
-/// Goal: a word without a start is as long as it was before there was one, and reads back.
+/// Goal: a log position without a start is encoded as before starts were added, and reads back.
 #[test]
 fn a_word_without_a_start_is_two_numbers() {
     let bytes = |word: LogWord| {
@@ -417,7 +417,7 @@ fn a_word_without_a_start_is_two_numbers() {
     assert_eq!(bytes(LogWord { boot: 3, durable: 7, start: 9 }), [0x93, 3, 7, 9]);
 }
 
-/// Goal: an image that somebody starts does not keep the leaderships of its node alive.
+/// Goal: an image that an operator starts does not keep the leaderships of its node alive.
 #[test]
 fn heartbeats_of_an_image_are_no_sign_of_life() {
     let mut cluster = Cluster::new(3);
@@ -432,8 +432,8 @@ fn heartbeats_of_an_image_are_no_sign_of_life() {
     }
 }
 
-/// A peer that has just started hears a vote of node 0 that does not say in which process it was given, and then an image of node 0 that
-/// counts its start alike. Whether node 0 and the peer are retired.
+/// A peer that has just started receives a vote of node 0 that does not name its process, and then messages of an image of node 0 with
+/// the same start counter. Whether node 0 and the peer are retired.
 fn a_word_that_names_no_process(config: &Config) -> [bool; 2] {
     let mut cluster = Cluster::with_config(3, config);
     cluster.advance(500);
@@ -464,13 +464,13 @@ fn a_word_that_names_no_process(config: &Config) -> [bool; 2] {
     [0, 1].map(|node| cluster.nodes[node].is_retired())
 }
 
-/// Goal: an image of before a start is noticed by what that start told, even where the word does not say in which process.
+/// Goal: an image from before a start is noticed by the log position of that start, even if it does not name its process.
 #[test]
 fn an_image_is_noticed_by_a_word_that_names_no_process() {
     assert_eq!(a_word_that_names_no_process(&Config::default()), [true, false]);
 }
 
-/// Goal: that is noticed here where a node does not heed such a word, as in the simulator it does harm in one of a thousand runs.
+/// Goal: this test notices a node that ignores such a position, which does harm in one of a thousand simulator runs.
 #[cfg(feature = "mutants")]
 #[test]
 fn a_word_that_is_not_heeded_lets_an_image_go_on() {

@@ -1,9 +1,9 @@
-//! Tasks that are not ready before some time: a timer is set for them, however a replica comes to know of it.
+//! Delayed tasks: a timer is set for them, however a replica learns of them.
 
 use super::copy::tell;
 use super::*;
 
-/// Goal: claims that say how long their tasks wait may come with a whole table, and the tasks become ready all the same. Method: each
+/// Goal: claims that name their tasks' delays may come with a whole table, and the tasks become ready all the same. Method: each
 /// message that carries one, to a follower that missed the operation.
 #[test]
 fn a_table_that_comes_whole_and_delays_a_task_sets_the_timer() {
@@ -37,8 +37,8 @@ fn a_table_that_comes_whole_and_delays_a_task_sets_the_timer() {
     }
 }
 
-/// Goal: a task that was ready stays so when the wall clock goes back, until a replica learns something of it: what comes anew and is
-/// known already changes nothing, or it would be delayed, and no timer set.
+/// Goal: a task that was ready stays so when the wall clock goes back, until a replica learns something new of it: repeated facts
+/// change nothing, as otherwise it would be delayed without a timer.
 #[test]
 fn facts_that_teach_nothing_delay_no_task_when_the_wall_clock_goes_back() {
     let mut cluster = Cluster::new(1);

@@ -10,7 +10,7 @@ use norn_wire::State;
 use norn_wire::membership::{FailedDependency, QueueSetting};
 
 impl Cluster {
-    /// Under an id that is known already, after others.
+    /// Enqueues a task with a given id, after others.
     fn enqueue_after(&mut self, index: usize, id: TaskId, after: &[TaskId]) -> TaskId {
         let spec = Spec { after: after.to_vec(), ..spec(b"later", 0) };
         let response = self.ask(index, Request::Enqueue { tasks: vec![NewTask { id, spec }], acks: Acks::Quorum });
@@ -186,8 +186,8 @@ fn tasks_that_wait_for_each_other_wait_and_are_cancelled() {
     cluster.run_until_state(other, State::Dead);
 }
 
-/// The last of a circle is refused, be the others stored or in the same request, and nothing of its request is stored. What was
-/// stored before, and is handed in once more, is not.
+/// The last task of a cycle is refused, whether the others are stored or in the same request, and nothing of its request is stored. A
+/// repeat of a task that was stored before is not refused.
 #[test]
 fn what_would_close_a_circle_is_refused() {
     let mut cluster = Cluster::modern(3);
@@ -209,7 +209,7 @@ fn what_would_close_a_circle_is_refused() {
     assert_eq!(cluster.get(1, first).waits_for, [second]);
 }
 
-/// The same, where a completion brings them.
+/// The same for tasks that a completion brings.
 #[test]
 fn a_completion_brings_no_circle() {
     let mut cluster = Cluster::modern(3);
@@ -240,8 +240,8 @@ fn a_task_that_waits_for_itself_or_twice_for_another_is_refused() {
     }
 }
 
-/// Goal: a single replica that takes a task for forgotten is not believed, as it may have missed the task. Method: the same replica says so
-/// twice, then a second one does.
+/// Goal: a single replica that takes a task for forgotten does not suffice, as it may have missed the task. Method: the same replica
+/// answers so twice, then a second one does.
 #[test]
 fn a_task_counts_as_forgotten_only_by_the_word_of_a_majority() {
     let mut cluster = Cluster::modern(3);
@@ -256,8 +256,8 @@ fn a_task_counts_as_forgotten_only_by_the_word_of_a_majority() {
     }
 }
 
-/// Goal: followers tell that a task is forgotten, too, where its leader cannot be reached. Method: the link from the leader of the waiting
-/// task to the leader of the forgotten one is cut.
+/// Goal: followers answer that a task is forgotten, too, if its leader cannot be reached. Method: the link from the leader of the
+/// waiting task to the leader of the forgotten one is cut.
 #[test]
 fn followers_tell_that_a_task_is_forgotten_where_its_leader_is_not_reached() {
     let mut cluster = Cluster::modern(3);

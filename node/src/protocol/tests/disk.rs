@@ -24,7 +24,7 @@ impl Cluster {
         }
     }
 
-    /// Partitions of tasks that it leads.
+    /// Number of task partitions that a node leads.
     pub(super) fn led_by(&self, index: usize) -> usize {
         let replicas = self.nodes[index].partitions.values().filter(|replica| replica.id != PartitionId::ROOT);
         replicas.filter(|replica| replica.register.established()).count()
@@ -43,7 +43,7 @@ fn a_node_without_room_refuses_tasks_and_does_everything_else() {
     let elsewhere = cluster.try_enqueue(0, 1).expect("two of three have room");
     let holder = &cluster.nodes[1].partitions[&cluster.nodes[1].partition_of(&elsewhere)];
     assert!(holder.store.task(&elsewhere).is_none(), "it does not take what others take");
-    // With two there is no majority that can store anything.
+    // Two such nodes leave no majority that can store anything.
     cluster.report(2, Room::Short, 0);
     let error = cluster.try_enqueue(0, 2).expect_err("one of three has room");
     assert_eq!(
@@ -60,7 +60,7 @@ fn a_node_without_room_refuses_tasks_and_does_everything_else() {
         let done = cluster.complete(1, granted.id, granted.token);
         assert!(matches!(&done, Response::Acked(results) if results[0].is_ok()), "{done:?}");
     }
-    // With room again, it catches up by itself.
+    // With space again, it catches up by itself.
     cluster.report(1, Room::Ample, 0);
     cluster.report(2, Room::Ample, 0);
     let id = cluster.try_enqueue(1, 3).expect("there is room again");
@@ -71,7 +71,7 @@ fn a_node_without_room_refuses_tasks_and_does_everything_else() {
     });
 }
 
-/// Goal: an operator sees whether to make room on a disk, or to raise its setting.
+/// Goal: an operator sees whether to free space on a disk, or to raise its setting.
 #[test]
 fn the_status_says_whether_a_disk_or_its_setting_is_why_tasks_are_refused() {
     let mut cluster = Cluster::new(3);
@@ -99,8 +99,8 @@ fn a_node_whose_last_room_is_gone_hands_over_and_stops() {
     assert_eq!(cluster.led_by(1) + cluster.led_by(2), PARTITIONS as usize, "there was no moment without a leader");
 }
 
-/// Goal: leadership leaves a disk that is far slower than the others', and comes back to it once that has been well for a while;
-/// neither a slow disk among slow ones nor a slow moment moves anything.
+/// Goal: leadership leaves a disk that is far slower than the others, and returns to it once that has been well for a while; neither a
+/// slow disk among slow ones nor a slow moment moves anything.
 #[test]
 fn a_slow_disk_does_not_lead_for_as_long_as_it_is_slow() {
     let mut cluster = Cluster::new(3);
@@ -134,7 +134,7 @@ fn a_slow_disk_does_not_lead_for_as_long_as_it_is_slow() {
     cluster.run_until(|cluster| leads(cluster) == at_first);
 }
 
-/// Where nobody else can lead, a slow leader is better than none.
+/// Where no other node can lead, a slow leader is better than none.
 #[test]
 fn a_slow_disk_leads_where_no_other_can() {
     let mut cluster = Cluster::new(3);

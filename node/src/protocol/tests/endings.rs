@@ -1,4 +1,4 @@
-//! How tasks ended, as leaders and followers tell it.
+//! How leaders and followers propagate the endings of tasks.
 
 use super::copy::tell;
 use super::hints::go_on;
@@ -44,7 +44,7 @@ fn endings_are_told_in_pieces_of_bounded_size() {
     }
 }
 
-/// What a follower flags when it acknowledges.
+/// Done flags of a follower's acknowledgements.
 fn flags(messages: &[PeerMessage]) -> Vec<DoneFlag> {
     let flags = messages.iter().filter_map(|message| match message {
         PeerMessage::Ack { done, .. } => Some(done.clone()),
@@ -53,8 +53,8 @@ fn flags(messages: &[PeerMessage]) -> Vec<DoneFlag> {
     flags.flatten().collect()
 }
 
-/// Goal: a follower names claims of ended tasks however it came to know these claims, as long as they may not be committed. Method:
-/// one missed the operation and gets the table whole; that one and another, which has the operation, find it in their logs.
+/// Goal: a follower flags claims of ended tasks however it learned of these claims, as long as they may not be committed. Method: one
+/// follower missed the operation and gets the whole table; that one and another, which has the operation, find it in their logs.
 #[test]
 fn a_follower_flags_ended_tasks_of_a_table_that_came_whole_or_out_of_its_log() {
     let mut cluster = Cluster::new(3);
@@ -83,8 +83,8 @@ fn a_follower_flags_ended_tasks_of_a_table_that_came_whole_or_out_of_its_log() {
     }
 }
 
-/// Goal: nobody is granted what a follower knows to have ended, though its ending does not fit the acknowledgement. Method: a leader
-/// has missed six completions with large results, and grants these tasks at once.
+/// Goal: a task that a follower knows to have ended is not granted, though its ending does not fit the acknowledgement. Method: a
+/// leader has missed six completions with large results, and grants these tasks at once.
 #[test]
 fn an_ending_beyond_the_budget_of_an_acknowledgement_is_asked_for() {
     const TASKS: u32 = 6;
@@ -113,7 +113,7 @@ fn an_ending_beyond_the_budget_of_an_acknowledgement_is_asked_for() {
         go_on(&mut cluster, 20, misses);
         assert!(matches!(&cluster.replies[&number], Response::Acked(results) if results[0].is_ok()));
     }
-    // The leases end, and nobody has told the leader why nobody renews them.
+    // The leases end, and the leader does not know why they are not renewed.
     go_on(&mut cluster, 2_000, misses);
     assert!(ids.iter().all(|id| !cluster.replica_of(leader, id).store.ended(id)));
     let claim = Request::Claim(claim_of(ClaimId(99), 60_000, TASKS));
@@ -129,7 +129,7 @@ fn an_ending_beyond_the_budget_of_an_acknowledgement_is_asked_for() {
 }
 
 /// Goal: a claim of a task whose end only followers know takes the place of no other. Method: a leader has missed a completion, and the
-/// followers say that the task has ended, but not how, as to an old leader. A call that wants one task gets the next one.
+/// followers flag the task as ended, but do not send how, as to an old leader. A call for one task gets the next one.
 #[test]
 fn an_end_that_a_leader_cannot_learn_keeps_no_other_task_back() {
     let mut cluster = Cluster::new(3);

@@ -55,7 +55,7 @@ fn as_many_tasks_of_a_key_are_held_as_may_be_whoever_leads() {
     assert_eq!(ids(&cluster.claim_some(next, 600_000, 10)), tasks[4..5]);
 }
 
-/// One that waits for its next attempt keeps its turn, as it does alone.
+/// A task that waits for its next attempt keeps its slot, as it does when only one is allowed.
 #[test]
 fn who_is_to_be_tried_again_keeps_a_place() {
     let mut cluster = queue_with(keys(2));
@@ -70,7 +70,8 @@ fn who_is_to_be_tried_again_keeps_a_place() {
     assert_eq!(ids(&cluster.claim_some(2, 600_000, 10)), tasks[..1]);
 }
 
-/// Goal: raised, more are granted at once; lowered, nothing is taken from anybody, and nothing granted before enough have ended.
+/// Goal: with a raised number more are granted at once; with a lowered one no held claim ends, and nothing is granted before enough
+/// have ended.
 #[test]
 fn the_number_may_be_changed_at_any_time() {
     let mut cluster = Cluster::modern(3);
@@ -101,7 +102,7 @@ fn the_number_may_be_changed_at_any_time() {
     }
 }
 
-/// Goal: whose lease ran out does not get it back beside as many others as may be held, whoever leads then.
+/// Goal: an expired claim is not prolonged beside the maximum of held ones, whichever node leads then.
 #[test]
 fn a_claim_that_ran_out_is_not_held_beside_as_many_as_may_be() {
     let mut cluster = queue_with(keys(2));
@@ -124,7 +125,7 @@ fn a_claim_that_ran_out_is_not_held_beside_as_many_as_may_be() {
     assert_eq!(cluster.prolong(next, &long, 600_000), Ok(()));
 }
 
-/// Where it was one at a time as a lease ran out, and several since, the same holds.
+/// The same holds if only one was allowed when the lease expired, and several since.
 #[test]
 fn what_ran_out_before_the_number_was_raised_is_judged_by_the_new_one() {
     let mut cluster = Cluster::modern(3);
@@ -140,7 +141,7 @@ fn what_ran_out_before_the_number_was_raised_is_judged_by_the_new_one() {
 /// The keys of tasks that are granted one after another.
 fn served(cluster: &mut Cluster, count: usize) -> String {
     let claimed = (0..count).map(|at| {
-        // As long as it takes until brokers have heard who was served.
+        // Time until brokers have heard which key was served.
         cluster.advance(500);
         cluster.claim(at % 3, 600_000).pop()
     });
@@ -150,8 +151,8 @@ fn served(cluster: &mut Cluster, count: usize) -> String {
     payloads.concat()
 }
 
-/// Goal: who has many tasks does not starve who has few, in all partitions, and work in hand does not change that. Method: keys
-/// without limits; by age the first would have them all.
+/// Goal: a key with many tasks does not starve one with few, in all partitions, and held tasks do not change that. Method: keys without
+/// limits; by age the first would have them all.
 #[test]
 fn keys_take_turns() {
     let mut cluster = queue_with(QueueSetting::KeyConcurrency(KeyConcurrency::Any));
@@ -162,7 +163,7 @@ fn keys_take_turns() {
     }
     let order = served(&mut cluster, 12);
     assert_eq!(order, "abcabcabcaaa");
-    // Who comes new waits for no more than one turn of each other key.
+    // A new key waits for no more than one turn of each other key.
     cluster.advance(1_000);
     cluster.fill("d", 2);
     let order = served(&mut cluster, 4);
@@ -174,7 +175,7 @@ fn keys_take_turns() {
     assert_eq!(served(&mut cluster, 2), "ba", "who was served when is known from the table");
 }
 
-/// Goal: a worker that is gone costs no key its turn. Method: one that does not say that it knows what it was granted.
+/// Goal: a worker that is gone costs no key its turn. Method: a worker that does not confirm its grant.
 #[test]
 fn a_grant_that_is_taken_back_gives_its_turn_back() {
     for two in [false, true] {
@@ -198,7 +199,7 @@ fn a_grant_that_is_taken_back_gives_its_turn_back() {
     }
 }
 
-/// A new leader knows from its table who was served last.
+/// A new leader knows from its table which key was served last.
 #[test]
 fn turns_outlive_leaders() {
     let mut cluster = queue_with(QueueSetting::KeyConcurrency(KeyConcurrency::Any));

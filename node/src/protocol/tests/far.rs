@@ -1,5 +1,5 @@
-//! A broker and a leader that are further apart than the time after which a question is repeated. The repeat is answered with what its
-//! first copy was granted, and changes nothing about that: what reaches no client still goes back.
+//! A broker and a leader that are further apart than the time after which a question is repeated. The repeat is answered with the
+//! grants of its first copy, and does not change them: grants that reach no client still go back.
 
 use super::recall::{ask_until, cluster_of_many, granted_tasks, is_answer, is_on_its_way, with_many};
 use super::*;
@@ -12,9 +12,9 @@ struct Far {
     cluster: Cluster,
     task: TaskId,
     broker: usize,
-    /// Of the client's request.
+    /// Number of the client's request.
     number: u64,
-    /// To the question and to its repeat, on their way.
+    /// Answers to the question and to its repeat, on their way.
     answers: Vec<(usize, Event)>,
 }
 
@@ -31,7 +31,7 @@ impl Far {
         Far::of(cluster_of_many(), |_, _| {})
     }
 
-    /// The same where something happens to the leader between the question and its repeat.
+    /// The same, with an event at the leader between the question and its repeat.
     fn of(cluster: (Cluster, TaskId, usize), between: impl FnOnce(&mut Cluster, usize)) -> Far {
         Far::asking(cluster, claim(), between)
     }
@@ -71,7 +71,7 @@ impl Far {
         self.cluster.queue.extend(others);
     }
 
-    /// One of the answers comes; what the client is told.
+    /// Delivers one of the answers; returns the client's grant.
     fn told(&mut self, index: usize) -> Granted {
         let answer = self.answers.remove(index);
         self.cluster.queue.push_back(answer);
@@ -123,7 +123,7 @@ fn what_comes_for_a_client_that_is_gone_goes_back() {
     assert_eq!((far.state(), far.claimed()), (State::Ready, 0));
 }
 
-/// Goal: what is given back late is not taken from a client that was told of it by another broker meanwhile.
+/// Goal: a grant that is given back late is not taken from a client that got it from another broker meanwhile.
 #[test]
 fn what_another_broker_has_told_since_does_not_go_back() {
     for index in [0, 1] {
@@ -142,7 +142,8 @@ fn what_another_broker_has_told_since_does_not_go_back() {
     }
 }
 
-/// Goal: a client keeps what the first answer has brought, though the leader cannot read it for the second: that was told already.
+/// Goal: a client keeps the grants of the first answer, though the leader cannot read their tasks for the second: they were in an
+/// answer already.
 #[test]
 fn what_a_repeat_cannot_read_is_not_taken_back() {
     let mut cluster = Cluster::with_config(3, &Config { payload_memory_bytes: 0, ..Config::default() });
@@ -162,8 +163,8 @@ fn what_a_repeat_cannot_read_is_not_taken_back() {
     assert_eq!((view.state, view.claims.last().map(|claim| claim.token)), (State::Claimed, Some(first.token)));
 }
 
-/// Goal: a repeat that comes late holds nothing in the place of what has gone back already. Method: the client is gone before the answer,
-/// and the question is handled once more behind that.
+/// Goal: a repeat that comes late does not hold a task again that has gone back already. Method: the client is gone before the answer,
+/// and the question is handled once more after that.
 #[test]
 fn a_repeat_behind_what_went_back_holds_nothing() {
     let (mut cluster, _, leader) = cluster_of_many();
@@ -180,8 +181,8 @@ fn a_repeat_behind_what_went_back_holds_nothing() {
     assert_eq!(claimed, Response::Count(0));
 }
 
-/// Goal: what a repeat is told again still goes back, whatever becomes of the other tasks of the same grant. Method: the body of one of
-/// them cannot be read, so that the leader takes that one back itself.
+/// Goal: a grant that a repeat answers again still goes back, whatever becomes of the other tasks of the same operation. Method: the
+/// body of one of them cannot be read, so that the leader takes that one back itself.
 #[test]
 fn what_was_granted_with_a_task_that_cannot_be_read_goes_back() {
     let mut cluster = Cluster::with_config(3, &Config { payload_memory_bytes: 0, ..Config::default() });
@@ -202,7 +203,7 @@ fn what_was_granted_with_a_task_that_cannot_be_read_goes_back() {
     assert_eq!(far.state(), State::Ready);
 }
 
-/// Goal: a question is granted something once at the most. Method: it was answered with nothing, and its repeat comes when there is work.
+/// Goal: a question is granted something once at most. Method: it was answered with nothing, and its repeat comes when there is work.
 #[test]
 fn a_repeat_of_what_was_answered_with_nothing_holds_nothing() {
     let mut cluster = Cluster::modern(3);

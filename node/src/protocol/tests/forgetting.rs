@@ -11,7 +11,7 @@ const DAY_MS: u64 = 24 * 3_600_000;
 pub(super) const LONG_MS: u64 = 8 * DAY_MS;
 
 impl Cluster {
-    /// All clocks go on, without a step in between.
+    /// Advances all clocks, without a step in between.
     pub(super) fn skip(&mut self, ms: u64) {
         self.now.mono_us += ms * 1_000;
         self.now.wall_ms += ms;
@@ -21,7 +21,7 @@ impl Cluster {
         &self.nodes[index].partitions[&self.nodes[0].partition_of(id)]
     }
 
-    /// Replicas that know something of a task.
+    /// Number of replicas that know something of a task.
     pub(super) fn knowing(&self, id: &TaskId) -> usize {
         (0..self.nodes.len()).filter(|index| self.replica_of(*index, id).store.knows(id)).count()
     }
@@ -59,7 +59,7 @@ impl Cluster {
         }
     }
 
-    /// A message of `from` to `to` that has been on its way for long.
+    /// Delivers a message of `from` to `to` that has been on its way for long.
     pub(super) fn deliver(&mut self, from: usize, to: usize, message: PeerMessage) {
         self.queue.push_back((to, Event::Peer { from: NodeId(from as u128 + 1), message }));
         self.drain();
@@ -147,7 +147,7 @@ fn what_another_replica_may_not_have_forgotten_is_refused() {
         cluster.deliver(0, 1, tasks(id, late));
         assert_eq!(cluster.knowing(&id), 0, "{late:?}");
     }
-    // The same age, but its sender has forgotten what there was: this one was never ended.
+    // The same age, but its sender has forgotten as often as the receiver: this task never ended.
     let other = TaskId::new(id.time_ms() - 1, 77, 9, id.tag());
     cluster.deliver(0, 1, tasks(other, Some(1)));
     assert_eq!(cluster.knowing(&other), 1);
@@ -180,7 +180,7 @@ fn a_member_that_is_away_keeps_tombstones_and_is_named() {
     assert_eq!((view.tombstones, view.held_up_by), (Some(0), Vec::new()));
 }
 
-// S-3: who has lost what says that a task is forgotten learns it again, and grants nothing of that age meanwhile.
+// S-3: a replica that lost the record of forgetting a task learns it again, and grants nothing of that age meanwhile.
 #[test]
 fn a_replica_that_lost_the_record_of_it_forgets_again() {
     let mut cluster = Cluster::new(3);
@@ -203,8 +203,8 @@ fn a_replica_that_lost_the_record_of_it_forgets_again() {
     assert_eq!(cluster.knowing(&id), 0, "and it is written down");
 }
 
-/// Goal: a leader that lacks the spec of a finished task asks the other replicas before it buries the task. Method: the leader
-/// loses all but the ending when a task without a spec is due; the other replicas know a queue that keeps its tasks for longer.
+/// Goal: a leader that lacks the spec of a finished task asks the other replicas before it buries the task. Method: the leader loses
+/// all but the ending when a task without a spec is due; the other replicas know a queue that keeps its tasks for longer.
 #[test]
 fn a_leader_that_lacks_the_spec_of_a_finished_task_does_not_bury_it() {
     let queues = BTreeMap::from([(QueueName::new("mail").expect("a name"), LONG_MS)]);

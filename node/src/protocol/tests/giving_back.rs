@@ -1,4 +1,4 @@
-//! Grants that nobody was told of, and that go back all the same: before the lease of a client ends that is gone, or that has other tasks.
+//! Grants that no client got, and that go back before their leases end: their client is gone, or has other tasks.
 
 use super::recall::{FIRST, ask_until, claim_until, cluster_of_many, is_ack, is_answer, is_on_its_way};
 use super::*;
@@ -7,7 +7,7 @@ use norn_wire::Granted;
 
 const CLAIM: ClaimId = ClaimId(77);
 const LEASE_MS: u64 = 600_000;
-/// In other partitions than the first.
+/// Tags in other partitions than the first.
 const OTHERS: [u32; 3] = [0x40_0000, 0x80_0000, 0xC0_0000];
 
 impl Cluster {
@@ -18,8 +18,8 @@ impl Cluster {
         id
     }
 
-    /// Tasks of a partition that come first, a task that another node leads, and these nodes: the leader of the first, of the other, and
-    /// one that leads neither.
+    /// Tasks of a partition that come first, a task that another node leads, and these nodes: the leader of the first, of the other,
+    /// and one that leads neither.
     fn with_two_leaders(count: usize) -> (Cluster, Vec<TaskId>, TaskId, [usize; 3]) {
         let mut cluster = Cluster::modern(3);
         let firsts: Vec<TaskId> = (0..count).map(|_| cluster.enqueue_in(FIRST, 7)).collect();
@@ -58,8 +58,8 @@ fn confirmed_claim(max: u32) -> Claim {
     Claim { confirms: true, ..claim_of(CLAIM, LEASE_MS, max) }
 }
 
-/// Goal: what a leader could not tell as it stepped down is held for no client that is gone. Method: others have the grant, the leader
-/// does not know that and steps down; the client goes before or behind that.
+/// Goal: grants that a leader did not answer as it stepped down are not held for a client that is gone. Method: other replicas have the
+/// grant, the leader does not know that and steps down; the client goes before or after that.
 #[test]
 fn what_a_leader_was_about_to_grant_goes_back_once_its_client_is_gone() {
     for (away, goes_first) in [(0, true), (1, true), (1, false)] {
@@ -81,8 +81,8 @@ fn what_a_leader_was_about_to_grant_goes_back_once_its_client_is_gone() {
     }
 }
 
-/// Goal: what a leader could not tell is still had by a client that waits for it, not voided and granted anew. Method: the same, and the
-/// client stays, at any node.
+/// Goal: a client that waits gets the grants that a leader did not answer as it stepped down; they are not voided and granted anew.
+/// Method: the same, and the client stays, at any node.
 #[test]
 fn what_a_leader_was_about_to_grant_is_not_taken_from_a_client_that_waits() {
     for away in [0, 1, 2] {
@@ -99,8 +99,8 @@ fn what_a_leader_was_about_to_grant_is_not_taken_from_a_client_that_waits() {
     }
 }
 
-/// Goal: the same of what a leader has taken back for itself alone. Method: the followers have the grant when the leader's time for it is
-/// over, and one of them leads before it hears that it is void.
+/// Goal: the same for grants whose void is at the leader alone. Method: the followers have the grant when the leader's time for it is
+/// over, and one of them leads before it receives the void.
 #[test]
 fn what_a_leader_took_back_for_itself_alone_goes_back_at_its_successor() {
     let (mut cluster, first, leader) = cluster_of_many();
@@ -124,8 +124,8 @@ fn what_a_leader_took_back_for_itself_alone_goes_back_at_its_successor() {
     assert!(cluster.is_ready(broker, first));
 }
 
-/// Goal: a client that has some of what it asked for learns that it may hold more, and gives that back. Method: nothing of what a leader
-/// answers arrives, until the time is over, and then the leader is gone.
+/// Goal: a client that has some of the tasks that it asked for learns that it may hold more, and gives that back. Method: no answer of
+/// a leader arrives, until the time is over, and then the leader is gone.
 #[test]
 fn a_call_whose_time_is_over_while_it_asks_has_left_something() {
     let (mut cluster, firsts, other, [_, two, broker]) = Cluster::with_two_leaders(1);
@@ -150,7 +150,7 @@ fn a_call_whose_time_is_over_while_it_asks_has_left_something() {
     assert!(!cluster.is_ready(broker, firsts[0]), "that is the client's");
 }
 
-/// Goal: a call that waits for an answer ends with its time, however seldom a question is repeated.
+/// Goal: a call that waits for an answer ends at its deadline, however seldom a question is repeated.
 #[test]
 fn a_call_is_answered_when_its_time_is_over_however_seldom_it_asks() {
     let (mut cluster, _, leader) = cluster_of_many();
@@ -163,8 +163,8 @@ fn a_call_is_answered_when_its_time_is_over_however_seldom_it_asks() {
     assert!(matches!(reply, Some(Response::Error(error)) if error.code == ErrorCode::Unavailable), "{reply:?}");
 }
 
-/// Goal: what a call has is not found again by another leader, who would renew it and tell it in place of more. Method: a node gives eight
-/// of ten tasks, and the one that is asked next leads them by then.
+/// Goal: grants that a call has are not found again by another leader, which would renew them and answer with them in place of more.
+/// Method: a node gives eight of ten tasks, and the node that is asked next leads them by then.
 #[test]
 fn what_a_call_has_may_go_back_though_its_partition_has_moved() {
     let (mut cluster, firsts, other, [one, two, broker]) = Cluster::with_two_leaders(8);
@@ -212,7 +212,7 @@ fn without_leaders(meanwhile: impl FnOnce(&mut Node)) -> (Cluster, TaskId, usize
     (cluster, first, broker)
 }
 
-/// Goal: a task that nobody has is free as soon as its partition has a leader, not at the end of a pause.
+/// Goal: a task that no client holds is free as soon as its partition has a leader, not at the end of a pause.
 #[test]
 fn a_grant_goes_back_as_soon_as_its_partition_has_a_leader() {
     let (mut cluster, first, broker) = without_leaders(|_| {});
@@ -233,7 +233,7 @@ fn many_grants_go_back_though_nobody_could_be_told_at_first() {
     assert!(cluster.is_ready(broker, first));
 }
 
-/// Goal: what a leader gives back to itself is not said for long.
+/// Goal: a leader that gives a grant back to itself does not repeat that for long.
 #[test]
 fn a_grant_that_is_void_for_certain_is_not_given_back_again() {
     let (mut cluster, first, leader) = cluster_of_many();
@@ -247,8 +247,8 @@ fn a_grant_that_is_void_for_certain_is_not_given_back_again() {
     assert_eq!(cluster.nodes[leader].broker.going_back(), 0);
 }
 
-/// Goal: a late question of a broker that has restarted since is granted nothing, as that knows nothing of the call. Method: the question
-/// is held back meanwhile; the same question without a restart gets the task.
+/// Goal: a late question of a broker that has restarted since is granted nothing, as the broker knows nothing of the call. Method: the
+/// question is held back meanwhile; the same question without a restart gets the task.
 #[test]
 fn a_question_of_a_process_that_has_ended_is_granted_nothing() {
     for (restarts, state) in [(false, State::Claimed), (true, State::Ready)] {
@@ -269,8 +269,8 @@ fn a_question_of_a_process_that_has_ended_is_granted_nothing() {
     }
 }
 
-/// Goal: the same of a question that was heard in time, and whose grant is committed when its broker has restarted. Method: the leader hears
-/// no acknowledgement of a follower meanwhile.
+/// Goal: the same for a question that arrived in time, and whose grant commits when its broker has restarted. Method: the leader
+/// receives no acknowledgement of a follower meanwhile.
 #[test]
 fn a_grant_that_is_made_for_a_process_that_has_ended_goes_back() {
     for (restarts, state) in [(false, State::Claimed), (true, State::Ready)] {
@@ -290,8 +290,8 @@ fn a_grant_that_is_made_for_a_process_that_has_ended_goes_back() {
     }
 }
 
-/// Goal: that a question is given up is heeded also where the process that says so has ended since: it is true all the same, and nobody
-/// says it again. Method: the answer to the question is lost, and what the broker says of it comes when it has restarted.
+/// Goal: the notice that a question is given up also counts if the process that sent it has ended since: it is still true, and no
+/// process repeats it. Method: the answer to the question is lost, and the broker's notice arrives when the broker has restarted.
 #[test]
 fn a_question_that_a_process_gave_up_before_it_ended_is_taken_back() {
     let (mut cluster, id, leader) = cluster_of_many();

@@ -1,4 +1,4 @@
-//! Groups: members, and the join that comes behind them (O17-O24, O31).
+//! Groups: members, and the join that becomes claimable after them (O17-O24, O31).
 
 use super::forgetting::LONG_MS;
 use super::*;
@@ -34,7 +34,7 @@ impl Cluster {
         self.ask(index, Request::CloseGroup { id, total, acks: Acks::Quorum })
     }
 
-    /// Claims up to so many tasks and completes them with what they carry. Those that there were.
+    /// Claims up to `max` tasks and completes them with what they carry. Returns those that there were.
     fn finish(&mut self, index: usize, max: u32) -> Vec<norn_wire::Granted> {
         self.number += 1;
         let claim = claim_of(ClaimId(u128::from(self.number)), 60_000, max);
@@ -247,7 +247,7 @@ fn members_are_kept_until_their_join_has_ended() {
     cluster.run_until_forgotten(&first);
 }
 
-/// What is known of a group outlives whoever leads its partition.
+/// The state of a group outlives the leader of its partition.
 #[test]
 fn a_later_leader_goes_on_with_a_group() {
     let mut cluster = connected();

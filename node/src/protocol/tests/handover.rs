@@ -12,12 +12,12 @@ impl Cluster {
         let up = (0..self.nodes.len()).filter(|index| !self.down.contains(index));
         let replicas = up.flat_map(|index| self.nodes[index].partitions.values().map(move |replica| (index, replica)));
         let placed: Vec<bool> = replicas.filter_map(led).collect();
-        // The root is led as well.
+        // The root has a leader as well.
         placed.len() == PARTITIONS as usize + 1 && placed.into_iter().all(|placed| placed)
     }
 }
 
-/// Goal: after a node was away it leads again what it is preferred for, and not before it was up for a while: who falls again at
+/// Goal: a node that was away leads again what it is preferred for, and not before it was up for a while: a node that fails again at
 /// once should not take a leadership with it.
 #[test]
 fn a_misplaced_leadership_is_handed_over_once_its_node_was_up_for_a_while() {

@@ -1,17 +1,17 @@
-//! A member that stays away is taken for gone by itself, and what it held is placed elsewhere.
+//! A member that stays away is declared gone, and what it held is placed elsewhere.
 
 use super::*;
 use crate::limits::HEAL_AFTER_MS_MIN as HEAL_AFTER_MS;
 use crate::protocol::root::{Operation, Root};
 use norn_wire::membership::Settings;
 
-/// A silence is told by heartbeats and looked for from time to time.
+/// Allowance for heartbeats to report a silence, and for the periodic check.
 const GRACE_MS: u64 = 5_000;
 
 impl Cluster {
-    /// A cluster in which an operator has said when a silent member is gone.
+    /// A cluster in which an operator has set when a silent member is gone.
     fn healing(size: usize) -> Cluster {
-        // Minutes pass: the fewer heartbeats, the fewer events.
+        // Minutes pass: fewer heartbeats mean fewer events.
         let mut cluster =
             Cluster::with_config(size, &Config { heartbeat_ms: 500, election_timeout_ms: 1_500, ..Config::default() });
         cluster.connect_all();
@@ -27,7 +27,7 @@ impl Cluster {
         (0..self.nodes.len()).filter(|index| !self.down.contains(index))
     }
 
-    /// Whoever leads a partition, and its replica there.
+    /// The leader of a partition, and its replica there.
     fn led(&self, partition: PartitionId) -> Option<(usize, &Partition)> {
         let replicas = self.up().filter_map(|index| Some((index, self.nodes[index].partitions.get(&partition)?)));
         replicas.filter(|(_, replica)| replica.register.established()).max_by_key(|(_, of)| of.register.viewstamp.epoch)
@@ -44,7 +44,7 @@ impl Cluster {
         members.filter(|member| member.state.is_present()).map(|member| member.node).collect()
     }
 
-    /// Who was taken for gone, in that order.
+    /// Nodes that were declared gone, in that order.
     fn gone(&self) -> Vec<NodeId> {
         let gone = self.observed.iter().filter_map(|(index, observation)| match observation {
             Observation::DeclaredGone { node } => Some((*index, *node)),
@@ -53,7 +53,7 @@ impl Cluster {
         gone.map(|(_, node)| node).collect()
     }
 
-    /// Whether each of these tasks is with three members of its partition, which make up the whole cohort.
+    /// Whether each of these tasks is at three members of its partition, which make up the whole cohort.
     fn are_whole(&self, ids: &[TaskId]) -> bool {
         ids.iter().all(|id| {
             let partition = self.nodes[0].partition_of(id);
@@ -83,8 +83,8 @@ impl Cluster {
     }
 }
 
-/// Goal: a member that stays away costs nothing but a while with fewer replicas. Method: each node of four stops once, the one
-/// that leads the root among them, before it is so late that it is gone and after that.
+/// Goal: a member that stays away costs nothing but a while with fewer replicas. Method: each node of four stops once, the one that
+/// leads the root among them; checked shortly before it counts as gone and after that.
 #[test]
 fn a_silent_member_is_taken_for_gone_and_what_it_held_is_placed_elsewhere() {
     for stopped in 0..4 {
@@ -108,9 +108,9 @@ fn a_silent_member_is_taken_for_gone_and_what_it_held_is_placed_elsewhere() {
     }
 }
 
-/// Goal: what is lost together is healed one after the other, so that a leader that is wrong about who is there costs one
-/// member's data a move and no more. Method: two members stop that leave a majority of each partition, and of which the first
-/// can be healed without the second.
+/// Goal: members that are lost together are healed one after the other, so that a leader with a wrong view of the cluster costs one
+/// member's data a move and no more. Method: two members stop that leave a majority of each partition, and of which the first can be
+/// healed without the second.
 #[test]
 fn of_two_that_stop_together_the_second_is_gone_once_the_first_is_healed() {
     let mut cluster = Cluster::healing(7);
@@ -144,7 +144,7 @@ fn of_two_that_stop_together_the_second_is_gone_once_the_first_is_healed() {
     assert_eq!(cluster.gone(), [first, second]);
 }
 
-/// Goal: nothing stands still where the second of two that stop together is the one that was to take over from the first.
+/// Goal: nothing stands still if the second of two that stop together is the one that was to take over from the first.
 #[test]
 fn one_that_was_to_take_over_and_stopped_as_well_is_gone_too() {
     let mut cluster = Cluster::healing(7);
@@ -171,7 +171,7 @@ fn one_that_was_to_take_over_and_stopped_as_well_is_gone_too() {
     assert_eq!(cluster.gone(), [first, second]);
 }
 
-/// Goal: whoever comes back in time stays a member, however often that happens and whoever it is that was away.
+/// Goal: a member that comes back in time stays a member, however often that happens and whichever member was away.
 #[test]
 fn who_comes_back_before_its_time_is_over_is_left_alone() {
     let mut cluster = Cluster::healing(4);
@@ -182,7 +182,7 @@ fn who_comes_back_before_its_time_is_over_is_left_alone() {
         cluster.connect_all();
         cluster.advance(GRACE_MS);
     }
-    // Whoever leads the root anew has not led it for as long.
+    // The next leader of the root has not led it for as long.
     cluster.down.insert(3);
     cluster.advance(HEAL_AFTER_MS - GRACE_MS);
     let (leader, _) = cluster.led(PartitionId::ROOT).expect("the root has a leader");

@@ -1,4 +1,4 @@
-//! What is kept for members that are away, by members and by others.
+//! Hinted handoff: what members and other nodes keep for members that are away.
 
 use super::*;
 use crate::protocol::consistent::Viewstamp;
@@ -6,7 +6,7 @@ use crate::protocol::consistent::cohort::{Cohort, Told};
 use crate::protocol::peer::Outcome;
 use norn_wire::response::Guarantee;
 
-/// A tag whose partition is looked at.
+/// A tag whose partition is examined.
 const TAG: u32 = 0x12_3456;
 
 /// Four nodes, three of which hold a partition: these, and the other one.
@@ -25,7 +25,7 @@ impl Absence {
         Absence { cluster, members, keeper: others[0] }
     }
 
-    /// No member is there, and that is known.
+    /// All members go, and the keeper knows that.
     fn all_go(&mut self) {
         self.cluster.down.extend(&self.members);
         self.cluster.advance(1_000);
@@ -59,7 +59,7 @@ impl Absence {
     }
 }
 
-/// The state of a node, in parts of so many bytes.
+/// The state of a node, in parts of up to `bytes` bytes.
 fn saved(node: &Node, bytes: usize) -> Vec<Record> {
     let (mut cursor, mut records) = (Cursor::default(), Vec::new());
     loop {
@@ -87,7 +87,7 @@ fn a_node_without_a_replica_keeps_a_task_for_members_that_are_away() {
     absence.cluster.restart(keeper);
     assert_eq!(absence.kept(), 1, "it is in the log");
 
-    // One member is less than what a majority of them promises.
+    // One member is less than the majority that the acknowledgement promises.
     let members = absence.members.clone();
     absence.cluster.restart(members[0]);
     absence.cluster.advance(3_000);
@@ -240,14 +240,14 @@ fn what_is_kept_for_too_long_is_told_and_stays() {
     assert_eq!((absence.observed(&Observation::HintsOverdue { tasks: 1 }), absence.kept()), (1, 1));
 }
 
-/// Three nodes, and one of them that is not the first anywhere it matters.
+/// Of three nodes, the first and the last member of a task's partition.
 fn away(cluster: &mut Cluster, id: &TaskId) -> (usize, usize) {
     let cohort = cluster.nodes[0].cohort_of(cluster.nodes[0].partition_of(id)).voters();
     let place = |at: usize| cohort[at].0 as usize - 1;
     (place(0), place(2))
 }
 
-/// Three that agree on a task, of whose partition the last member is away now; the task, the first member, and the last.
+/// Three nodes that agree on a task, and the last member of its partition away; the task, the first member, and the last.
 fn one_away(config: &Config) -> (Cluster, TaskId, usize, usize) {
     let mut cluster = Cluster::with_config(3, config);
     let known = cluster.enqueue(0, b"known", TAG);
@@ -338,7 +338,7 @@ fn nothing_is_noted_for_a_member_that_is_away_for_too_long() {
     cluster.run_until(|cluster| cluster.replica_of(absent, &id).store.knows(&id));
 }
 
-/// Goes on for a while; `handle` sees every event first, and may keep it from its node.
+/// Runs the cluster for a while; `handle` sees every event first, and may keep it from its node.
 pub(super) fn go_on(
     cluster: &mut Cluster,
     for_ms: u64,
@@ -361,7 +361,7 @@ pub(super) fn go_on(
     }
 }
 
-/// Answers to hints take so long. How many tasks each message of hints has.
+/// Delays answers to hints by `delay_ms`. Returns how many tasks each message of hints has.
 fn hand_slowly(absence: &mut Absence, delay_ms: u64, for_ms: u64) -> Vec<usize> {
     let (mut held, mut seen, mut pieces) = (VecDeque::new(), BTreeSet::new(), Vec::new());
     go_on(&mut absence.cluster, for_ms, |cluster, index, event| {
@@ -399,7 +399,7 @@ fn an_answer_that_comes_late_counts_and_less_is_sent_meanwhile() {
     assert!(tasks.iter().all(|id| absence.knowing(id) >= 2));
 }
 
-/// A member answers hints like this, whatever it would say itself. How often it was asked.
+/// Answers hints for a member with `outcome`, whatever it would answer itself. Returns how often it was asked.
 fn answer_hints(absence: &mut Absence, member: usize, holes: bool, outcome: Outcome, for_ms: u64) -> usize {
     let (mut asked, keeper) = (0, absence.keeper);
     go_on(&mut absence.cluster, for_ms, |cluster, index, event| match event {
@@ -453,8 +453,8 @@ fn only_members_without_holes_make_an_orphan_and_all_that_were_sent_it() {
     assert_eq!((absence.knowing(&id), orphans(&absence)), (2, 0), "who was started is asked anew");
 }
 
-/// Goal: what a member has is let go, also if its answer is heard before the cohort of which it speaks. Method: that is one
-/// member alone, which has it on disk by the time when it tells of the cohort.
+/// Goal: a hint that a member has is dropped, also if its answer arrives before the cohort that it names. Method: the cohort is one
+/// member alone, which has the hint on disk by the time when it advertises the cohort.
 #[test]
 fn an_answer_that_comes_before_its_cohort_is_known_counts_then() {
     let mut absence = Absence::new(&Config::default());
@@ -562,7 +562,7 @@ fn what_may_have_been_stored_is_not_refused_for_certain() {
     assert_eq!(absence.enqueue(id, Acks::One).unwrap_err().code, ErrorCode::Overloaded, "nobody was sent it");
 }
 
-/// Goal: a node keeps nothing for others under an id that its clock takes for a wrong one.
+/// Goal: a node keeps no hint under an id that its clock considers wrong.
 #[test]
 fn a_task_of_the_far_future_is_not_kept_for_members_that_are_away() {
     let mut absence = Absence::new(&Config::default());

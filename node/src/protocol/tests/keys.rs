@@ -60,7 +60,7 @@ fn tasks_with_one_key_are_granted_one_at_a_time_and_in_order() {
     cluster.advance(1_000);
     let second = cluster.claim(1, 500).remove(0);
     assert_eq!(second.id, ids[1]);
-    // One that fails is tried again before the next one's turn comes, also where its lease ran out.
+    // A task that fails is tried again before the next one's turn comes, also if its lease expired.
     cluster.advance(2_000);
     let again = cluster.claim(0, 60_000).remove(0);
     assert_eq!((again.id, again.attempt), (ids[1], 2));
@@ -75,7 +75,7 @@ fn tasks_with_one_key_are_granted_one_at_a_time_and_in_order() {
     assert_eq!(cluster.claim(2, 1_000).remove(0).id, ids[2]);
 }
 
-/// A claim with room for many gets one of a key, and the next leader knows whose turn it is.
+/// A claim for many tasks gets one of a key, and the next leader knows whose turn it is.
 #[test]
 fn the_turn_survives_the_leader() {
     let mut cluster = keyed(3);
@@ -93,7 +93,7 @@ fn the_turn_survives_the_leader() {
     assert_eq!(cluster.claim(next, 1_000).remove(0).id, ids[1]);
 }
 
-/// Goal: a leader that does not know what is held does not grant a task that may have the same key. Method: its replica has the
+/// Goal: a leader that does not know which keys are held does not grant a task that may have the same key. Method: its replica has the
 /// claim and not the task.
 #[test]
 fn nobody_s_turn_comes_while_it_is_not_known_what_is_held() {
@@ -135,8 +135,8 @@ fn nobody_s_turn_comes_while_it_is_not_known_what_is_held() {
     assert_eq!(rank(replica), (Some(ids[0]), 1));
 }
 
-/// Goal: tasks that wait for one behind them, or for tomorrow, hold up none with their key. Method: an older task waits for a
-/// younger one.
+/// Goal: tasks that wait for one behind them, or for tomorrow, hold up none with their key. Method: an older task waits for a younger
+/// one.
 #[test]
 fn who_was_never_claimable_keeps_no_turn() {
     for not_before_ms in [u64::MAX / 2, u64::MAX] {
@@ -164,9 +164,9 @@ fn keeps_no_turn(not_before_ms: u64) {
     }
 }
 
-/// Goal: whose lease ran out gets it back only until it has been another one's turn, whoever leads then. Method: an older task
-/// waits while a younger one with its key is claimed, and is granted once that one's lease ran out. Then its own lease runs out,
-/// and the leader that follows knows of neither end.
+/// Goal: an expired claim may be prolonged only until another task with its key has had its turn, whichever node leads then. Method: an
+/// older task waits while a younger one with its key is claimed, and is granted once that one's lease has expired. Then its own lease
+/// expires, and the next leader knows of neither end.
 #[test]
 fn a_claim_is_not_prolonged_once_it_has_been_another_ones_turn() {
     let mut cluster = Cluster::modern(3);
@@ -203,9 +203,9 @@ fn a_claim_is_not_prolonged_once_it_has_been_another_ones_turn() {
     assert_eq!(cluster.prolong(next, &first, 60_000), Ok(()));
 }
 
-/// Goal: a task that is lost, as one node alone had it and not all disks came back, does not keep its key for longer than its
-/// claim lasts; and whoever holds that does not get it back. Method: no log has it, and some queue's tasks wait after a claim that
-/// ran out, so that it is not known what would become of this one.
+/// Goal: a task that is lost, as one node alone had it and not all disks came back, does not keep its key for longer than its claim
+/// lasts, and its holder cannot renew the claim then. Method: no log has it, and some queue's tasks wait after an expired claim, so
+/// that it is not known what would become of this one.
 #[test]
 fn the_key_of_a_task_that_nobody_knows_is_free_once_its_lease_is_over() {
     let mut cluster = Cluster::modern(3);
@@ -215,7 +215,7 @@ fn the_key_of_a_task_that_nobody_knows_is_free_once_its_lease_is_over() {
     let granted = cluster.claim(1, 5_000).remove(0);
     assert_eq!(granted.id, lost);
     let next = cluster.enqueue_with(1, "a").expect("it is stored");
-    // Nobody is left to remember how long the logs were.
+    // No node is left to remember how long the logs were.
     cluster.down.extend(0..3);
     for index in 0..3 {
         let is_lost = |record: &Record| matches!(record, Record::Facts { items, .. } if items[0].0 == lost);
