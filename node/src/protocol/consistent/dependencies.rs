@@ -345,8 +345,7 @@ impl Node {
         self.ask_for_ends(partition, doubted.into_iter());
     }
 
-    /// One more replica does not know a task and never will. Returns whether there are so many that no write of the task is
-    /// acknowledged.
+    /// One more replica does not know a task and never will. Returns whether these are enough to show that it is nowhere acknowledged.
     fn is_surely_forgotten(&mut self, from: NodeId, partition: PartitionId, id: TaskId) -> bool {
         let cohort = self.cohort_of(self.partition_of(&id));
         let doubt = self.dependencies.doubts.entry(partition).or_default().entry(id).or_default();

@@ -1,10 +1,10 @@
-//! Who is believed to lead.
+//! Which node a follower considers the leader.
 
 use super::copy::tell;
 use super::*;
 use crate::protocol::consistent::Viewstamp;
 
-/// A partition that a node leads, and nothing has happened to it since.
+/// A partition that a node leads and that has had no other event since.
 fn led_partition(cluster: &Cluster) -> (PartitionId, usize, Viewstamp) {
     let partition = PartitionId(1);
     let leads = |index: &usize| cluster.nodes[*index].partitions[&partition].register.established();
@@ -12,8 +12,8 @@ fn led_partition(cluster: &Cluster) -> (PartitionId, usize, Viewstamp) {
     (partition, leader, cluster.nodes[leader].partitions[&partition].register.viewstamp)
 }
 
-/// Goal: a node that has stepped down is not believed to lead for ever because of a message that it sent before. Method: its
-/// heartbeat says that it leads nothing; then an operation of its comes late, and the node is heard all the time.
+/// Goal: a node that has stepped down does not count as leader for ever because of a message that it sent before. Method: its heartbeat
+/// says that it leads nothing; then an operation of its arrives late, and the node is heard all the time.
 #[test]
 fn a_leader_that_has_stepped_down_is_given_up_despite_a_late_message() {
     let mut cluster = Cluster::new(3);
@@ -46,7 +46,7 @@ fn a_leader_that_has_stepped_down_is_given_up_despite_a_late_message() {
     assert!(!node.has_leader(partition), "its own list does not name it");
 }
 
-/// Goal: a supposed leader that asks for votes has no leader to be kept from it, not even itself; others are refused meanwhile.
+/// Goal: a supposed leader that asks for votes is not refused because of a leader, not even itself; others are refused meanwhile.
 #[test]
 fn a_supposed_leader_that_asks_for_votes_is_not_refused_for_its_own_sake() {
     let mut cluster = Cluster::new(3);

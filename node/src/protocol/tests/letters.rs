@@ -1,4 +1,4 @@
-//! What comes behind the death of a task: letters, and redriving.
+//! What follows the death of a task: dead letters, and redriving.
 
 use super::policies::is_changed;
 use super::*;
@@ -17,7 +17,7 @@ impl Cluster {
         cluster
     }
 
-    /// Enqueues a task, claims it, and calls it invalid.
+    /// Enqueues a task, claims it, and fails it as invalid.
     fn kill(&mut self, payload: &[u8], tag: u32) -> TaskId {
         let id = self.enqueue(0, payload, tag);
         let token = self.claim(1, 60_000).remove(0).token;
@@ -63,7 +63,7 @@ fn a_task_that_dies_is_in_the_dead_letter_queue_with_all_that_it_was() {
     assert_eq!(reason(&died).as_deref(), Some("bad address"), "its claims tell so when the letter is there");
 }
 
-/// Goal: what belongs to tasks that are there is lost to no limit.
+/// Goal: no limit of a queue stops a task that belongs to existing ones.
 #[test]
 fn letters_copies_and_tasks_of_schedules_get_into_queues_that_are_full() {
     use norn_wire::schedule::{CatchUp, Schedule, ScheduleChange, When};
@@ -142,7 +142,8 @@ fn the_last_attempt_that_runs_out_brings_a_letter_too_and_a_letter_brings_none()
     assert!(refused.message.contains("another one"), "{}", refused.message);
 }
 
-/// Goal: the letter of a task whose leader dies at any time. Method: all steps from the death on, one more each time.
+/// Goal: the dead letter of a task is written though its leader dies, at any time. Method: all steps from the death on, one more each
+/// time.
 #[test]
 fn whoever_leads_next_writes_the_same_letter() {
     for steps in 0..12 {
@@ -158,7 +159,8 @@ fn whoever_leads_next_writes_the_same_letter() {
     }
 }
 
-/// Goal: a leader that does not know what a task was drops no letter of it. Method: the one node that knows is away when the next leads.
+/// Goal: a leader that does not know the spec of a task does not drop its dead letter. Method: the one node that knows it is away when
+/// the next leads.
 #[test]
 fn a_leader_that_has_not_heard_of_a_task_keeps_its_letter_for_who_has() {
     let mut cluster = Cluster::with_letters();
@@ -226,7 +228,7 @@ fn a_dead_task_is_redriven_once_and_its_copy_again() {
     assert_eq!(cluster.redrive(0, id, second), Ok(first), "even now");
 }
 
-/// Goal: whoever is told of a copy finds it at once, whether it is new or the letter that is just on its way.
+/// Goal: a copy can be read as soon as its redrive is answered, whether it is new or the letter that is just on its way.
 #[test]
 fn a_copy_is_there_when_its_redrive_is_answered() {
     for letters in [false, true] {
@@ -244,7 +246,7 @@ fn a_copy_is_there_when_its_redrive_is_answered() {
     }
 }
 
-/// A session's end is final: nothing of it is enqueued again.
+/// A session's end is final: it is not enqueued again.
 #[test]
 fn sessions_are_not_redriven() {
     let mut cluster = Cluster::modern(3);
@@ -260,7 +262,7 @@ fn sessions_are_not_redriven() {
     assert_eq!(cluster.redrive(0, id, child).expect_err("it is a session").code, ErrorCode::Invalid);
 }
 
-/// That a member was given up is not lost where it is cancelled for its group before that is committed.
+/// That a member was given up is not lost if it is cancelled for its group before that is committed.
 #[test]
 fn what_is_given_up_while_its_group_ends_it_shows_that_and_has_its_letter() {
     let mut cluster = Cluster::with_letters();
@@ -274,7 +276,7 @@ fn what_is_given_up_while_its_group_ends_it_shows_that_and_has_its_letter() {
     let number = cluster.submit(leader, fail);
     let word = Cancel { dead: false, reason: GROUP_FAILED.to_owned(), at_ms: 1 };
     cluster.nodes[leader].learn(partition, vec![(id, Task::from_cancel(word))]);
-    // As long as a claim of an ended task is kept before it is dropped.
+    // Time for which the claim of an ended task is kept before it is dropped.
     cluster.advance(220);
     assert!(!cluster.replies.contains_key(&number), "nobody else has it");
     cluster.down.clear();
@@ -289,7 +291,7 @@ fn what_is_given_up_while_its_group_ends_it_shows_that_and_has_its_letter() {
     assert_eq!(cluster.get(0, id).reason.as_deref(), Some("invalid: bad address"));
 }
 
-/// Goal: a copy that an operator was told of is never lost. Method: two operators redrive a task at once, each at another node.
+/// Goal: a copy that an operator got as an answer is never lost. Method: two operators redrive a task at once, each at another node.
 #[test]
 fn two_operators_that_redrive_a_task_at_once_have_each_the_copy_that_they_were_told_of() {
     let mut cluster = Cluster::modern(3);
@@ -310,8 +312,8 @@ fn two_operators_that_redrive_a_task_at_once_have_each_the_copy_that_they_were_t
     assert_eq!(copies.map(|copy| cluster.get(1, copy).state), [State::Ready; 2]);
 }
 
-/// Goal: no task is redriven beside the letter that is being written for it. Method: an operator redrives it after a few more events of its
-/// death each time.
+/// Goal: no task is redriven beside the letter that is being written for it. Method: an operator redrives it after a few more events of
+/// its death each time.
 #[test]
 fn an_operator_that_redrives_a_task_while_its_letter_is_written_gets_no_other_copy() {
     let mut refused = 0;
@@ -351,8 +353,8 @@ fn a_redrive_of_a_task_that_nobody_can_read_is_refused_for_now() {
     assert_eq!(cluster.redrive(2, id, child), Ok(child));
 }
 
-/// Goal: a redrive that is recorded is not told as unknown where the copy cannot be written now. Method: the task can be read after a
-/// second alone, and the partition of the copy has no majority.
+/// Goal: a recorded redrive is not answered as unknown if the copy cannot be written now. Method: the task can be read only after a
+/// second, and the partition of the copy has no majority.
 #[test]
 fn a_redrive_that_is_recorded_is_answered_within_the_time_of_one_attempt() {
     let mut cluster = Cluster::modern(3);
@@ -376,7 +378,7 @@ fn a_redrive_that_is_recorded_is_answered_within_the_time_of_one_attempt() {
     assert_eq!(cluster.get(1, child).state, State::Ready, "it is brought sooner or later");
 }
 
-/// Goal: no operator is told of a copy that there will never be. Method: the id of the copy is another task's.
+/// Goal: no operator gets the id of a copy that will never exist. Method: the id of the copy is another task's.
 #[test]
 fn a_redrive_whose_copy_is_refused_for_good_is_refused() {
     let mut cluster = Cluster::modern(3);

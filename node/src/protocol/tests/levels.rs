@@ -1,4 +1,4 @@
-//! What time has earned of a rate outlives the leader that counted it.
+//! Accrued permits of a rate outlive the leader that counted them.
 
 use super::claim_limits::{queue_with, rate};
 use super::policies::is_changed;
@@ -23,7 +23,7 @@ impl Cluster {
         self.connect_all();
     }
 
-    /// The home of the queue has another leader from now on; the one before is down.
+    /// Stops the leader of the queue's home, and waits for the next one.
     fn lose_home(&mut self) -> usize {
         let lost = self.home("mail");
         self.down.insert(lost);
@@ -45,7 +45,7 @@ fn worked(setting: QueueSetting) -> Cluster {
     cluster
 }
 
-/// Nodes are restarted one after the other, faster than a permit comes in, as by an update that is never done.
+/// Nodes restart one after the other, faster than a permit comes in, as by an update that never ends.
 #[test]
 fn a_slow_rate_is_granted_while_nodes_restart_in_turn() {
     let mut cluster = worked(rate(1, 60_000));
@@ -59,7 +59,7 @@ fn a_slow_rate_is_granted_while_nodes_restart_in_turn() {
     assert!((3..=most).contains(&claimed), "{claimed} in 264 s, at most {most}");
 }
 
-/// Even where no time between two restarts is an eighth of a permit.
+/// The same, though no time between two restarts is an eighth of a permit.
 #[test]
 fn a_very_slow_rate_earns_while_nodes_restart_in_turn() {
     let mut cluster = worked(rate(1, 3_600_000));
@@ -90,7 +90,7 @@ fn where_all_nodes_restart_the_level_is_what_was_written() {
     let mut cluster = worked(rate(1, 60_000));
     let began_us = 2_000_000;
     cluster.claimed_in(30_000);
-    // It was earned from when the leader of the home had begun to count.
+    // It has accrued since the leader of the home began to count.
     let whole = (cluster.now.mono_us - began_us) / 60;
     let before = cluster.level().expect("it was written").millionths;
     assert!((whole - 150_000..=whole).contains(&before), "{before} of {whole} millionths");
@@ -101,7 +101,7 @@ fn where_all_nodes_restart_the_level_is_what_was_written() {
     assert_eq!(cluster.claimed_in(25_000), 1);
 }
 
-/// How much is in the bucket, in millionths, after nodes have restarted in turn for so long and nobody has claimed, and how much may be.
+/// Content of the bucket, in millionths, after nodes have restarted in turn and no client has claimed, and its upper bound.
 fn earned_unclaimed(cluster: &mut Cluster, per_s: u64, turns: usize) -> (u64, u64) {
     for turn in 0..turns {
         cluster.advance(11_000);
@@ -112,7 +112,7 @@ fn earned_unclaimed(cluster: &mut Cluster, per_s: u64, turns: usize) -> (u64, u6
     (cluster.level().map_or(0, |level| level.millionths), cluster.now.mono_us / per_s)
 }
 
-/// Goal: a bucket from which nobody has claimed yet loses little with its leaders, and gives its permit when that is earned, once.
+/// Goal: a bucket without claims so far loses little with its leaders, and gives its permit when that has accrued, once.
 #[test]
 fn a_slow_rate_from_which_nobody_claims_is_earned_while_nodes_restart_in_turn() {
     let mut cluster = worked(rate(1, 600_000));
@@ -126,7 +126,7 @@ fn a_slow_rate_from_which_nobody_claims_is_earned_while_nodes_restart_in_turn() 
     assert_eq!(cluster.claimed_in(10_000), 0, "that was all");
 }
 
-/// Goal: it is the level that is written where nobody claims that saves what was earned.
+/// Goal: the levels that are written without claims are what saves the accrued permits.
 #[cfg(feature = "mutants")]
 #[test]
 fn without_levels_that_are_written_early_nothing_is_earned() {
@@ -140,7 +140,7 @@ fn without_levels_that_are_written_early_nothing_is_earned() {
 }
 
 impl Cluster {
-    /// Levels that the leader of the queue's home has in its log.
+    /// Number of levels in the log of the leader of the queue's home.
     fn written(&self, queue: &str) -> usize {
         let log = self.logs[self.home(queue)].iter();
         let ops = log.filter_map(|record| match record {
@@ -164,7 +164,7 @@ fn a_level_is_written_seldom_where_nobody_claims_and_no_more_once_the_bucket_is_
     assert_eq!(cluster.written("mail"), written);
 }
 
-/// Goal: what is in a bucket is written, whatever share of a full one it was by the rate of before.
+/// Goal: the content of a bucket is written, whatever share of a full one it was by the rate before.
 #[test]
 fn a_level_is_written_after_its_rate_has_changed() {
     let mut cluster = queue_with(rate(1, 800_000));
@@ -176,7 +176,7 @@ fn a_level_is_written_after_its_rate_has_changed() {
     assert!((520_000..700_000).contains(&level), "{level}");
 }
 
-/// Goal: a leader that comes to have a great many of such queues writes so many levels in a second at the most, and all of them.
+/// Goal: a leader that newly leads a great many such queues writes a bounded number of levels in a second, and all of them in the end.
 #[test]
 fn levels_of_many_queues_are_written_bit_by_bit() {
     let mut cluster = queue_with(rate(1, 3_600_000));
@@ -204,8 +204,8 @@ fn levels_of_many_queues_are_written_bit_by_bit() {
     assert_eq!(written(&cluster).iter().sum::<usize>(), POLICIES_MAX);
 }
 
-/// A queue whose burst was claimed; how many more are claimed at once when its rate is removed and set again. A leader that has not heard
-/// of that yet asks meanwhile.
+/// A queue whose burst was claimed; returns how many more are claimed at once when its rate is removed and set again. A leader that
+/// does not know that yet asks meanwhile.
 fn claimed_when_set_again(config: &Config) -> u64 {
     let mut cluster = worked(rate(1, 60_000));
     cluster.nodes.iter_mut().for_each(|node| node.config = Arc::new(config.clone()));
@@ -236,7 +236,7 @@ fn a_home_that_goes_on_counting_gives_the_burst_again() {
     assert_eq!(claimed_when_set_again(&config), 1);
 }
 
-/// Goal: a rate that is set where the leader has led for long is granted at once: it has given nothing in that time.
+/// Goal: a rate that is set where the leader has led for long is granted at once: the leader has given nothing in that time.
 #[test]
 fn a_slow_rate_that_is_new_is_granted_where_its_home_was_led_for_as_long() {
     let mut cluster = Cluster::modern(3);

@@ -32,7 +32,7 @@ fn limited(setting: QueueSetting) -> Cluster {
     cluster
 }
 
-/// What is there may be handed in again, what has ended makes room, and nothing of a request is stored that has too many.
+/// Existing tasks may be enqueued again, ended ones make space, and nothing of a request with too many is stored.
 #[test]
 fn a_queue_with_enough_tasks_takes_no_more_before_some_have_ended() {
     let mut cluster = limited(QueueSetting::Tasks(Some(3)));
@@ -66,7 +66,7 @@ fn a_queue_with_enough_bytes_takes_no_more() {
     assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum }), Response::Acked(_)));
 }
 
-/// To try such a call again would be in vain.
+/// A repeat of such a call could not succeed.
 #[test]
 fn what_never_fits_is_invalid() {
     let mut cluster = limited(QueueSetting::Tasks(Some(2)));
@@ -78,11 +78,11 @@ fn what_never_fits_is_invalid() {
         assert!(error.message.contains("2 tasks and 10000 bytes"), "{error}");
     }
     cluster.enqueue_all(0, &ids[..2], b"x").expect("there is room");
-    // Known ones need none.
+    // Known tasks need no space.
     assert!(cluster.is_full(0, &ids[1..4], b"x"));
 }
 
-/// One that was made is told of, although its tasks are forgotten and others fill their queue.
+/// A transaction that was made keeps its answer, although its tasks are forgotten and others fill their queue.
 #[test]
 fn a_full_queue_takes_no_transaction_but_tells_of_the_one_that_was_made() {
     let mut cluster = limited(QueueSetting::Tasks(Some(1)));
@@ -107,7 +107,7 @@ fn a_full_queue_takes_no_transaction_but_tells_of_the_one_that_was_made() {
     }
 }
 
-/// Nor once there would be room: somebody was told that it never fits.
+/// It is refused even once there is space: a client has learned that it never fits.
 #[test]
 fn a_transaction_that_is_larger_than_its_queue_is_refused_for_good() {
     let mut cluster = limited(QueueSetting::Tasks(Some(1)));
@@ -127,7 +127,7 @@ fn a_transaction_that_is_larger_than_its_queue_is_refused_for_good() {
     }
 }
 
-/// What a completion brings belongs to it: the completion is not refused because of that.
+/// Child tasks belong to their completion: it is not refused because of them.
 #[test]
 fn children_get_into_a_queue_that_is_full() {
     let mut cluster = limited(QueueSetting::Tasks(Some(1)));

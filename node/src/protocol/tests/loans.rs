@@ -1,4 +1,4 @@
-//! Nodes lend no ids that go back, and serve all that needs none.
+//! Id loans: nodes lend no ids that go back, and serve all that needs none.
 
 use super::*;
 use crate::limits::{ID_AHEAD_MS_MAX, MARK_TIME_MS};
@@ -18,7 +18,7 @@ impl Cluster {
         }
     }
 
-    /// What a node lends, once it has measured its clock.
+    /// Loan of a node, once it has measured its clock.
     fn loan(&mut self, index: usize) -> Welcome {
         for _ in 0..100 {
             if let Response::Welcome(welcome @ Welcome { refusal: None, .. }) = self.hello(index, true) {
@@ -55,7 +55,7 @@ fn a_step_of_the_clock_leaves_sessions_served_and_ids_in_order() {
     assert_eq!(after_a_step(&Config::default()), (true, false));
 }
 
-/// Goal: that is noticed here where a node does otherwise.
+/// Goal: this test notices a node that violates either.
 #[cfg(feature = "mutants")]
 #[test]
 fn sessions_that_are_locked_out_and_ids_that_go_back_are_noticed() {
@@ -64,7 +64,7 @@ fn sessions_that_are_locked_out_and_ids_that_go_back_are_noticed() {
     assert_eq!(with(crate::config::Mutant::IdsGoBack), (true, true));
 }
 
-/// Goal: a node says for how long it lends no ids, to new and to old clients and in its status, over restarts, and when that time is
+/// Goal: a node reports for how long it lends no ids, to new and to old clients and in its status, over restarts, and when that time is
 /// over it lends later ones than before. Its loan may be ahead of the clock by half of what an id may.
 #[test]
 fn a_node_says_for_how_long_it_lends_no_ids() {
@@ -106,7 +106,7 @@ fn a_node_says_for_how_long_it_lends_no_ids() {
 fn a_node_with_a_wrong_clock_welcomes_sessions_without_ids_and_time() {
     let mut cluster = Cluster::new(3);
     cluster.advance(500);
-    // A node whose clock has just jumped and that hears no other does not know.
+    // A node whose clock has just jumped and that hears no other does not notice.
     cluster.down.extend([1, 2]);
     cluster.now.wall_ms += STEP_MS;
     let welcome = cluster.welcome(0);
@@ -115,7 +115,7 @@ fn a_node_with_a_wrong_clock_welcomes_sessions_without_ids_and_time() {
     assert!(matches!(cluster.hello(0, false), Response::Error(error) if error.code == ErrorCode::Unavailable));
 }
 
-/// Goal: where an id is refused that was lent while a clock was ahead, the client learns when it is taken.
+/// Goal: if an id is refused that was lent while a clock was ahead, the client learns when it will be accepted.
 #[test]
 fn an_id_from_the_future_is_refused_with_the_time_that_is_left() {
     let mut cluster = Cluster::new(3);

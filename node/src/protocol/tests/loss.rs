@@ -8,12 +8,12 @@ use norn_wire::PartitionId;
 use norn_wire::response::{Guarantee, Health};
 
 impl Cluster {
-    /// Where in a node's log such records are.
+    /// Ordinals of the records in a node's log for which `of` holds.
     pub(super) fn places(&self, index: usize, of: impl Fn(&Record) -> bool) -> BTreeSet<u64> {
         (0..).zip(&self.logs[index]).filter(|(_, record)| of(record)).map(|(ordinal, _)| ordinal).collect()
     }
 
-    /// What a node is after its log, of which some records are lost, is replayed.
+    /// State of a node after a replay of its log without some lost records.
     fn replay_without(&self, index: usize, lost: &BTreeSet<u64>) -> Node {
         let config = Config::clone(&self.nodes[index].config);
         let mut node = Node::new(Founding { config, ..founding(index) }, 99);
@@ -90,7 +90,7 @@ fn holes_are_filled_by_both_others_and_not_by_one() {
     assert!(!cluster.wound(lossy, &id).is_whole());
 }
 
-/// Goal: a disk without room for more keeps no other replica from having all that is there.
+/// Goal: a disk without space for new tasks keeps no other replica from having all that exists.
 #[test]
 fn holes_are_filled_by_others_that_are_short_of_room() {
     let mut cluster = Cluster::new(3);
@@ -104,7 +104,7 @@ fn holes_are_filled_by_others_that_are_short_of_room() {
     assert!(cluster.replica(0, &id).store.task(&id).is_some());
 }
 
-/// Goal: what heals another replica does not fill a disk that is short.
+/// Goal: what heals another replica does not fill a disk that is short of space.
 #[test]
 fn a_replica_that_is_short_of_room_is_told_no_new_task() {
     let mut cluster = Cluster::new(3);
@@ -149,7 +149,7 @@ fn a_replica_with_holes_stores_but_does_not_count() {
     let claim = Request::Claim(claim_of(ClaimId(77), 60_000, 1));
     let granted = |response: &Response| matches!(response, Response::Claimed { tasks, .. } if !tasks.is_empty());
     assert!(!granted(&cluster.ask(leader, claim.clone())), "the leader alone knows what has not ended");
-    // The call is over, and its client says so.
+    // The call is over, and its client leaves it.
     let leave = Request::Leave { claim: ClaimId(77), elsewhere: true, keeps: Vec::new(), over: true };
     assert_eq!(cluster.ask(leader, leave), Response::Done);
 
@@ -185,7 +185,7 @@ fn a_replica_that_lost_claims_does_not_vote_until_a_leader_has_brought_it_up_to_
     let viewstamps = [leader, lossy, other].map(|index| cluster.replica(index, &id).register.viewstamp);
     assert!(viewstamps.iter().all(|viewstamp| *viewstamp == viewstamps[0]), "{viewstamps:?}");
 
-    // Now it counts, and what it lost is there.
+    // Now it counts, and what it lost is there again.
     cluster.restart_without(lossy, &lost);
     assert!(cluster.wound(lossy, &id).is_whole(), "the record knows of the loss");
     cluster.down.insert(leader);
@@ -210,8 +210,8 @@ fn a_leader_of_the_promised_epoch_repairs_a_quiet_partition() {
     assert_eq!((viewstamps[0], viewstamps[0].epoch), (viewstamps[1], epoch), "no election was needed");
 }
 
-/// A replica that lost its table is sent what its leader has, and nobody tells it how long the table was. Its length, the leader's, and
-/// what it lacks then.
+/// A replica that lost its table is sent its leader's, and does not learn how long its own was. Returns its length, the leader's, and
+/// the wound that is left.
 fn installed_at_one_that_lost_its_table(config: &Config) -> ([u64; 2], Wound) {
     let mut cluster = Cluster::with_config(3, config);
     let id = cluster.enqueue(0, b"x", 9);
@@ -237,14 +237,14 @@ fn installed_at_one_that_lost_its_table(config: &Config) -> ([u64; 2], Wound) {
     ([length(lossy), length(leader)], cluster.wound(lossy, &id))
 }
 
-/// Goal: what a leader sends may be less than what the replica promised to another one, so with that alone it does not count again.
+/// Goal: a leader's table may be less than what the replica promised to another leader, so the table alone does not let it vote again.
 #[test]
 fn a_replica_that_lost_its_table_does_not_count_by_an_installation_alone() {
     let ([own, leaders], wound) = installed_at_one_that_lost_its_table(&Config::default());
     assert!(own == leaders && wound.table, "{own} of {leaders}: {wound:?}");
 }
 
-/// Goal: where it does that is noticed here, as in the simulator it does harm in one of a thousand runs.
+/// Goal: this test notices a replica that votes again by the table alone, which does harm in one of a thousand simulator runs.
 #[cfg(feature = "mutants")]
 #[test]
 fn a_replica_that_counts_by_an_installation_alone_is_noticed() {
@@ -257,7 +257,7 @@ fn a_replica_that_counts_by_an_installation_alone_is_noticed() {
 fn what_nobody_else_has_is_lost_for_good() {
     let alone = Cluster::new(1);
     let table = alone.places(0, |record| matches!(record, Record::Install { .. }));
-    // Those of tasks, and the root.
+    // The task partitions, and the root.
     assert_eq!(alone.replay_without(0, &table).lost_for_good().len(), PARTITIONS as usize + 1);
     assert_eq!(alone.replay_without(0, &BTreeSet::new()).lost_for_good(), Vec::new());
     let three = Cluster::new(3);
@@ -266,7 +266,7 @@ fn what_nobody_else_has_is_lost_for_good() {
     assert_eq!(three.replay_without(0, &table).lost_for_good(), Vec::new());
 }
 
-/// Goal: a node whose log last tells of a cohort of two starts, as what is lost may say that it has grown again.
+/// Goal: a node whose log ends with a cohort of two starts, as the lost records may have let it grow again.
 #[test]
 fn a_cohort_that_is_smaller_than_founded_may_have_grown_since() {
     let mut cluster = Cluster::with_config(3, &Config::default());
@@ -322,8 +322,8 @@ fn an_epoch_far_ahead_is_not_believed() {
     }
 }
 
-/// What the log of a node lost it may have lost of any partition: also of one whose replica comes later. That replica is healed
-/// of it, and the next start, which finds the loss again before the first word of the replica, takes it for healed.
+/// A loss in the log of a node may concern any partition, even one whose replica comes later. That replica is healed of it, and the
+/// next start, which finds the loss again before the first record of the replica, counts it as healed.
 #[test]
 fn a_replica_that_comes_after_a_loss_and_is_healed_is_whole_in_the_next_start() {
     const LOSS: u64 = 7;
@@ -352,7 +352,7 @@ fn a_replica_that_comes_after_a_loss_and_is_healed_is_whole_in_the_next_start() 
     );
 }
 
-/// Goal: a node that holds no replica where its leader counts on one says so, and gets all of it.
+/// Goal: a node without the replica on which its leader counts reports that, and gets all of it.
 #[test]
 fn what_builds_on_a_table_that_is_not_held_is_refused() {
     let mut cluster = Cluster::with_config(4, &Config::default());
@@ -371,7 +371,7 @@ fn what_builds_on_a_table_that_is_not_held_is_refused() {
     assert_eq!(cluster.ask(0, Request::Arrange { partition, nodes }), Response::Done);
     cluster.run_until(|cluster| held(cluster, outside));
     cluster.run_until(|cluster| cluster.nodes[outside].partitions[&partition].cohort().is_stable());
-    // All stop at once, and nobody remembers that it had more than it comes back with.
+    // All stop at once, so no node remembers that it had more than it comes back with.
     cluster.logs[outside] = image;
     (0..4).for_each(|index| cluster.restart(index));
     cluster.connect_all();
@@ -379,7 +379,7 @@ fn what_builds_on_a_table_that_is_not_held_is_refused() {
     cluster.run_until(|cluster| held(cluster, outside));
 }
 
-/// Goal: a claim of a task that nobody has any more does not stand in the way of work that there is.
+/// Goal: a claim of a task that no replica has any more does not block other work.
 #[test]
 fn a_repeated_claim_whose_task_has_lost_its_spec_takes_another() {
     let mut cluster = Cluster::new(3);

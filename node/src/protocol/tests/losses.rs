@@ -1,4 +1,4 @@
-//! Parts of tasks that no replica can read back: readers are told, and an operator gets rid of such a task.
+//! Parts of tasks that no replica can read back: readers learn of it, and an operator can remove such a task.
 
 use super::*;
 use crate::config::Retention;
@@ -20,14 +20,14 @@ fn keeping(size: usize, archives: bool) -> Cluster {
 }
 
 impl Cluster {
-    /// Parts of tasks that a snapshot would lack: it is given up then.
+    /// Number of parts that a snapshot would lack; it is given up then.
     fn snapshot_lacks(&self, index: usize) -> usize {
         let gaps = self.nodes[index].save(&mut Cursor::default(), usize::MAX).gaps;
         let lacks = |wanted: &Wanted| self.body(index, wanted).is_none_or(|filling| !wanted.is(&filling));
         gaps.iter().filter(|gap| lacks(&gap.wanted)).count()
     }
 
-    /// The results that have been written so far cannot be read, the payloads can.
+    /// Makes the results that were written so far unreadable, and leaves the payloads.
     fn spoil_results(&mut self, index: usize) {
         let has_result =
             |task: &crate::protocol::task::Task| task.blobs().any(|(slot, _)| matches!(slot, Slot::Result(_)));
@@ -48,7 +48,7 @@ impl Cluster {
         }
     }
 
-    /// Nothing of a task is kept by any replica, nor that anything of it is lost, nor its claim.
+    /// Checks that no replica keeps anything of a task: no fact, no record of a loss, no claim.
     fn assert_let_go(&mut self, id: TaskId) {
         let all = 0..self.nodes.len();
         self.run_until(|cluster| cluster.burying(&id) == cluster.nodes.len());
@@ -62,7 +62,7 @@ impl Cluster {
     }
 }
 
-/// Goal: a task whose payload is lost is shown, listed and counted as such, and an operator gets rid of it.
+/// Goal: a task whose payload is lost is shown, listed and counted as such, and an operator can remove it.
 #[test]
 fn a_task_without_its_payload_is_shown_and_can_be_cancelled_and_purged() {
     for size in [1, 3] {
@@ -88,7 +88,7 @@ fn a_task_without_its_payload_is_shown_and_can_be_cancelled_and_purged() {
     }
 }
 
-/// Goal: the same of a task that has ended, whose result is lost.
+/// Goal: the same for an ended task whose result is lost.
 #[test]
 fn a_task_without_its_result_is_shown_and_can_be_purged() {
     for (size, archives) in [(1, false), (3, false), (1, true), (3, true)] {
@@ -108,7 +108,7 @@ fn a_task_without_its_result_is_shown_and_can_be_purged() {
     }
 }
 
-/// Goal: the archive is told that a payload is lost, of a task that an operator lets go.
+/// Goal: the archive gets a purged task whose payload is lost, with the note that it is lost.
 #[test]
 fn a_purged_task_without_its_payload_is_archived_as_such() {
     let mut cluster = keeping(1, true);
@@ -124,7 +124,7 @@ fn a_purged_task_without_its_payload_is_archived_as_such() {
     assert_eq!(archived, [(id, State::Cancelled, Some(PAYLOAD))]);
 }
 
-/// Goal: what one replica has counts, and one that is down is waited for, but no longer than a read may take.
+/// Goal: a part that one replica has is not lost, and a reader waits for one that is down, but no longer than a read may take.
 #[test]
 fn what_another_replica_has_is_not_lost() {
     let mut cluster = keeping(3, false);
@@ -149,7 +149,7 @@ fn what_another_replica_has_is_not_lost() {
     cluster.run_until(|cluster| (0..3).all(|index| cluster.lost(index) == 0));
 }
 
-/// Goal: a claim whose task ended with a result that is lost since is dropped once the task is purged, and not before.
+/// Goal: a claim whose task ended with a result that was lost since is dropped once the task is purged, and not before.
 #[test]
 fn the_claim_of_a_purged_task_is_dropped_without_its_result() {
     let mut cluster = keeping(1, false);
@@ -207,7 +207,7 @@ impl Cluster {
         id
     }
 
-    /// All others hear that a node is gone for good.
+    /// All others learn that a node is gone for good.
     fn declare_gone(&mut self, index: usize) {
         let mut roster = self.nodes[0].roster().clone();
         roster.version += 1;
@@ -222,7 +222,7 @@ impl Cluster {
     }
 }
 
-/// Goal: of a purged task the archive gets what any replica has, though the leader has just found that it lost it.
+/// Goal: the archive gets what any replica has of a purged task, though the leader has just found its own part lost.
 #[test]
 fn a_purge_lets_nothing_go_that_another_replica_has() {
     let mut cluster = keeping(3, true);
@@ -236,7 +236,7 @@ fn a_purge_lets_nothing_go_that_another_replica_has() {
     assert_eq!(cluster.archived[0].spec.payload, [1; 1_000]);
 }
 
-/// Goal: the same where the one that has it is away when the task is purged. It is waited for, unless it is declared gone.
+/// Goal: the same if the replica that has it is away when the task is purged. The purge waits for it, unless it is declared gone.
 #[test]
 fn a_purge_waits_for_a_replica_that_may_have_what_the_others_lost() {
     for comes_back in [true, false] {
@@ -264,7 +264,7 @@ fn a_purge_waits_for_a_replica_that_may_have_what_the_others_lost() {
     }
 }
 
-/// Goal: what cannot be read for want of something that says nothing of the disk is not lost to the archive, nor to a reader.
+/// Goal: a part that cannot be read for a reason other than the disk is not lost to the archive, nor to a reader.
 #[test]
 fn a_purge_lets_nothing_go_that_cannot_be_read_just_now() {
     let mut cluster = keeping(1, true);
@@ -283,7 +283,7 @@ fn a_purge_lets_nothing_go_that_cannot_be_read_just_now() {
     assert_eq!(cluster.archived(), [(id, State::Done, None, None)]);
 }
 
-/// Goal: a purge hears all replicas before it takes the result for lost, and says in its stead that the task was cancelled.
+/// Goal: a purge waits for all replicas before it considers the result lost and records the task as cancelled instead.
 #[test]
 fn a_purge_waits_for_a_replica_with_the_result_as_other_readers_do() {
     let mut cluster = keeping(3, false);
@@ -307,7 +307,7 @@ fn a_purge_waits_for_a_replica_with_the_result_as_other_readers_do() {
     assert!(!cluster.logs.iter().flatten().any(says_so));
 }
 
-/// Goal: who waits for a replica that does not answer asks that one again, and not those that have answered.
+/// Goal: a reader that waits for a silent replica asks that one again, and not those that have answered.
 #[test]
 fn a_reader_that_waits_asks_no_one_twice_that_has_answered() {
     let mut cluster = keeping(3, false);
@@ -321,7 +321,8 @@ fn a_reader_that_waits_asks_no_one_twice_that_has_answered() {
     assert!(asked <= 3 * 2 * (1 + 3 + 3), "{asked}");
 }
 
-/// Goal: where a part that no replica has keeps a partition from growing, people are told, and it grows once they have purged the task.
+/// Goal: if a part that no replica has keeps a partition from growing, operators learn of it, and it grows once they have purged the
+/// task.
 #[test]
 fn a_lost_part_that_blocks_a_change_is_told_of() {
     let retention = Arc::new(Retention { default_ms: u64::MAX, ..Retention::default() });

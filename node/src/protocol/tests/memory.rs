@@ -10,7 +10,7 @@ impl Cluster {
         self.drain();
     }
 
-    /// Why a node takes no task, if it does not.
+    /// Error with which a node refuses a task, if it does.
     fn why_not_taken(&mut self, index: usize, payload: &[u8]) -> Option<Error> {
         let id = self.id(1);
         let tasks = vec![NewTask { id, spec: spec(payload, 0) }];
@@ -48,7 +48,8 @@ fn a_node_that_is_short_of_memory_refuses_tasks_and_does_everything_else() {
     assert_eq!(cluster.why_not_taken(1, b"x"), None);
 }
 
-/// Goal: what a worker writes of a task it holds is not taken either, and may be said to another node; what ends a task is taken.
+/// Goal: a worker's log entries for a task that it holds are refused too, and may be sent to another node; what ends a task is
+/// accepted.
 #[test]
 fn a_node_that_is_short_of_memory_refuses_log_entries() {
     let mut cluster = Cluster::new(3);
@@ -66,7 +67,7 @@ fn a_node_that_is_short_of_memory_refuses_log_entries() {
     assert_eq!(cluster.get(1, id).updates.len(), 2);
 }
 
-/// What an allocator keeps is there for tasks that come.
+/// Memory that the allocator keeps is available to new tasks.
 #[test]
 fn what_a_node_has_given_up_may_be_taken_again_though_the_system_sees_nothing_of_it() {
     let mut cluster = Cluster::new(1);
@@ -87,7 +88,8 @@ fn what_a_node_has_given_up_may_be_taken_again_though_the_system_sees_nothing_of
     assert!(cluster.why_not_taken(0, &payload).is_some());
 }
 
-/// Goal: what others have in use shuts a node out for no longer than it lasts. Method: a node that holds little, on a full machine.
+/// Goal: memory use of other processes shuts a node out for no longer than it lasts. Method: a node that holds little, on a full
+/// machine.
 #[test]
 fn a_node_is_not_short_for_ever_of_memory_that_others_take() {
     let mut cluster = Cluster::new(1);
@@ -109,7 +111,7 @@ fn a_node_is_not_short_for_ever_of_memory_that_others_take() {
     assert_eq!(cluster.why_not_taken(0, b"x"), None, "it has given up all that it held");
 }
 
-/// What came since the last report counts.
+/// Memory that was taken since the last report counts.
 #[test]
 fn a_burst_between_two_reports_is_noticed() {
     let mut cluster = Cluster::new(1);

@@ -10,7 +10,7 @@ use norn_wire::transaction::{Change, Expected};
 use norn_wire::{Granted, Transaction};
 use std::sync::Arc;
 
-/// A lease that has run out soon.
+/// A lease that expires soon.
 const LEASE_MS: u64 = 1_000;
 
 impl Cluster {
@@ -18,7 +18,7 @@ impl Cluster {
         self.ask(index, Request::Update { id, token, sequence, data, acks: Acks::Quorum })
     }
 
-    /// Enqueues a task, claims it, and writes so many log entries, the first of which says its number.
+    /// Enqueues a task, claims it, and writes `entries` log entries, the first of which contains its number.
     fn open_with_log(&mut self, index: usize, number: u8, entries: u8) -> (TaskId, Token) {
         let id = self.enqueue(index, b"x", u32::from(number % 16) << 20);
         let granted = self.claim(index, LEASE_MS).remove(0);
@@ -35,7 +35,7 @@ impl Cluster {
         (0..self.nodes.len()).all(|index| self.has_left_at(index, id))
     }
 
-    /// Where each replica has a log entry.
+    /// Makes a log entry unreadable at a replica.
     fn spoil_entry(&mut self, index: usize, id: &TaskId, slot: Slot) {
         let wanted = self.task_at(index, id).wanted_in(*id, slot).expect("it has left memory");
         self.unreadable.insert((index, wanted.place.offset as usize));
@@ -48,7 +48,7 @@ impl Cluster {
             let Response::Claimed { mut tasks, .. } = self.ask(index, Request::Claim(claim)) else { panic!("a claim") };
             match tasks.pop() {
                 Some(granted) if granted.id == id => return granted,
-                // Another one, whose lease runs out again.
+                // Another task, whose lease expires again.
                 Some(_) => {}
                 None => self.advance(LEASE_MS / 2),
             }
@@ -81,7 +81,7 @@ fn log_entries_of_claimed_tasks_leave_memory_and_the_next_claim_is_shown_them() 
         let granted = cluster.claim_again(usize::from(number) % 3, *id);
         assert_eq!(data_of(&granted.updates), log_of(number));
         assert!(granted.updates.iter().all(|entry| entry.token == *first) && granted.token > *first);
-        // What it writes itself is shown to the one after it.
+        // Its own entry is shown to the next worker.
         cluster.write_entry(0, (*id, granted.token), 0, bytes_of(200 + number));
         cluster.advance(3 * LEASE_MS);
         let granted = cluster.claim_again(0, *id);
@@ -139,7 +139,7 @@ fn what_is_written_behind_entries_that_have_left_is_one_log_with_them() {
     }
 }
 
-/// Goal: the log that a replica has missed comes to it, and the trees are equal though no replica has the bytes in memory.
+/// Goal: a replica that was away gets the log that it has missed, and the trees are equal though no replica has the bytes in memory.
 #[test]
 fn a_replica_that_was_away_gets_logs_that_have_left_memory() {
     let mut cluster = Cluster::with_config(3, &with_memory(0));
@@ -213,7 +213,8 @@ fn of_two_log_entries_the_greater_one_counts_though_it_is_not_in_memory() {
     }
 }
 
-/// Goal: a grant shows what left memory after it was begun and before it was told. Method: the followers are silent meanwhile.
+/// Goal: a grant shows entries that left memory after it was begun and before it was answered. Method: the followers are silent
+/// meanwhile.
 #[test]
 fn a_grant_shows_entries_that_leave_memory_while_it_commits() {
     let mut cluster = Cluster::with_config(3, &with_memory(1 << 20));
@@ -242,7 +243,7 @@ fn a_grant_shows_entries_that_leave_memory_while_it_commits() {
 }
 
 impl Cluster {
-    /// Time goes on, and some events do not happen: these.
+    /// Advances time and holds some events back; returns these.
     fn advance_holding(&mut self, ms: u64, is_held: impl Fn(usize, &Event) -> bool) -> Vec<(usize, Event)> {
         let mut held = Vec::new();
         for _ in 0..ms {
@@ -262,7 +263,7 @@ impl Cluster {
         held
     }
 
-    /// Time goes on until a call is answered, at a node whose disk is slow: what is read there meanwhile, and has not come.
+    /// Advances time until a call is answered, at a node whose disk is slow. Returns the answer, and the reads that have not ended.
     fn answer_with_slow_disk(&mut self, index: usize, number: u64) -> (Response, Vec<(usize, Event)>) {
         let mut late = Vec::new();
         for _ in 0..10_000 {
@@ -297,7 +298,7 @@ fn a_log_that_comes_too_late_for_its_grant_is_there_for_the_next() {
     assert_eq!((data_of(&tasks[0].updates), tasks[0].attempt, late.len()), (vec![10, 11, 12], 2, 0));
 }
 
-/// Goal: a task of which a log entry is lost is handed out again once a peer has told that, with its whole log.
+/// Goal: a task of which a log entry is lost is granted again once a peer has supplied the entry, with its whole log.
 #[test]
 fn an_entry_that_cannot_be_read_comes_from_a_peer_before_the_task_is_granted() {
     let mut cluster = Cluster::with_config(3, &with_memory(0));
@@ -314,12 +315,12 @@ fn an_entry_that_cannot_be_read_comes_from_a_peer_before_the_task_is_granted() {
     );
     assert!(cluster.observed.iter().any(|(_, it)| matches!(it, Observation::BodyLost { id: lost } if *lost == id)));
     cluster.run_until(|cluster| cluster.lost(leader) == 0);
-    // What the peer has told is in the log once more.
+    // The peer's copy is in the log once more.
     cluster.run_until(|cluster| cluster.has_left(&id));
     assert_eq!(data_of(&cluster.get(leader, id).updates), [10, 11, 12]);
 }
 
-/// Goal: where no replica has a log entry any more readers are told so, the task waits, and an operator can end it.
+/// Goal: if no replica has a log entry any more, readers learn of it, the task waits, and an operator can end it.
 #[test]
 fn a_task_without_a_part_of_its_log_waits_and_can_be_cancelled_and_purged() {
     for comes_back in [true, false] {
@@ -356,7 +357,7 @@ fn a_task_without_a_part_of_its_log_waits_and_can_be_cancelled_and_purged() {
     }
 }
 
-/// Goal: a transaction finds a task at the version that a reader was told, though the leader's memory has nothing of its log.
+/// Goal: a transaction finds a task at the version that a reader got, though the leader's memory has nothing of its log.
 #[test]
 fn a_version_is_that_of_a_log_that_has_left_memory() {
     let mut cluster = Cluster::with_config(3, &Config { payload_memory_bytes: 0, ..Config::default() });
@@ -388,7 +389,7 @@ fn a_version_is_that_of_a_log_that_has_left_memory() {
     assert!(granted.updates.iter().all(|entry| entry.token == token));
 }
 
-/// Goal: what superseded claims ended with leaves memory as well, and is told with the end of the task.
+/// Goal: results of superseded claims leave memory as well, and are in the ending of the task.
 #[test]
 fn results_that_do_not_count_leave_memory_before_their_task_ends() {
     let mut cluster = Cluster::modern(3);
@@ -424,8 +425,8 @@ fn results_that_do_not_count_leave_memory_before_their_task_ends() {
     }
 }
 
-/// Goal: a worker is told that its completion counts only once the ending of the task is committed. Method: what the ending lacks is read
-/// late, and another operation stands between the seal and the ending.
+/// Goal: a worker's completion is acknowledged as the one that counts only once the ending of the task is committed. Method: what the
+/// ending lacks is read late, and another operation stands between the seal and the ending.
 #[test]
 fn a_seal_is_not_told_before_an_ending_that_is_appended_late() {
     let mut cluster = Cluster::modern(3);
@@ -461,7 +462,7 @@ fn a_seal_is_not_told_before_an_ending_that_is_appended_late() {
         _ => false,
     };
     let is_read = |event: &Event| matches!(event, Event::Loaded { .. });
-    // Followers that hear of one operation at a time say so of each.
+    // Followers that receive one operation at a time acknowledge each.
     let held = cluster.advance_holding(100, |index, event| is_ack(index, event, sealed) || is_read(event));
     let (late, acks): (Vec<_>, Vec<_>) = held.into_iter().partition(|(_, event)| is_read(event));
     assert!(cluster.replica_of(leader, &id).register.commit == sealed && !late.is_empty());

@@ -1,4 +1,4 @@
-//! How claims end is kept with them, by every replica, and for as long as the task is.
+//! Every replica keeps how claims ended, for as long as the task exists.
 
 use super::*;
 use crate::limits::{CELLS_WITH_REASONS_MAX, CLAIM_REASON_BYTES_MAX};
@@ -19,7 +19,7 @@ fn invalid(id: TaskId, token: Token, reason: &str) -> Request {
     Request::Fail { id, token, reason: reason.into(), retry_in_ms: 0, invalid: true, retry_open: false }
 }
 
-/// What is told of the ends of a task's claims, without when that was.
+/// Ends of a task's claims as a view shows them, without their times.
 fn told(view: &TaskView) -> Vec<Option<(ClaimOutcome, Option<&str>)>> {
     view.claims.iter().map(|claim| claim.end.as_ref().map(|end| (end.outcome, end.reason.as_deref()))).collect()
 }
@@ -29,7 +29,7 @@ impl Cluster {
         self.claim(1, lease_ms).remove(0).token
     }
 
-    /// All nodes are started anew, one after the other.
+    /// Restarts all nodes, one after the other.
     fn restart_all(&mut self) {
         for index in 0..self.nodes.len() {
             self.restart(index);
@@ -45,7 +45,7 @@ impl Cluster {
         }
     }
 
-    /// It is refused, as the claim ended so.
+    /// Checks that a request is refused because the claim ended in this way.
     fn over(&mut self, index: usize, request: Request, how: &str) {
         let error = self.refusal(index, request);
         assert!(error.code == ErrorCode::Superseded && error.message.contains(how), "{error:?}");
@@ -58,8 +58,8 @@ impl Cluster {
     }
 }
 
-/// Goal: why an attempt failed, and when the next one may begin, is told by every node, also once all have been started anew, and once
-/// the task is done.
+/// Goal: every node reports why an attempt failed, and when the next one may begin, also once all have restarted, and once the task is
+/// done.
 #[test]
 fn the_reason_of_a_failed_attempt_outlives_it() {
     let mut cluster = Cluster::modern(3);
@@ -87,7 +87,7 @@ fn the_reason_of_a_failed_attempt_outlives_it() {
     assert_eq!((view.ended_ms, view.claims[1].end.as_ref().map(|end| end.at_ms)), (Some(5), Some(5)));
 }
 
-/// Method: one task goes through all that may happen to a claim, and dies in the end. A list tells the same.
+/// Method: one task goes through all that may happen to a claim, and dies in the end. A list shows the same.
 #[test]
 fn each_claim_tells_how_it_ended() {
     let mut cluster = Cluster::modern(3);
@@ -175,7 +175,7 @@ fn a_sealed_completion_is_done_and_a_late_one_keeps_that_it_expired() {
     assert!(view.claims[0].rejected.is_some(), "{view:?}");
 }
 
-/// Goal: a completion that comes after all does not hide why its claim was reported as failed or given back before.
+/// Goal: a completion that comes after all does not hide why its claim was failed or released before.
 #[test]
 fn what_was_said_of_a_claim_before_it_is_done_is_told() {
     let mut cluster = Cluster::modern(3);
@@ -194,7 +194,7 @@ fn what_was_said_of_a_claim_before_it_is_done_is_told() {
     }
 }
 
-/// A queue with a back-off writes it down as a failed attempt that a lease ran out.
+/// A queue with a back-off records an expired lease as a failed attempt.
 #[test]
 fn a_lease_that_ran_out_before_a_pause_expired() {
     let mut cluster = Cluster::modern(3);
@@ -207,7 +207,7 @@ fn a_lease_that_ran_out_before_a_pause_expired() {
     assert_eq!((view.state, view.next_attempt_ms.is_some()), (State::Waiting, true));
 }
 
-/// Goal: what is given up after its last attempt tells why that failed, also where a limit set later makes it the last one.
+/// Goal: a task that is given up after its last attempt shows why that failed, also if a limit set later makes it the last one.
 #[test]
 fn the_death_of_a_task_tells_why_its_last_attempt_failed() {
     let mut cluster = Cluster::modern(3);
@@ -271,7 +271,7 @@ fn claims_tell_that_their_session_ended() {
     }
 }
 
-/// Goal: a failure or a release that comes when the claim is over is refused, and says how that ended; the history stays as it was.
+/// Goal: a failure or a release that comes when the claim is over is refused, with how that ended; the history stays as it was.
 #[test]
 fn what_is_said_of_a_claim_that_is_over_does_not_count() {
     let mut cluster = Cluster::modern(3);
@@ -308,7 +308,7 @@ fn what_is_said_of_a_claim_that_is_over_does_not_count() {
     cluster.told_everywhere(dead, &[Some((Expired, None))]);
 }
 
-/// Goal: a call whose answer was lost is answered as the first time, whatever has become of the task since; nobody else's is.
+/// Goal: a call whose answer was lost is answered as the first time, whatever has become of the task since; no other call is.
 #[test]
 fn a_repeated_failure_or_release_is_answered_as_the_first() {
     let mut cluster = Cluster::modern(3);
@@ -357,7 +357,7 @@ fn a_transaction_that_takes_a_claim_back_releases_it() {
         not_before_ms: until(60_000),
         ..Change::default()
     };
-    // The pause behind a claim that was given back becomes another one.
+    // The pause after a released claim becomes another one.
     let later = Change { id, expected: Expected::Present, not_before_ms: until(90_000), ..Change::default() };
     for change in [back, later] {
         let not_before_ms = change.not_before_ms;
@@ -388,7 +388,7 @@ fn a_long_reason_is_cut_in_the_history_alone() {
     assert!(kept.ends_with("é… (cut)") && kept.len() <= CLAIM_REASON_BYTES_MAX, "{kept}");
 }
 
-/// Goal: however many tasks fail, their table fits a message. Method: one more claim than reasons are kept of.
+/// Goal: however many tasks fail, their table fits a message. Method: one more claim than reasons are kept for.
 #[test]
 fn of_very_many_claims_no_reasons_are_kept() {
     let mut cluster = Cluster::modern(3);

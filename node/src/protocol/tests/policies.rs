@@ -1,4 +1,4 @@
-//! What operators set for queues, and what nodes make of it.
+//! Queue policies that operators set, and their effects at nodes.
 
 use super::*;
 use crate::limits::POLICIES_MAX;
@@ -8,7 +8,7 @@ use norn_wire::membership::{Backoff, ClusterChange, Order, QueueSetting};
 use std::collections::BTreeSet;
 
 impl Cluster {
-    /// All nodes are connected, and the root has a leader.
+    /// A cluster whose nodes are all connected and whose root has a leader.
     pub(super) fn modern(size: usize) -> Cluster {
         let mut cluster = Cluster::new(size);
         cluster.connect_all();
@@ -38,8 +38,8 @@ pub(super) fn is_changed(response: &Response) -> bool {
     matches!(response, Response::Changed(changed) if !changed.already)
 }
 
-/// Goal: a copy of a change that comes behind the change that undoes it does nothing. Method: it comes once more through the node that asked,
-/// and once more when that has restarted, where the change that undid it came through another.
+/// Goal: a copy of a change that comes after the change that undoes it has no effect. Method: it comes once more through the node that
+/// asked, and once more when that has restarted, where the change that undid it came through another.
 #[test]
 fn a_copy_of_a_change_that_comes_late_undoes_no_later_one() {
     for restarts in [false, true] {
@@ -73,7 +73,7 @@ fn a_copy_of_a_change_that_comes_late_undoes_no_later_one() {
     }
 }
 
-/// Goal: an operator can see which nodes have heard of a change. Method: one of three nodes is down while a queue is paused.
+/// Goal: an operator can see which nodes have received a change. Method: one of three nodes is down while a queue is paused.
 #[test]
 fn the_status_of_each_node_tells_which_changes_it_has_heard_of() {
     let version = |cluster: &Cluster, index: usize| {
@@ -102,7 +102,7 @@ fn a_paused_queue_grants_nothing_and_goes_on_for_those_who_wait() {
     assert!(is_changed(&cluster.set(1, "mail", QueueSetting::Paused(true))));
     assert!(!is_changed(&cluster.set(2, "mail", QueueSetting::Paused(true))), "it may be repeated");
     assert_eq!(cluster.claim(2, 5_000), Vec::new());
-    // What is held goes on.
+    // Held claims go on.
     assert!(matches!(cluster.complete(1, first, held.token), Response::Acked(_)));
     let claim = Claim { wait_ms: 30_000, ..claim_of(ClaimId(5), 5_000, 1) };
     let number = cluster.submit(2, Request::Claim(claim));
@@ -188,7 +188,7 @@ fn lease_ms(response: &Response) -> u64 {
     }
 }
 
-// O37: a failed attempt that says nothing of a pause, and one whose lease ran out, wait as the queue says.
+// O37: a failed attempt without a pause of its own, and an expired one, wait as the queue's policy says.
 #[test]
 fn a_queue_says_how_long_a_task_waits_after_an_attempt() {
     let mut cluster = Cluster::modern(3);
@@ -205,13 +205,13 @@ fn a_queue_says_how_long_a_task_waits_after_an_attempt() {
     cluster.advance(3_000);
     assert_eq!((cluster.claim(1, 60_000), cluster.get(0, id).state), (Vec::new(), State::Waiting));
     cluster.advance(1_500);
-    // By its own word, which goes before the queue's, it may be tried at once.
+    // With a pause of its own, which overrides the queue's, it may be tried at once.
     let second = cluster.claim(1, 60_000).remove(0);
     assert_eq!(cluster.ask(2, fail(second.token, 0, false)), Response::Done);
     let third = cluster.claim(0, 1_000).remove(0);
     assert_eq!(third.attempt, 3);
     cluster.advance(5_000);
-    // Its lease is over: twice as long again, whoever leads.
+    // Its lease has expired: twice as long again, whichever node leads.
     assert_eq!((cluster.claim(1, 60_000), cluster.get(0, id).state), (Vec::new(), State::Waiting));
     let renewal = cluster.ask(1, Request::Renew { items: vec![(id, third.token)], lease_ms: None });
     assert!(matches!(&renewal, Response::Renewed(results) if results[0].is_err()), "{renewal:?}");
@@ -250,7 +250,7 @@ fn is_buried(node: &Node, id: TaskId) -> bool {
     node.partitions[&node.partition_of(&id)].store.tombs_after(None).any(|(buried, _)| *buried == id)
 }
 
-/// A worker that says too late that its task is invalid is not told that it was so while the task goes on.
+/// A worker that reports too late that its task is invalid does not get a success while the task goes on.
 #[test]
 fn what_ran_out_and_waits_can_still_be_given_up() {
     let mut cluster = Cluster::modern(3);

@@ -1,4 +1,4 @@
-//! Tasks that have ended are purged: buried before their retention is over, with all that holds for other burials.
+//! Purged tasks are buried before their retention is over, under the rules of all burials.
 
 use super::forgetting::LONG_MS;
 use super::groups::{join, member};
@@ -15,7 +15,7 @@ impl Cluster {
         }
     }
 
-    /// Replicas that have the tombstone of a task.
+    /// Number of replicas that have the tombstone of a task.
     pub(super) fn burying(&self, id: &TaskId) -> usize {
         (0..self.nodes.len()).filter(|index| self.replica_of(*index, id).store.tomb(id).is_some()).count()
     }
@@ -94,7 +94,7 @@ fn what_died_and_what_was_cancelled_is_purged_as_well() {
     let cancel = Request::Cancel { id: cancelled, reason: "not needed".into(), at_ms: 7, acks: Acks::Quorum };
     assert!(matches!(cluster.ask(0, cancel), Response::AckedOne(_)));
     for id in [dead, cancelled] {
-        // That a task was given up is in its leader's table first.
+        // The table of its leader has the death of the task first.
         cluster.run_until(|cluster| (0..3).all(|index| cluster.replica_of(index, &id).store.ended(&id)));
         assert_eq!(cluster.purge(2, id), Ok(id));
         cluster.run_until(|cluster| cluster.burying(&id) == 3);
@@ -122,7 +122,7 @@ fn a_task_that_has_ended_otherwise_than_was_said_is_not_purged() {
     cluster.run_until(|cluster| cluster.burying(&id) == 3);
 }
 
-/// Goal: what others still need of a purged task is kept as long as they do.
+/// Goal: what other tasks still need of a purged task is kept as long as they do.
 #[test]
 fn a_purged_member_is_kept_until_its_join_has_ended() {
     let mut cluster = keeping();
@@ -140,8 +140,8 @@ fn a_purged_member_is_kept_until_its_join_has_ended() {
     cluster.run_until(|cluster| cluster.burying(&granted.id) == 3);
 }
 
-/// Goal: the end of a task is on all disks on which its purge is, or the purge would outlive it. Method: one replica alone has heard of the
-/// completion.
+/// Goal: the end of a task is on all disks that have its purge, as otherwise the purge would outlive it. Method: only one replica has
+/// received the completion.
 #[test]
 fn a_purge_carries_the_end_that_others_have_not_heard_of() {
     let config = Config { exchange_interval_ms: 60_000, ..Config::default() };

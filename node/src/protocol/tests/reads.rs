@@ -1,4 +1,4 @@
-//! What readers are shown, and what it costs.
+//! What readers get, and what it costs.
 
 use super::forgetting::LONG_MS;
 use super::*;
@@ -11,7 +11,7 @@ impl Cluster {
         }
     }
 
-    /// The task, once its latest claim's log is so long, or an error.
+    /// The task, once its latest claim's log has this length, or an error.
     fn read_from(&mut self, index: usize, id: TaskId, length: u32) -> Result<TaskView, Error> {
         match self.ask(index, Request::Get { id, minimum: None, minimum_sequence: Some(length) }) {
             Response::Task(view) => Ok(*view),
@@ -45,7 +45,7 @@ fn a_read_shows_all_of_a_task_and_is_no_older_than_asked_for() {
     assert_eq!((view.spec.payload.as_slice(), view.spec.priority, view.state), (&b"x"[..], 0, State::Claimed));
     assert_eq!(view.claims.iter().map(|claim| claim.token).collect::<Vec<_>>(), [token]);
     assert_eq!(view.updates.iter().map(|entry| entry.sequence).collect::<Vec<_>>(), [0]);
-    // A reader that has seen a later entry is not shown less: it waits, and is told when there is none.
+    // A reader that has seen a later entry does not get less: it waits, and gets an error if there is none.
     let number = cluster.submit(2, Request::Get { id, minimum: Some((token, 1)), minimum_sequence: None });
     assert!(!cluster.replies.contains_key(&number));
     assert!(matches!(cluster.ask(0, update(1)), Response::AckedOne(_)));
@@ -77,8 +77,8 @@ fn reads_are_not_logged() {
     assert_eq!(facts(&cluster), before);
 }
 
-/// Goal: a list shows no more of a task than a read right after it. Method: a leader has appended that a task is dead, and no follower has
-/// heard of that; the read hears the followers.
+/// Goal: a list shows no more of a task than a read right after it. Method: a leader has appended the death of a task, and no follower
+/// has received that; the read hears the followers.
 #[test]
 fn a_list_shows_nothing_that_a_leader_alone_has() {
     let mut cluster = Cluster::modern(3);

@@ -1,5 +1,5 @@
-//! Grants whose answer is lost with a node: the call gets them all the same, and nothing else in their place. What the call has found
-//! again is not taken back from it.
+//! Grants whose answer is lost with a node: the call gets them all the same, and nothing else in their place. Grants that the call has
+//! found again are not taken back from it.
 
 use super::*;
 use norn_wire::Granted;
@@ -10,7 +10,7 @@ pub(super) const FIRST: u32 = 0;
 const OTHERS: [u32; 7] = [0x20_0000, 0x40_0000, 0x60_0000, 0x80_0000, 0xA0_0000, 0xC0_0000, 0xE0_0000];
 
 impl Cluster {
-    /// Time goes on, and some messages are lost on their way to a node.
+    /// Advances time; some messages to nodes are lost.
     pub(super) fn advance_losing(&mut self, ms: u64, is_lost: impl Fn(usize, &PeerMessage) -> bool) {
         let is_lost =
             |(to, event): &(usize, Event)| matches!(event, Event::Peer { message, .. } if is_lost(*to, message));
@@ -49,7 +49,7 @@ pub(super) fn with_many(mut cluster: Cluster, payload: &[u8]) -> (Cluster, TaskI
     (cluster, first, leader)
 }
 
-/// Tasks that somebody holds, for all that a node knows.
+/// Number of held tasks, as far as a node knows.
 fn held(cluster: &mut Cluster, index: usize) -> u64 {
     let queue = QueueName::new("mail").ok();
     match cluster.ask(index, Request::Count { queue, state: Some(State::Claimed) }) {
@@ -70,7 +70,7 @@ pub(super) fn granted_tasks(cluster: &mut Cluster, number: u64) -> Vec<Granted> 
     }
 }
 
-/// The node that the client talks to is the leader, and is gone when it has granted.
+/// The node that the client uses is the leader, and is gone when it has granted.
 #[test]
 fn a_claim_that_is_repeated_elsewhere_waits_for_the_next_leader() {
     let (mut cluster, first, leader) = cluster_of_many();
@@ -86,7 +86,7 @@ fn a_claim_that_is_repeated_elsewhere_waits_for_the_next_leader() {
     assert_eq!(held(&mut cluster, next), 1);
 }
 
-/// A claim of one task, under way at a node: its number, once something is on its way to a node.
+/// Starts a claim of one task at a node; returns its number once a certain message to a node is on its way.
 pub(super) fn claim_until(
     cluster: &mut Cluster,
     broker: usize,
@@ -99,7 +99,7 @@ pub(super) fn claim_until(
     number
 }
 
-/// The same of any claim, and nothing is lost.
+/// The same for any claim, and without lost messages.
 pub(super) fn ask_until(
     cluster: &mut Cluster,
     broker: usize,
@@ -137,7 +137,7 @@ fn a_leader_that_is_gone_is_asked_about_at_its_successor() {
     assert_eq!(held(&mut cluster, broker), 1);
 }
 
-/// It is back before anybody misses it, and knows nothing of what it was asked, nor leads any more.
+/// The leader is back before its absence is noticed; it does not know the questions that it was asked, nor does it lead any more.
 #[test]
 fn a_leader_that_restarts_is_asked_about_at_its_successor() {
     let (mut cluster, first, leader) = cluster_of_many();
@@ -169,7 +169,7 @@ fn a_grant_that_another_broker_has_found_again_is_not_given_back() {
     assert_eq!(holder(&mut cluster, other, first), (State::Claimed, Some(tasks[0].token)));
 }
 
-/// The same, and the leader takes back what it could not tell the first one in time.
+/// The same, and at the deadline the leader voids what it could not answer to the first broker.
 #[test]
 fn a_grant_that_another_broker_has_found_again_is_not_taken_back_at_the_deadline() {
     let (mut cluster, first, leader) = cluster_of_many();
@@ -189,7 +189,7 @@ fn a_grant_that_another_broker_has_found_again_is_not_taken_back_at_the_deadline
     assert!(!cluster.observed.iter().any(voided), "another broker was told of it");
 }
 
-/// A client has its task, asks again elsewhere, and is gone before that answer: the first answer still counts.
+/// A client has its task, claims again through another node, and is gone before that answer: the first answer still counts.
 #[test]
 fn a_grant_that_was_only_found_again_is_not_given_back() {
     let (mut cluster, first, leader) = cluster_of_many();
@@ -205,7 +205,7 @@ fn a_grant_that_was_only_found_again_is_not_given_back() {
     assert_eq!(holder(&mut cluster, one, first), (State::Claimed, Some(tasks[0].token)));
 }
 
-/// The leader has yet to drop the claim of a task that has ended: the call gets another one in its place, at once.
+/// The leader has yet to drop the claim of an ended task: the call gets another one in its place, at once.
 #[test]
 fn a_claim_of_a_task_that_has_ended_is_not_found_again() {
     let mut cluster = Cluster::modern(3);
@@ -226,7 +226,7 @@ fn a_claim_of_a_task_that_has_ended_is_not_found_again() {
     assert_eq!(cluster.replica_of(leader, &first).register.held_by(claim.claim), [second]);
 }
 
-/// It steps down when others have the grant, and does not know that. Whoever it is that asked it.
+/// The leader steps down when others have the grant, and does not know that. The broker is the leader itself or another node.
 #[test]
 fn what_a_leader_was_about_to_grant_is_asked_for_at_its_successor() {
     for away in [0, 1] {
@@ -240,8 +240,8 @@ fn what_a_leader_was_about_to_grant_is_asked_for_at_its_successor() {
     }
 }
 
-/// Goal: a doubt outlives the answer that carried it. Method: the same, and that answer is lost; the node leads the partition no more when
-/// it is asked again.
+/// Goal: a doubt outlives the answer that carried it. Method: the same, and that answer is lost; the node does not lead the partition
+/// any more when it is asked again.
 #[test]
 fn what_a_leader_doubted_in_a_lost_answer_is_asked_for_at_its_successor() {
     let (mut cluster, first, leader) = cluster_of_many();
@@ -269,8 +269,8 @@ fn what_was_in_a_lost_answer_is_asked_for_at_the_next_leader() {
     assert_eq!(held(&mut cluster, broker), 1);
 }
 
-/// Goal: what a leader takes back may be held at its successor. Method: the followers have the grant when the leader's time for it is
-/// over, and not that it is void, when the leader is gone.
+/// Goal: a successor may hold the grants that a leader has voided. Method: the followers have the grant when the leader's time for it
+/// is over, but not its void, when the leader is gone.
 #[test]
 fn what_a_leader_took_back_for_itself_alone_is_asked_for_at_its_successor() {
     let (mut cluster, first, leader) = cluster_of_many();
@@ -291,7 +291,7 @@ fn what_a_leader_took_back_for_itself_alone_is_asked_for_at_its_successor() {
     assert_eq!(held(&mut cluster, broker), 1);
 }
 
-/// The leader is gone for longer than the broker looks for what it had granted, and comes back while the call waits for work.
+/// The leader is gone for longer than the broker looks for its grants, and comes back while the call waits for work.
 #[test]
 fn a_leader_that_comes_late_is_asked_while_the_call_waits() {
     let mut cluster = Cluster::modern(3);
@@ -318,7 +318,7 @@ fn a_leader_that_comes_late_is_asked_while_the_call_waits() {
     assert!(cluster.now.mono_us < led_us + 1_500_000, "nothing else wakes the call");
 }
 
-/// Goal: an answer that has all that was asked for says nothing of partitions that were not looked at, as most are.
+/// Goal: an answer that has all that was asked for reports no partitions as left, though most were not asked.
 #[test]
 fn a_call_that_has_found_all_again_has_left_nothing() {
     let (mut cluster, first, leader) = cluster_of_many();
@@ -333,8 +333,8 @@ fn a_call_that_has_found_all_again_has_left_nothing() {
     }
 }
 
-/// Goal: a client that has all that it asked for learns that it holds more, so that it gives that back. Method: it asks for less than its
-/// call was granted.
+/// Goal: a client that has all that it asked for learns that it holds more, so that it gives that back. Method: it asks for less than
+/// its call was granted.
 #[test]
 fn a_call_that_holds_more_than_it_is_told_has_left_something() {
     let mut cluster = Cluster::modern(3);
@@ -352,7 +352,7 @@ fn a_call_that_holds_more_than_it_is_told_has_left_something() {
     }
 }
 
-/// Where a partition has no majority, others are claimed from all the same, a little later.
+/// If a partition has no majority, tasks of others are granted all the same, a little later.
 #[test]
 fn a_leader_that_never_comes_is_not_waited_for_for_long() {
     let (mut cluster, _, leader) = cluster_of_many();

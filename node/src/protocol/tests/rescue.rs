@@ -1,4 +1,4 @@
-//! A majority is lost, and whoever is left goes on because an operator says so.
+//! Unsafe recovery: a majority is lost, and the survivors go on by an operator's order.
 
 use super::hints::go_on;
 use super::*;
@@ -24,13 +24,13 @@ impl Cluster {
         }
     }
 
-    /// Nodes of these indices are gone, and the others have noticed.
+    /// Stops the nodes of these indices; the others notice.
     fn lose(&mut self, indices: &[usize]) {
         self.down.extend(indices);
         self.advance(3_000);
     }
 
-    /// Nodes 1 and 2 are lost, and node 0 goes on alone. A task that all have, and one that only the lost have.
+    /// Nodes 1 and 2 are lost, and node 0 goes on alone. Returns a task that all have, and one that only the lost nodes have.
     fn lose_two_with_a_task_of_their_own(&mut self) -> (TaskId, TaskId) {
         let id = self.enqueue(0, b"both", 1);
         self.down.insert(0);
@@ -60,7 +60,7 @@ fn whoever_is_left_goes_on_alone_and_grants_nothing_before_all_leases_have_run_o
     let mut cluster = Cluster::new(3);
     let ids: Vec<TaskId> = (0..4).map(|number| cluster.enqueue(0, b"x", number << 22)).collect();
     let before = cluster.claim(0, LEASE_MS).remove(0);
-    // What the two others decide without it is what may be lost.
+    // What the two others decide without it may be lost.
     cluster.down.insert(0);
     cluster.advance(2_000);
     let unheard = cluster.claim(1, LEASE_MS).remove(0);
@@ -95,7 +95,7 @@ fn whoever_is_left_goes_on_alone_and_grants_nothing_before_all_leases_have_run_o
     assert!(matches!(cluster.complete(0, id, token(&id)), Response::Acked(_)));
 }
 
-/// An operator who is wrong about the leases that are in use is not believed where somebody who is left knows better.
+/// An operator's wrong statement about the leases in use does not count if a survivor knows a longer one.
 #[test]
 fn the_silence_is_not_shorter_than_a_lease_that_is_known() {
     let mut cluster = Cluster::new(3);
@@ -140,14 +140,14 @@ fn it_outlives_a_restart_and_so_does_what_has_passed_of_the_silence() {
     let mut cluster = Cluster::new(3);
     let id = cluster.enqueue(0, b"x", 1);
     cluster.lose(&[1, 2]);
-    // Nobody answers the new start, and that stands in nobody's way.
+    // No node answers the new start, and that blocks nothing.
     cluster.restart(0);
     cluster.advance(1_000);
     let held: Vec<PartitionId> = cluster.remnants(0, &[2, 3]).iter().map(|remnant| remnant.partition).collect();
     cluster.ask(0, recover(&[2, 3], &held));
     cluster.run_until(|cluster| cluster.all_led(0));
     let silent_us = cluster.now.mono_us;
-    // The wall clock, which counts on, has the bound of clocks twice beside the lease.
+    // The wall clock, which goes on, adds the bound of clocks twice to the lease.
     cluster.advance(LEASE_MS * 3 / 4);
     cluster.restart(0);
     let again_us = cluster.now.mono_us;
@@ -214,7 +214,7 @@ fn hands_over(cluster: &mut Cluster, only: TaskId) {
     assert_eq!(cluster.get(0, only).spec.payload, b"theirs");
 }
 
-/// Goal: what an acknowledged write left on one disk alone is handed in however long that disk was away.
+/// Goal: an acknowledged write that is on one disk alone is recovered however long that disk was away.
 #[test]
 fn the_lost_for_whom_nobody_waits_any_more_hand_over_what_they_have_all_the_same() {
     let (mut cluster, only) = cleared_unheard();
@@ -223,8 +223,8 @@ fn the_lost_for_whom_nobody_waits_any_more_hand_over_what_they_have_all_the_same
     hands_over(&mut cluster, only);
 }
 
-/// Goal: a lost node asks again until its leader has heard it, though the leader says only once that it is out. Method: its questions are
-/// lost for a while.
+/// Goal: a lost node asks again until its leader has received it, though the leader sends only once that it is out. Method: its
+/// questions are lost for a while.
 #[test]
 fn a_lost_node_asks_to_be_taken_back_until_it_is_heard() {
     let (mut cluster, only) = cleared_unheard();
@@ -240,8 +240,8 @@ fn a_lost_node_asks_to_be_taken_back_until_it_is_heard() {
     hands_over(&mut cluster, only);
 }
 
-/// Goal: a lost node asks no more often than anything is repeated, though each question is answered by what it has heard before. Method:
-/// its leader does not take it back, but says once more that it is out.
+/// Goal: a lost node repeats its question no more often than anything else, though each is answered with what it knows already. Method:
+/// its leader does not take it back, but sends once more that it is out.
 #[test]
 fn a_lost_node_that_hears_again_that_it_is_out_asks_no_sooner() {
     let (mut cluster, only) = cleared_unheard();

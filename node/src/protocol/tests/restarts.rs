@@ -1,9 +1,9 @@
-//! Nodes that start again.
+//! Restarts of nodes.
 
 use super::*;
 
-/// Goal: a leader that restarts and is heard again at once is not believed to lead. Method: its heartbeat with a higher
-/// start counter, as the first thing that follows.
+/// Goal: a leader that restarts and is heard again at once does not count as the leader. Method: its heartbeat with a higher start
+/// counter, as the first message.
 #[test]
 fn a_restart_within_the_timeout_is_noticed_at_once() {
     let mut cluster = Cluster::new(3);
@@ -18,7 +18,7 @@ fn a_restart_within_the_timeout_is_noticed_at_once() {
     assert!(cluster.nodes[1].timers.is_set(Key::Election(partition)));
 }
 
-/// Goal: a node that restarts again and again goes on to lend ids.
+/// Goal: a node that restarts again and again still lends ids.
 #[test]
 fn restarts_do_not_push_the_time_of_ids_ahead() {
     let mut cluster = Cluster::new(3);

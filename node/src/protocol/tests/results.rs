@@ -76,7 +76,7 @@ impl Cluster {
     }
 }
 
-/// Goal: of several completions of a task the result of each is shown, also once it has left memory. A list has no room for them.
+/// Goal: of several completions of a task the result of each is shown, also once it has left memory. A list does not include them.
 #[test]
 fn a_result_that_another_one_stands_over_is_shown() {
     let mut cluster = Cluster::with_config(3, &with_memory(0));
@@ -116,7 +116,7 @@ fn results_and_log_entries_of_ended_tasks_leave_memory_and_are_read_back() {
     assert_eq!(listed.collect::<Vec<_>>(), [200, 201, 202, 203]);
     assert!(left(&cluster), "what is read is not kept");
 
-    // A log that is replayed, and a snapshot in its place.
+    // A replayed log, and a snapshot in its place.
     cluster.restart(0);
     assert_eq!(cluster.memory_bytes(0), 0);
     cluster.restart_on_snapshot(1);
@@ -171,7 +171,7 @@ fn a_result_that_cannot_be_read_comes_back_from_a_peer() {
     assert!(!cluster.nodes[0].lacks_work(partition, &[QueueName::new("mail").expect("a name")]), "nobody waits for it");
     cluster.run_until(|cluster| !cluster.task_at(0, &id).is_lost());
     cluster.run_until(|cluster| cluster.memory_bytes(0) == 0);
-    // The others are not needed any more: what came is in the log once more.
+    // The others are not needed any more: the peer's copy is in the log once more.
     cluster.down.insert(1);
     cluster.advance(3_000);
     cluster.assert_shown(0, id, 1);
@@ -193,8 +193,8 @@ fn a_leader_brings_a_result_back_to_drop_the_claim() {
     cluster.assert_shown(0, id, 1);
 }
 
-/// Goal: of two results under one key the same one counts everywhere, whichever has left memory. Method: one replica that has one
-/// of them in its log alone learns the other one from a peer, and is started again.
+/// Goal: of two results under one key the same one counts everywhere, whichever has left memory. Method: one replica that has one of
+/// them only in its log gets the other one from a peer, and restarts.
 #[test]
 fn of_two_results_the_greater_one_counts_though_it_is_not_in_memory() {
     for (first, second) in [(1, 2), (2, 1)] {
@@ -255,7 +255,7 @@ fn a_snapshot_has_facts_that_wait() {
     assert_eq!((view.conflict, view.result.map(|result| result.into_vec())), (true, Some(bytes_of(255))));
 }
 
-/// Followers learn from the table how a sealed task ended, of which no record of facts tells them.
+/// Followers learn from the table how a sealed task ended, without a record of facts.
 #[test]
 fn a_result_that_came_with_a_table_is_written_before_it_leaves() {
     let mut cluster = Cluster::with_config(3, &with_memory(0));
@@ -275,7 +275,7 @@ fn a_result_that_came_with_a_table_is_written_before_it_leaves() {
     }
 }
 
-/// Goal: an ended task whose result is lost is not archived, and keeps back no other one: neither is it read again and again.
+/// Goal: an ended task whose result is lost is not archived, does not hold up others, and is not read again and again.
 #[test]
 fn a_task_whose_result_is_lost_does_not_hold_up_the_archive() {
     let mut cluster = Cluster::with_config(1, &Config { archives: true, ..with_memory(0) });
@@ -295,7 +295,7 @@ fn a_task_whose_result_is_lost_does_not_hold_up_the_archive() {
     assert_eq!(cluster.archived.len(), 1);
 }
 
-/// Goal: what is on its way back into memory is not read once more.
+/// Goal: a part that is being loaded into memory is not read once more.
 #[test]
 fn what_is_brought_back_is_asked_for_once() {
     let mut cluster = Cluster::with_config(1, &with_memory(0));
@@ -321,7 +321,7 @@ fn what_is_brought_back_is_asked_for_once() {
     assert_eq!(asked(&mut cluster), 1, "it may come again");
 }
 
-/// Goal: facts that wait for a result are merged though it came back by another way than they asked for.
+/// Goal: facts that wait for a result are merged though it came back in another way than they asked for.
 #[test]
 fn facts_that_wait_are_merged_once_a_result_is_in_memory() {
     let mut cluster = Cluster::with_config(1, &with_memory(0));
@@ -379,7 +379,7 @@ fn a_leader_keeps_no_results_for_followers() {
     }
 }
 
-/// Goal: endings that a table brought to its leader leave it though nothing else ends. Method: leaders change as soon as a claim is
+/// Goal: endings that a table brought to its leader leave it though no other task ends. Method: leaders change as soon as a claim is
 /// dropped.
 #[test]
 fn a_leader_lets_go_of_endings_that_it_inherited() {

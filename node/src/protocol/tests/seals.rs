@@ -35,7 +35,7 @@ impl Cluster {
     }
 }
 
-/// Whoever was superseded is told so, whatever node it asks, and what it said is kept.
+/// A superseded worker gets an error, whichever node it asks, and its result is kept.
 // T20, T22, T23, E14, C2, C3, C15, C16
 #[test]
 fn the_latest_holder_alone_ends_a_task() {
@@ -73,7 +73,7 @@ fn a_holder_whose_lease_ran_out_ends_the_task_if_nobody_took_it_over() {
     assert_eq!(cluster.claim(0, 1_000), Vec::new());
 }
 
-/// The answer is lost with the leader; the next one finds what was sealed.
+/// The answer is lost with the leader; the next one finds the sealed completion.
 #[test]
 fn another_leader_goes_on_with_what_was_sealed() {
     let mut cluster = Cluster::sealing(3);
@@ -155,7 +155,7 @@ fn a_cancelled_task_is_not_sealed() {
     assert_eq!((view.state, view.claims[0].rejected.is_some()), (State::Cancelled, true));
 }
 
-/// Goal: who names a token of the other kind ends no task of a queue whose holders alone may, be it claimed, sealed, or neither.
+/// Goal: a token of the other kind ends no task of a queue in mode `holder`, be it claimed, sealed, or neither.
 // T20, C2, C16
 #[test]
 fn a_made_up_token_ends_no_task_that_is_to_be_sealed() {
@@ -187,7 +187,7 @@ fn a_made_up_token_ends_no_task_that_is_to_be_sealed() {
     assert_eq!(cluster.get(0, cancelled).state, State::Cancelled);
 }
 
-/// A holder completes its task at a node, before anything else happens. The number of the call.
+/// A holder completes its task at a node, before any other event. Returns the number of the call.
 fn complete_at(cluster: &mut Cluster, index: usize, id: TaskId, token: Token) -> u64 {
     let item = Completion { id, token, sequence: None, result: None, at_ms: 7, children: Vec::new() };
     let request = Request::Complete { items: vec![item], acks: Acks::Quorum };

@@ -30,8 +30,8 @@ fn exiles(cluster: &Cluster, index: usize) -> Vec<usize> {
     exiles.iter().map(|exile| exile.seat.replica.node.0 as usize - 1).collect()
 }
 
-/// Goal: who comes back after its exile has ended is told so, though its first questions are lost: its leader does not know it,
-/// and sends it nothing unasked. Whether its replica is dropped then.
+/// Goal: a node that comes back after its exile has ended learns of that, though its first questions are lost: its leader does not know
+/// it, and sends it nothing unasked. Returns whether its replica is dropped then.
 fn is_let_go(config: &Config) -> bool {
     let config = Config { exile_ttl_ms: 1_000, ..config.clone() };
     let mut cluster = Cluster::with_config(4, &config);
@@ -73,7 +73,7 @@ fn a_replica_that_lost_its_seat_while_it_was_away_asks_until_it_is_told() {
     assert!(is_let_go(&Config::default()));
 }
 
-/// Goal: nodes whose disks are full can be relieved. Another one takes a seat and has what they have, and who leaves hands over.
+/// Goal: nodes whose disks are full can be relieved. Another node takes a seat and has what they have, and the leaving one hands over.
 #[test]
 fn replicas_without_room_make_way_for_another() {
     let mut cluster = Cluster::with_config(4, &Config::default());
@@ -94,7 +94,7 @@ fn replicas_without_room_make_way_for_another() {
     assert!(ids.iter().filter(|id| of_partition(&cluster, id)).all(|id| store.task(id).is_some()));
 }
 
-/// Goal: one that asks once alone is noticed here, as in the simulator it does harm in one of many thousand runs.
+/// Goal: this test notices a node that asks only once, which does harm in one of many thousand simulator runs.
 #[cfg(feature = "mutants")]
 #[test]
 fn one_that_asks_no_more_is_noticed() {
@@ -102,8 +102,8 @@ fn one_that_asks_no_more_is_noticed() {
     assert!(!is_let_go(&config));
 }
 
-/// Goal: a late table that builds on the first one is not taken by a replica that was cleared since, though that stands where all
-/// replicas begin: the cohort does not know it, so that it would neither heal nor go.
+/// Goal: a replica that was cleared since does not take a late table that builds on the first one, though it stands where all replicas
+/// begin: the cohort does not know it, so that it would neither heal nor go.
 #[test]
 fn a_cleared_replica_takes_no_late_table_that_builds_on_the_first() {
     let mut cluster = Cluster::with_config(4, &Config::default());
@@ -152,8 +152,8 @@ fn a_replica_that_has_left_takes_no_late_table() {
     }
 }
 
-/// Goal: a replica that was cleared unheard becomes an exile again although another exile is dead, of which the leader cannot know what
-/// version it reads; and that exile follows once it is back, although its program does not know the operation.
+/// Goal: a replica that was cleared unheard becomes an exile again although another exile is dead, whose protocol version the leader
+/// cannot know; and that exile follows once it is back, although its program does not know the operation.
 #[test]
 fn a_leader_takes_a_cleared_replica_back_beside_a_dead_exile() {
     let mut cluster = Cluster::modern(5);

@@ -10,7 +10,7 @@ use norn_wire::{Granted, SESSIONS_QUEUE, State};
 const LONG_MS: u64 = 3_600_000;
 
 impl Cluster {
-    /// A worker begins a session.
+    /// Opens a session for a worker.
     fn open_session(&mut self, ttl_ms: u64) -> Granted {
         let queue = QueueName::new(SESSIONS_QUEUE).expect("a name");
         let id = self.id(0x22_2222);
@@ -31,7 +31,7 @@ impl Cluster {
         tasks
     }
 
-    /// A claim under it is refused: why, and which task that names.
+    /// A claim under the session is refused: the error's code, and the task that it names.
     fn refused_under(&mut self, index: usize, session: TaskId) -> (ErrorCode, Option<TaskId>) {
         self.number += 1;
         let claim = Claim { session: Some(session), ..claim_of(ClaimId(u128::from(self.number)), LONG_MS, 1) };
@@ -121,7 +121,7 @@ fn a_worker_that_ends_its_session_frees_all_it_holds_at_once() {
     assert_eq!(attempts, [1, 1, 1], "what is handed back was no attempt");
 }
 
-/// Goal: a task that stops its workers within moments dies of it. Method: sessions of a second, each lost right behind a claim; the last
+/// Goal: a task that stops its workers within moments dies of it. Method: sessions of a second, each lost right after a claim; the last
 /// client confirms nothing.
 #[test]
 fn a_claim_just_before_its_session_is_lost_is_an_attempt_once_it_is_confirmed() {
@@ -146,7 +146,7 @@ fn a_claim_just_before_its_session_is_lost_is_an_attempt_once_it_is_confirmed() 
     assert_eq!(cluster.claim(2, 5_000).remove(0).attempt, 4, "nobody has confirmed the fourth claim");
 }
 
-/// Leaders that come later know which claims end with which session.
+/// Later leaders know which claims end with which session.
 // C9
 #[test]
 fn a_session_that_ends_while_leaders_change_ends_its_claims() {
@@ -177,8 +177,8 @@ fn who_lost_its_session_cannot_complete_where_completions_are_sealed() {
     assert_eq!(results[0].as_ref().map_err(|error| error.code), Err(ErrorCode::Superseded));
 }
 
-/// Goal: an attempt counts that was under way, though its claim is just being renewed when its session ends. Method: the followers of the
-/// task's leader are not heard from when the worker renews the claim, until its session has ended.
+/// Goal: an attempt in progress counts, though its claim is just being renewed when its session ends. Method: the followers of the
+/// task's leader are not heard from the worker's renewal until its session has ended.
 #[test]
 fn a_claim_that_is_being_renewed_when_its_session_ends_was_an_attempt() {
     let mut cluster = connected();
@@ -227,8 +227,8 @@ fn a_claim_is_refused_under_what_is_no_open_session() {
     assert!(cluster.is_claimable(task));
 }
 
-/// Goal: what a node does not know it asks for. Method: a session is opened while a node is away, which is asked for a claim when it is
-/// back; and all other replicas are gone.
+/// Goal: a node asks for a session that it does not know. Method: a session is opened while a node is away, which gets a claim when it
+/// is back; and all other replicas are gone.
 #[test]
 fn a_session_that_a_node_has_not_heard_of_is_asked_for() {
     let mut cluster = connected();
@@ -249,7 +249,7 @@ fn a_session_that_a_node_has_not_heard_of_is_asked_for() {
     assert_eq!(cluster.refused_under(away, session.id), (ErrorCode::Unavailable, Some(session.id)));
 }
 
-/// Goal: nobody mistakes another task for a session: no heartbeat would keep what is claimed under it.
+/// Goal: no node mistakes another task for a session: no heartbeat would keep what is claimed under it.
 #[test]
 fn what_is_no_session_keeps_no_claims() {
     let mut cluster = connected();
@@ -270,7 +270,7 @@ fn what_is_no_session_keeps_no_claims() {
 }
 
 /// Goal: a leader asks for the end of a session no more often than its sweeps do, though a claim under it stays whose task has ended.
-/// Method: the result is needed to drop that claim, and no log can give it back.
+/// Method: the result is needed to drop that claim, and no log can return it.
 #[test]
 fn a_claim_that_cannot_be_dropped_has_its_session_asked_for_by_sweeps_only() {
     let mut cluster = Cluster::with_config(3, &Config { payload_memory_bytes: 0, ..Config::default() });
@@ -306,8 +306,8 @@ fn a_claim_that_cannot_be_dropped_has_its_session_asked_for_by_sweeps_only() {
     assert!((1..=20).contains(&asked.get()), "asked {} times", asked.get());
 }
 
-/// Goal: claims of a lost session go back at once but those that may not have been confirmed, wherever those are among them. Method: the
-/// last claim is that of the first task, and there are more claims than are looked at together.
+/// Goal: all claims of a lost session go back at once except those that may not have been confirmed, wherever those are among them.
+/// Method: the last claim is that of the first task, and there are more claims than are handled together.
 #[test]
 fn a_claim_that_was_just_made_keeps_back_none_that_is_older() {
     let mut cluster = connected();
@@ -337,8 +337,8 @@ fn a_claim_that_was_just_made_keeps_back_none_that_is_older() {
     assert!(cluster.is_claimable(first));
 }
 
-/// Goal: a claim that its client did not hear of is no attempt though its session ended, however long the answer may have been on its way.
-/// Method: the answer brings large tasks of several partitions.
+/// Goal: a claim that never reached its client is no attempt though its session ended, however long the answer may have been on its
+/// way. Method: the answer brings large tasks of several partitions.
 #[test]
 fn a_large_answer_that_nobody_confirmed_is_no_attempt() {
     let mut cluster = connected();
@@ -356,7 +356,7 @@ fn a_large_answer_that_nobody_confirmed_is_no_attempt() {
     }
 }
 
-/// Goal: a session that its worker never heard of does not end, nor does it count as an attempt.
+/// Goal: a session that never reached its worker does not end, nor does it count as an attempt.
 #[test]
 fn a_session_that_is_over_before_it_is_confirmed_never_began() {
     let mut cluster = connected();

@@ -1,12 +1,12 @@
-//! Claims that wait while their clients are gone and nobody knows yet.
+//! Claims that wait although their clients are gone and no node knows that yet.
 
 use super::*;
 
 const LEASE_MS: u64 = 600_000;
-/// Every so often a client asks for a sign of life.
+/// Interval at which a client pings.
 const PING_MS: u64 = 500;
 
-/// Of a call with this number.
+/// Claim id of the call with this number.
 fn claim_id(number: u64) -> ClaimId {
     ClaimId(u128::from(number) << 32)
 }
@@ -20,7 +20,7 @@ impl Cluster {
         number
     }
 
-    /// A client begins to wait for work; the call's number.
+    /// Starts a claim of a client that waits for work; returns the call's number.
     fn waits(&mut self, index: usize, client: u64) -> u64 {
         let claim = claim_of(claim_id(self.number + 1), LEASE_MS, 1);
         self.say(index, client, Request::Claim(Claim { confirms: true, wait_ms: 60_000, ..claim }))
@@ -30,7 +30,7 @@ impl Cluster {
         self.say(index, client, Request::Ping);
     }
 
-    /// Time passes, and one client is there.
+    /// Advances time while one client is alive.
     fn pass(&mut self, ms: u64, (index, client): (usize, u64)) {
         for _ in 0..ms / PING_MS {
             self.pings(index, client);
@@ -49,8 +49,8 @@ fn connected() -> Cluster {
     cluster
 }
 
-/// Goal: however many workers were killed, the one that is there gets each task at once. Method: six that said something when they began
-/// to wait, and one at the same node, or at another one.
+/// Goal: however many workers were killed, the one that is alive gets each task at once. Method: six that pinged when they began to
+/// wait, and one at the same node, or at another one.
 #[test]
 fn workers_that_are_silent_come_last() {
     let rates = [None, Some(super::claim_limits::rate(2, 1_000)), Some(super::claim_limits::rate(120, 60_000))];
@@ -72,8 +72,8 @@ fn workers_that_are_silent_come_last() {
     }
 }
 
-/// Goal: the same where tasks wait for permits of a rate: the worker that is there gets all of them, as fast as they come. Method: more
-/// tasks than there are permits, and a worker that is away for a moment after each, but uses up what has come in within half a second.
+/// Goal: the same where tasks wait for permits of a rate: the live worker gets all of them, as fast as they come. Method: more tasks
+/// than permits, and a worker that is away for a moment after each, but uses up what has come in within half a second.
 #[test]
 fn workers_that_are_silent_get_no_permit_that_another_can_use() {
     for (place, claims) in (0..3).flat_map(|place| [1, 2, 5].map(|claims| (place, claims))) {
@@ -103,7 +103,7 @@ fn workers_that_are_silent_get_no_permit_that_another_can_use() {
     }
 }
 
-/// Goal: a client that is not heard is served all the same where nobody else wants what there is.
+/// Goal: a silent client is served all the same if no other client wants the work.
 #[test]
 fn a_worker_that_is_silent_is_served_where_no_other_waits() {
     let mut cluster = connected();
@@ -119,7 +119,7 @@ fn a_worker_that_is_silent_is_served_where_no_other_waits() {
     assert!((400_000..1_000_000).contains(&(cluster.now.mono_us - since_us)));
 }
 
-/// Goal: the same where permits are not kept for as long as others are let go first.
+/// Goal: the same if permits expire before the delay of silent clients ends.
 #[test]
 fn a_worker_that_is_silent_is_served_where_permits_are_short_lived() {
     let mut cluster = connected();
@@ -134,8 +134,8 @@ fn a_worker_that_is_silent_is_served_where_permits_are_short_lived() {
     assert!(cluster.now.mono_us - since_us < 2_000_000);
 }
 
-/// Goal: one task that goes back is enough to know of a client. Method: clients of which none asks for signs of life, as those of before;
-/// the first has several calls.
+/// Goal: one task that goes back is enough evidence about a client. Method: clients that do not ping, as old ones; the first has
+/// several calls.
 #[test]
 fn calls_of_a_client_that_did_not_confirm_come_last() {
     let mut cluster = connected();
@@ -146,7 +146,7 @@ fn calls_of_a_client_that_did_not_confirm_come_last() {
     let since_us = cluster.now.mono_us;
     cluster.run_until(|cluster| cluster.is_told(waits, id));
     assert!((1_900_000..2_400_000).contains(&(cluster.now.mono_us - since_us)));
-    // Once it says something it is as good as any other.
+    // Once it is heard again it counts like any other.
     cluster.pings(0, 100);
     let waits = cluster.waits(0, 102);
     let id = cluster.enqueue(1, b"x", 7);

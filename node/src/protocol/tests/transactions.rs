@@ -47,14 +47,14 @@ impl Cluster {
         Expected::Version(self.get(0, id).version.expect("it is told"))
     }
 
-    /// Handles what is at hand until it is so.
+    /// Handles queued events until a condition holds.
     fn handle_until(&mut self, done: impl Fn(&Cluster) -> bool) {
         while !done(self) {
             assert!(self.handle_next(), "it comes about");
         }
     }
 
-    /// Queues a request at a node, behind the events that are under way. Its number.
+    /// Queues a request at a node, behind the events in progress. Returns its number.
     pub(super) fn post(&mut self, index: usize, request: Request) -> u64 {
         self.number += 1;
         let principal = Principal { name: "tester".into(), node: false };
@@ -62,7 +62,7 @@ impl Cluster {
         self.number
     }
 
-    /// Handles what is at hand until a claim of a task is in the table of its leader.
+    /// Handles queued events until a claim of a task is in the table of its leader.
     fn run_until_granted(&mut self, id: TaskId) {
         let granted = |cluster: &Cluster| {
             let leader = &cluster.nodes[cluster.leader(&id)];
@@ -78,7 +78,7 @@ impl Cluster {
         panic!("it is granted");
     }
 
-    /// What is answered to the first call, where nothing about grants arrives before the second one is answered.
+    /// The answer to the first call, if no answer about grants arrives before the second call is answered.
     fn hold_answers(&mut self, number: u64, before: u64) -> Response {
         let is_answer = |event: &Event| matches!(event, Event::Peer { message: PeerMessage::GrantAnswer { .. }, .. });
         let mut held = Vec::new();
@@ -101,7 +101,7 @@ impl Cluster {
     }
 }
 
-/// A worker replaces what it holds by the next task; who lost the task in the meantime changes nothing.
+/// A worker replaces the task that it holds by the next one; a worker that has lost the task changes nothing.
 // T9, T11, T20, T23, T34, T39, T41, T42, T43
 #[test]
 fn a_holder_moves_its_task_and_nobody_else_does() {
@@ -128,7 +128,7 @@ fn a_holder_moves_its_task_and_nobody_else_does() {
     for id in &added {
         assert_eq!(cluster.get(0, *id).state, State::Ready);
     }
-    // Who asks again is told the same, whoever is asked, and it is done once.
+    // A repeat gets the same answer at any node, and the change is made once.
     for index in 0..3 {
         assert_eq!(cluster.transact(index, &moves), Ok(added.clone()));
     }
@@ -177,7 +177,7 @@ fn a_change_is_a_patch_of_what_was_seen() {
     assert!(!cluster.get(0, id).conflict);
 }
 
-/// Its holder hands a task back in the middle of the work, as another task, for later.
+/// A holder hands its task back in the middle of the work, as another task, for later.
 // T8, T37, T38
 #[test]
 fn what_is_handed_back_waits_as_the_change_says() {
@@ -206,8 +206,8 @@ fn what_is_handed_back_waits_as_the_change_says() {
     assert!(next.token > token);
 }
 
-/// Goal: what is decided is made, by whoever leads then. Method: the leader goes down once a majority has the decision, and nobody
-/// has any of it as a fact.
+/// Goal: a decided transaction is made, whichever node leads then. Method: the leader goes down once a majority has the decision, and
+/// no replica has any of it as a fact.
 // T6, T26
 #[test]
 fn another_leader_makes_what_was_decided() {
@@ -233,7 +233,7 @@ fn another_leader_makes_what_was_decided() {
     assert_eq!(cluster.ledgers(&decided, |it| it.decided().is_empty()), 2, "it is over");
 }
 
-/// What is not decided when its leader goes is nowhere, and may be asked for again.
+/// A transaction that is not decided when its leader goes leaves no trace, and may be repeated.
 #[test]
 fn what_was_not_decided_is_nowhere() {
     let mut cluster = connected();
@@ -253,7 +253,7 @@ fn what_was_not_decided_is_nowhere() {
     assert_eq!(cluster.transact(next, &transaction), Ok(vec![transaction.adds[0].id]));
 }
 
-/// While it is decided and not made nobody gets the tasks that it changes.
+/// Tasks of a transaction that is decided and not made are not granted.
 #[test]
 fn a_task_that_is_being_changed_is_nobodys() {
     let mut cluster = connected();
@@ -277,7 +277,7 @@ fn a_task_that_is_being_changed_is_nobodys() {
     assert!(matches!(cluster.complete(1, held, token.token), Response::Acked(results) if results[0].is_ok()));
 }
 
-/// Goal: an end that a majority has counts, also where the leader has not heard of it. Method: the completion never comes to it.
+/// Goal: an end that a majority has counts, also if the leader has not received it. Method: the completion never reaches the leader.
 // T21, T40
 #[test]
 fn an_end_that_the_leader_has_not_heard_of_counts() {
@@ -353,7 +353,7 @@ fn a_transaction_keeps_to_what_it_may_say() {
     refused(Transaction { deletes: many, ..own }, "at most 100");
 }
 
-/// Its end is final, and would not be if it could be had again.
+/// The end of a session is final, and would not be if it could be claimed again.
 #[test]
 fn a_session_is_neither_changed_nor_given_back() {
     let mut cluster = connected();
@@ -379,7 +379,7 @@ fn a_session_is_neither_changed_nor_given_back() {
     assert_eq!(cluster.transact(1, &transaction), Ok(Vec::new()), "it may end with other changes");
 }
 
-/// What a change leaves as it is counts, too: it travels with the table.
+/// The unchanged parts of a changed task count, too: they travel with the table.
 #[test]
 fn tasks_that_are_too_large_together_are_not_changed_at_once() {
     let mut cluster = connected();
@@ -396,7 +396,7 @@ fn tasks_that_are_too_large_together_are_not_changed_at_once() {
     assert_eq!(kept, 0, "nothing is left behind");
 }
 
-/// Signal tasks switch claiming on and off, wherever they lie; what was granted while one went is given back.
+/// Signal tasks switch claiming on and off, in whichever partitions; grants made while one was removed are given back.
 // T45, T46
 #[test]
 fn a_claim_may_depend_on_tasks_that_are_there() {
@@ -434,8 +434,8 @@ fn a_claim_may_depend_on_tasks_that_are_there() {
     assert_eq!(cluster.get(1, task).state, State::Ready);
 }
 
-/// Goal: a switch that goes while the claim is under way counts. Method: it is cancelled once the task is granted, before that is
-/// told.
+/// Goal: a switch that is removed while the claim is in progress counts. Method: it is cancelled once the task is granted, before the
+/// answer.
 // T46
 #[test]
 fn what_goes_while_a_claim_is_under_way_has_it_fail() {
@@ -467,8 +467,8 @@ fn what_goes_while_a_claim_is_under_way_has_it_fail() {
     assert_eq!(cluster.claim(0, 1_000).remove(0).attempt, 1, "and is no attempt");
 }
 
-/// Goal: who is told that a transaction is refused can rely on it, however many copies of the call are still under way. Method: what
-/// stood against it is over, and it is asked for once more, at the same leader and at the next one.
+/// Goal: a client can rely on a refusal, however many copies of the call are still in progress. Method: the obstacle is gone, and the
+/// transaction is asked for once more, at the same leader and at the next one.
 // T41
 #[test]
 fn what_is_refused_is_refused_for_good() {
@@ -494,9 +494,7 @@ fn what_is_refused_is_refused_for_good() {
     assert_eq!(cluster.transact(next, &transaction).map(|told| told.len()), Ok(2), "it may be tried anew");
 }
 
-// T44
-/// What should never come about is told by itself: here, a task that is to be new and is there.
-/// Goal: where the leader has room and the others have none, whoever asks hears of the disks, and does not wait for room.
+/// Goal: if the leader has disk space and the others have none, the client learns of the disks, and does not wait for space.
 #[test]
 fn a_transaction_that_followers_have_no_room_for_is_said_to_lack_it() {
     let mut cluster = connected();
@@ -520,6 +518,8 @@ fn a_transaction_that_followers_have_no_room_for_is_said_to_lack_it() {
     assert_eq!(cluster.transact(leader, &transaction), Ok(vec![add.id]));
 }
 
+/// A condition that should never occur is reported on its own: here, a task to add that exists already.
+// T44
 #[test]
 fn a_new_task_that_is_there_is_an_unexpected_condition() {
     let mut cluster = connected();
@@ -536,8 +536,8 @@ fn a_new_task_that_is_there_is_an_unexpected_condition() {
     assert_eq!((cluster.knowing(&fresh.id), cluster.knowing(&there.id)), (0, 3));
 }
 
-/// Goal: what a decided transaction is about is not forgotten before the transaction is made, or its facts are refused for good and
-/// it never is. Method: no answer to a write arrives for longer than ended tasks are kept.
+/// Goal: tasks of a decided transaction are not forgotten before the transaction is made, as otherwise its facts would be refused for
+/// good and it would never be. Method: no answer to a write arrives for longer than ended tasks are kept.
 #[test]
 fn what_a_decided_transaction_is_about_is_not_forgotten_before_it_is_made() {
     let mut cluster = connected();

@@ -1,4 +1,4 @@
-//! Tasks that are the only ones with their keys.
+//! Unique tasks: the only open ones with their keys.
 
 use super::policies::is_changed;
 use super::*;
@@ -12,7 +12,7 @@ impl Cluster {
         NewTask { id: self.id(spec.tag().expect("it has a key")), spec }
     }
 
-    /// The task that there is, and whether it was there before.
+    /// The open task with the key, and whether it existed before.
     fn enqueue_unique(&mut self, index: usize, task: &NewTask) -> Result<(TaskId, bool), ErrorCode> {
         match self.ask(index, Request::EnqueueUnique { task: Box::new(task.clone()) }) {
             Response::AckedUnique { acked, existing } => Ok((acked.id, existing)),
@@ -57,7 +57,7 @@ fn a_key_has_one_task_until_that_has_ended() {
     assert!(matches!(cluster.complete(2, tasks[0].id, token), Response::Acked(_)));
     let next = cluster.unique_task("a");
     assert_eq!(cluster.enqueue_unique(0, &next), Ok((next.id, false)));
-    // Who was told of another one does not come later.
+    // A task that was refused for another one does not come later.
     assert_eq!(cluster.enqueue_unique(0, &tasks[1]), Ok((tasks[0].id, true)));
     assert_eq!((cluster.knowing(&tasks[1].id), cluster.knowing(&tasks[2].id)), (0, 0));
     cluster.advance(5_000);
@@ -65,7 +65,7 @@ fn a_key_has_one_task_until_that_has_ended() {
     assert_eq!(cluster.knowing(&next.id), 3);
 }
 
-/// Delayed ones count, and those that wait for others, and those that came without being unique.
+/// Delayed tasks count, and those that wait for others, and those that were not enqueued as unique.
 #[test]
 fn whatever_has_not_ended_counts() {
     let mut cluster = connected();
@@ -86,7 +86,7 @@ fn whatever_has_not_ended_counts() {
     assert_eq!(cluster.enqueue_unique(1, &task), Ok((task.id, false)));
 }
 
-/// Goal: a leader finds what the one before it reserved, and nobody else gets the key. Method: the leader goes down once the
+/// Goal: a leader finds what its predecessor reserved, and no other task gets the key. Method: the leader goes down once the
 /// reservation is committed, before it has written the task anywhere.
 #[test]
 fn what_is_reserved_is_written_by_whoever_leads_next() {
@@ -140,7 +140,7 @@ fn a_leader_whose_disk_is_nearly_full_reserves_no_key() {
     assert_eq!(cluster.enqueue_unique((leader + 1) % 3, &task), Ok((task.id, false)));
 }
 
-/// Goal: where the leader has room and the others have none, whoever asks hears of the disks, and does not wait for room.
+/// Goal: if the leader has disk space and the others have none, the client learns of the disks, and does not wait for space.
 #[test]
 fn a_key_that_followers_have_no_room_for_is_said_to_lack_it() {
     let mut cluster = connected();
@@ -148,7 +148,7 @@ fn a_key_that_followers_have_no_room_for_is_said_to_lack_it() {
     let leader = cluster.leader(&task.id);
     let report = |cluster: &mut Cluster, room| (1..3).for_each(|next| cluster.report((leader + next) % 3, room, 0));
     report(&mut cluster, Room::Short);
-    // Whoever asks for another task hears that nothing of it is anywhere.
+    // A client with another task learns that nothing of it was stored.
     let expected = [(&task, ErrorCode::Unknown), (&other, ErrorCode::NoSpace), (&task, ErrorCode::Unknown)];
     for (task, code) in expected {
         let (before_us, refusal) = (cluster.now.mono_us, cluster.unique_refused(leader, task));
@@ -162,7 +162,7 @@ fn a_key_that_followers_have_no_room_for_is_said_to_lack_it() {
     assert_eq!(cluster.enqueue_unique(leader, &other), Ok((task.id, true)));
 }
 
-/// Goal: nobody hears of full disks while they are not. Method: there is room again, and the next try has no answer yet.
+/// Goal: no client gets an error about full disks while they are not. Method: there is space again, and the next try has no answer yet.
 #[test]
 fn a_key_is_said_to_lack_room_only_while_it_does() {
     let mut cluster = connected();
@@ -184,7 +184,7 @@ fn a_key_is_said_to_lack_room_only_while_it_does() {
     }
 }
 
-/// Goal: what its leader refuses itself was passed on to nobody, and says so; from elsewhere a copy may be on its way.
+/// Goal: a task that its leader refuses itself was not forwarded, and the answer says so; from elsewhere a copy may be on its way.
 #[test]
 fn a_full_queue_is_certain_at_the_leader_alone() {
     let mut cluster = connected();
@@ -200,7 +200,7 @@ fn a_full_queue_is_certain_at_the_leader_alone() {
     }
 }
 
-/// Goal: a full queue tells of the task that there is, and of no other one that it could be stored.
+/// Goal: a full queue answers with the task that exists, and never says of another one that it could be stored.
 #[test]
 fn a_full_queue_tells_of_the_task_that_there_is() {
     let mut cluster = connected();

@@ -1,10 +1,10 @@
-//! A member that sends and is not reached looks alive to all who hear it.
+//! A member that sends and is not reached looks alive to all nodes that hear it.
 
 use super::*;
 use norn_wire::response::NodeView;
 
 impl Cluster {
-    /// As `advance`, with nothing that one node sends to another one.
+    /// As `advance`, without the messages of one node to another one.
     fn advance_without(&mut self, ms: u64, (sender, receiver): (usize, usize)) {
         let sender = NodeId(sender as u128 + 1);
         let is_lost = |(to, event): &(usize, Event)| {
@@ -21,7 +21,7 @@ impl Cluster {
         }
     }
 
-    /// By whom each node is not reached, as one of them says.
+    /// For each node whether it is alive, and by which nodes it is not reached, as one of them reports.
     fn unreached(&mut self, index: usize) -> Vec<(bool, Vec<NodeId>)> {
         let Response::Nodes(nodes) = self.ask(index, Request::Nodes) else { panic!("nodes are asked for") };
         nodes.into_iter().map(|NodeView { alive, unreached_from, .. }| (alive, unreached_from)).collect()
@@ -33,7 +33,7 @@ impl Cluster {
     }
 }
 
-/// Goal: an operator reads which members are not reached, and from where. Method: what one node sends to another one is lost, and comes
+/// Goal: an operator sees which members are not reached, and from where. Method: messages of one node to another one are lost, and come
 /// through again.
 #[test]
 fn a_member_that_is_heard_and_not_reached_is_told_with_those_that_do_not_reach_it() {

@@ -1,4 +1,4 @@
-//! Protocol versions: which one is spoken with each peer, and which ones peers would speak.
+//! Protocol versions: which one is used with each peer, and which ones peers would use.
 
 use super::*;
 use norn_wire::Versions;
@@ -31,7 +31,7 @@ fn the_version_that_is_spoken_with_each_peer_is_shown() {
     assert_eq!(cluster.versions(0), [SPOKEN; 3]);
 }
 
-/// Goal: nothing is made up of a member that was neither heard nor connected in this start.
+/// Goal: a member that was neither heard nor connected in this start has no made-up version.
 #[test]
 fn a_member_that_was_not_heard_yet_has_no_version() {
     let mut cluster = Cluster::new(3);

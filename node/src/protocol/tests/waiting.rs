@@ -4,8 +4,8 @@ use super::copy::tell;
 use super::*;
 use crate::protocol::peer::Head;
 
-/// Goal: a leader that does not grant for a while tells nobody of its heads, or who waits at that very node would be woken, get
-/// nothing and wait again within one step, for ever. Method: work arrives at a node that is stopping, with a call parked there.
+/// Goal: a leader that does not grant for a while announces no heads, as otherwise calls that wait at that very node would be woken,
+/// get nothing and wait again within one step, for ever. Method: work arrives at a node that is stopping, with a call parked there.
 #[test]
 fn who_waits_is_not_woken_for_what_is_not_granted() {
     let mut cluster = Cluster::new(3);
@@ -23,7 +23,7 @@ fn who_waits_is_not_woken_for_what_is_not_granted() {
     assert!(!cluster.replies.contains_key(&number), "a node that stops grants nothing");
     let queue = QueueName::new("mail").unwrap();
     assert!(cluster.nodes[leader].head(&queue).is_none(), "nor does it tell of anything");
-    // What is not granted is not said to be nothing.
+    // Tasks that are not granted now are not reported as nothing.
     let look = claim_of(ClaimId(78), 1_000, 1);
     let Response::Claimed { tasks, unavailable, left } = cluster.ask((leader + 1) % 3, Request::Claim(look)) else {
         panic!()
@@ -36,8 +36,8 @@ fn who_waits_is_not_woken_for_what_is_not_granted() {
     assert_eq!(tasks[0].id, id);
 }
 
-/// Goal: a node that is heard and hears no other is asked for nothing, as it never answers. Method: others go on without it, and a late
-/// word of its heads makes it look like the best to ask.
+/// Goal: a node that is heard and hears no other is not asked, as it never answers. Method: others go on without it, and a late
+/// announcement of its heads makes it look like the best to ask.
 #[test]
 fn a_claim_does_not_wait_for_a_node_that_is_deaf() {
     let mut cluster = Cluster::new(3);
@@ -67,7 +67,8 @@ fn a_claim_does_not_wait_for_a_node_that_is_deaf() {
     }
 }
 
-/// Goal: who waits for a task to end is told when it does, and asks nobody meanwhile. Method: at a node without a replica of it.
+/// Goal: a client that waits for a task to end gets an answer when it does, and its node asks no other meanwhile. Method: at a node
+/// without a replica of it.
 #[test]
 fn who_waits_for_an_end_is_told_and_does_not_ask_again_and_again() {
     for dies in [false, true] {
@@ -114,7 +115,7 @@ fn who_waits_for_an_end_is_told_and_does_not_ask_again_and_again() {
     }
 }
 
-/// Goal: a leader that asks for tasks and does not take them does not ask again at once, without end. Method: a peer tells of a task each
+/// Goal: a leader that asks for tasks and does not take them does not ask again at once, without end. Method: a peer names a task each
 /// time, and never sends it.
 #[test]
 fn a_leader_that_pulls_in_vain_does_not_pull_again_at_once() {

@@ -11,7 +11,7 @@ const WAIT_MS: u64 = 20_000;
 struct Watcher {
     subject: Subject,
     cursor: WatchCursor,
-    /// What it was told, in order.
+    /// Endings that it received, in order.
     told: Vec<(TaskId, State)>,
     lagged: usize,
 }
@@ -44,7 +44,7 @@ impl Cluster {
         self.submit(index, Request::Watch { subject, cursor, wait_ms })
     }
 
-    /// What happens within a while is told by calls at a node, one behind the other.
+    /// Watches for a while, by calls at a node, one after the other.
     fn watch_for(&mut self, index: usize, watcher: &mut Watcher, ms: u64) {
         let until_us = self.now.mono_us + ms * 1_000;
         while self.now.mono_us < until_us {
@@ -127,7 +127,7 @@ fn what_gets_lost_on_the_way_is_told_by_the_next_question() {
     let number = cluster.submit_watch(0, &watcher, WAIT_MS);
     let mut ids = BTreeSet::new();
     for round in 0..12 {
-        // Without an answer or a word to the node that watches, from one node and then the other.
+        // Without an answer or a notice to the node that watches, from one node and then the other.
         let id = cluster.id(round << 20);
         let tasks = vec![NewTask { id, spec: spec(b"x", 0) }];
         cluster.ask(1, Request::Enqueue { tasks, acks: Acks::All });
@@ -154,8 +154,8 @@ fn what_gets_lost_on_the_way_is_told_by_the_next_question() {
     assert_eq!((watcher.endings(), watcher.lagged), (ids, 0));
 }
 
-/// Goal: a watch outlives leaders and nodes as long as there is time between them. Method: all nodes are started again, one after
-/// the other, and the client goes on at another one each time.
+/// Goal: a watch outlives leaders and nodes as long as there is time between them. Method: all nodes restart, one after the other, and
+/// the client goes on at another one each time.
 #[test]
 fn a_watch_goes_on_while_all_nodes_are_started_again_one_after_the_other() {
     let mut cluster = Cluster::modern(3);
@@ -190,7 +190,7 @@ fn a_watch_lags_when_nobody_can_tell_what_was_missed() {
     cluster.watch_for(2, &mut watcher, 1_000);
     assert_eq!(watcher.lagged, 1, "it has begun anew");
     assert!(watcher.endings().contains(&later));
-    // Nobody has asked for so long that nothing is kept any more.
+    // After this time without a call nothing is kept any more.
     cluster.advance(WATCH_KEPT_MS + 5_000);
     assert!(cluster.nodes.iter().flat_map(|node| node.partitions.values()).all(|replica| !replica.store.is_watched()));
     cluster.watch_for(1, &mut watcher, 1_000);
