@@ -48,8 +48,8 @@ impl Node {
         if self.grants.by_ask.contains_key(&(from, ask)) {
             return;
         }
-        // The sender may not have seen this incarnation: it may look for grants of an earlier one, and has to ask other leaders for
-        // these.
+        // The sender is not known to have seen this incarnation: it may look for grants of an earlier one, and has to ask other leaders
+        // for these.
         if !self.knows_leads(from) {
             return;
         }

@@ -5,12 +5,13 @@
 //! asks all nodes whether they know of a completion that brings a task into this partition, with an id above the floor and not above
 //! the last of these. A node that does, or has holes, does not answer, and the tombstones stay.
 //!
-//! **Why that is enough.** A majority of every cohort must have answered. So one of the answering nodes has every completion that was
-//! acknowledged strictly before it was asked, with its children, or knows that they are enqueued. Every other node that is alive and
-//! whole must answer as well, for completions that only a few have taken. A completion that is acknowledged later does not bring such
-//! an old task: a replica accepts none with children that are half as old as what is forgotten (`Node::brings_late`), by its own clock,
-//! and acknowledges none again that it knows already; so the rest of one that only a minority took is ruled out as well. So for a child
-//! to be refused, clocks must be wrong by that much at a majority there, against every member's clock here.
+//! **Why that is enough.** A majority of every cohort must have answered. So each completion that was strictly acknowledged before the
+//! question is known to one of the answering nodes, with its children, or as one whose children are enqueued. Every other node that is
+//! alive and whole must answer as well, for completions that only a few have taken. A completion that is acknowledged later does not
+//! bring such an old task: a replica accepts none with children that are half as old as what is forgotten (`Node::brings_late`), by its
+//! own clock, and does not acknowledge such a completion either if it knows it already; so one that only a minority took stays
+//! unacknowledged. So for a child to be refused, clocks must be wrong by that much at a majority there, against every member's clock
+//! here.
 //!
 //! **Completions move.** One node might answer before it learns of a completion, as it becomes a member, and the other one after it has
 //! left. So each answer includes the node's seats: a hash of the partitions in which it counts and of the versions of their cohorts.

@@ -297,8 +297,7 @@ impl Node {
         self.give_back_grants(tasks.iter().filter_map(|(granted, fresh)| made(granted, *fresh)).collect());
     }
 
-    /// Gives up a question: no client gets its grants. The answer may be lost, so the node that was asked is sent that the question is
-    /// given up.
+    /// Gives up a question: no client gets its grants. The answer may be lost, so the node that was asked is notified.
     pub(super) fn give_up_question(&mut self, ask: u64, node: NodeId, claim: &Claim) {
         // It grants nothing, and needs no more than this.
         let claim = Claim { depends: Vec::new(), session: None, lease_open: false, confirms: false, ..claim.clone() };

@@ -1,5 +1,5 @@
 //! Claims that depend on tasks: nothing is granted unless these are there, in whichever partitions. A claim under a session depends on
-//! it too.
+//! the session too.
 
 use super::Phase;
 use crate::protocol::Node;

@@ -1,4 +1,4 @@
-//! Quorum reads before "nothing": a leader that a broker probes first asks the cohorts of what it leads.
+//! Quorum reads before "nothing": a leader asks the cohorts of what it leads before it answers a broker's probe.
 //!
 //! It asks only about queues of which something would be granted. However much work stands in a queue that is paused, that has used up
 //! its rate, or that is at its limit of concurrent claims: a claim that finds nothing there has looked everywhere.

@@ -14,7 +14,7 @@ use crate::protocol::timers::Key;
 use norn_wire::QueueName;
 use std::cmp::Reverse;
 
-/// A client that pings does so every 600 ms at least. The rest allows for the way of the ping.
+/// A client that pings does so at least every 600 ms. The rest allows for the way of the ping.
 const SILENT_MS: u64 = 1_000;
 /// Delay of silent clients' calls. Work waits that long for calls of live clients, also at other nodes, which hear of it every 200 ms.
 const LAST_MS: u64 = 500;
