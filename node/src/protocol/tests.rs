@@ -1,5 +1,5 @@
-//! Three nodes in one process with a perfect network and disk: normal operation, and single scripted faults. Random faults belong
-//! to the simulator.
+//! Three nodes in one process with a perfect network and disk: the normal course of events, and single scripted faults. Everything
+//! random belongs to the simulator.
 
 use super::*;
 use crate::protocol::event::ClientId;
@@ -73,7 +73,7 @@ mod watches;
 const CLIENT: ClientId = ClientId(1);
 const PARTITIONS: u32 = 4;
 
-/// Cluster with perfect clocks, links and disks.
+/// A cluster whose clocks, links and disks follow the script.
 struct Cluster {
     nodes: Vec<Node>,
     now: Now,
@@ -85,19 +85,19 @@ struct Cluster {
     logs: Vec<Vec<Record>>,
     /// Records whose bodies cannot be read, by node.
     unreadable: BTreeSet<(usize, usize)>,
-    /// Whether failed reads do not prove a loss in the logs.
+    /// Failed reads do not show whether the log has lost something.
     unread: bool,
-    /// Number of loaded bodies.
+    /// Bodies that were loaded.
     loads: usize,
     archived: Vec<TaskView>,
     number: u64,
     minted: u32,
-    /// Number of events so far, and after how many a node is checked; a check takes time proportional to the node's tasks.
+    /// Events so far, and after how many a node is checked: a check takes time in proportion to its tasks.
     events: u64,
     check_every: u64,
 }
 
-/// Returns the log location of the record with that index.
+/// Location of a record in a log, by its index.
 fn place(index: usize) -> Place {
     Place { file: NonZeroU32::MIN, offset: index as u64 }
 }
@@ -196,7 +196,7 @@ impl Cluster {
         }
     }
 
-    /// Returns what the log of a node has of a task in a record.
+    /// Body of a task in a record of a node's log.
     fn body(&self, index: usize, wanted: &Wanted) -> Option<Filling> {
         let at = wanted.place.offset as usize;
         let Record::Facts { items, .. } = &self.logs[index][at] else { panic!("places are of facts") };
@@ -205,12 +205,12 @@ impl Cluster {
         found.iter().find(|filling| wanted.is(filling)).or(found.first()).cloned()
     }
 
-    /// Handles all pending events, at one instant.
+    /// Handles all queued events, at one instant.
     fn drain(&mut self) {
         while self.handle_next() {}
     }
 
-    /// Handles the first pending event; false if none is left.
+    /// Handles the first queued event; returns `false` if none is left.
     fn handle_next(&mut self) -> bool {
         let Some((index, event)) = self.queue.pop_front() else { return false };
         if !self.down.contains(&index) {
@@ -308,18 +308,18 @@ impl Cluster {
             .expect("there is a leader")
     }
 
-    /// Ends the process of a node and starts it again with what was durable.
+    /// Restarts a node: its process is gone, and what was durable stays.
     fn restart(&mut self, index: usize) {
         self.restart_drawing(index, 99);
     }
 
-    /// Does the same with other random numbers.
+    /// The same, with another seed for the process.
     fn restart_drawing(&mut self, index: usize, seed: u64) {
         let effects = self.begin_restart(index, seed);
         self.end_restart(index, effects);
     }
 
-    /// Does the same up to the first write of the process, before which it is not ready.
+    /// The same up to the first write of the process, before which it is not ready.
     fn begin_restart(&mut self, index: usize, seed: u64) -> Vec<Effect> {
         self.queue.retain(|(at, _)| *at != index);
         self.down.remove(&index);
@@ -658,7 +658,7 @@ fn a_list_pages_through_everything_once() {
     assert_eq!(seen, ids);
 }
 
-/// Returns a node's first heartbeat in a start.
+/// The first heartbeat of a start.
 fn first_heartbeat(boot: u64, now: Now) -> Heartbeat {
     Heartbeat {
         boot,

@@ -2,7 +2,7 @@
 //!
 //! A session is a task like any other, with one attempt, that its worker holds. The heartbeat is the renewal of that claim. So a
 //! session ends as a task does: when the worker completes it, when a client cancels it, or when its lease expires by both clocks; its
-//! leader then gives it up, as it was the last attempt. That is committed before any node learns of it, and final.
+//! leader then gives it up, as it was the last attempt. That is committed before any other node learns of it, and final.
 //!
 //! A claim may name the session under which it is made. The node that is asked for it reads the session at a majority first. It refuses
 //! the claim if the task is no session, has ended, or is held by no worker: no heartbeat would keep what is claimed under it. Such a
@@ -13,8 +13,8 @@
 //! sent the renewal, so it has stopped before another worker is granted its tasks.
 //!
 //! While the session's partition has no leader no other node learns of its end, and its claims last as long as their own leases. A
-//! session that no replica knows, and that is older than the forgotten floor, has ended. A claim that was given back in this way cannot
-//! be completed any more where completions are sealed, whether or not another worker has the task.
+//! session that no replica knows, and that may have been forgotten, has ended. A claim that was given back in this way cannot be
+//! completed any more where completions are sealed, whether or not another worker has the task.
 
 use super::broker::CONFIRM_MS_MAX;
 use super::table::{Cell, CellState, Op};
@@ -227,7 +227,7 @@ impl Node {
         self.sessions.sweeps.insert(partition, Sweep { after, next_us: self.after_ms(pause_ms) });
         self.timers.set(Key::Sessions(partition), self.sessions.next_us(partition));
         if mutant!(self.config, SessionsCutShort) {
-            // A leader that is silent counts as dead, and its sessions as ended.
+            // The planted bug: a silent leader counts as dead, and its sessions as ended.
             let silent =
                 |session: &&TaskId| self.leader_of(self.partition_of(session)).is_none_or(|it| !self.is_alive(it));
             let silent: Vec<TaskId> = sessions.iter().filter(silent).copied().collect();
