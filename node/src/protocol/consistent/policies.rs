@@ -54,8 +54,8 @@ impl Node {
         self.partitions[&partition].register.cell(id).map_or_else(of_queue, |cell| cell.token.needs_seal())
     }
 
-    /// Whether the end of an expired claim is recorded, as its task waits or others may be claimed in its place. `None` if the task's
-    /// queue is unknown and the policies of queues differ in this.
+    /// Whether the end of an expired claim is recorded, as its task waits or others may be claimed in its place. For a task of an unknown
+    /// queue: `true` if some queue limits its keys, otherwise `None` if some queue has a back-off or a limit of concurrent claims.
     pub(super) fn waits_when_lapsed(&self, partition: PartitionId, id: &TaskId) -> Option<bool> {
         if mutant!(self.config, LapsedAtOnce) {
             return Some(false);
