@@ -1,19 +1,19 @@
-//! Tasks that a completion brought are enqueued in their own partitions.
+//! Child tasks of a completion, and their delivery to their own partitions (an outbox per completion).
 //!
-//! A completion carries its children as facts. Each replica that has it goes on sending them, as ordinary strict writes under
-//! the ids that they have had since the client minted them, until all are acknowledged; then it writes, strictly as well, that
-//! they are handed over, and from then on only their ids are kept. The leader begins at once, the others when it seems not to.
+//! A completion carries its children as facts. Each replica that has it keeps sending them, as ordinary strict writes under the ids that
+//! the client minted, until all are acknowledged. Then it writes, strictly as well, that they are handed over; from then on only their
+//! ids are kept. The leader begins at once, the other replicas when the leader seems not to.
 //!
-//! **Nothing is lost.** Before that a task is not buried, and where a leader that did not know of the completion buries it all
-//! the same, the completion stays beside the tombstone (`Facts::buried`). A member that has one does not say that it has the
-//! tombstone, so that the task is not forgotten either; and one that may have said so takes none (`Store::takes_outbox`). Whoever
-//! joins a cohort gets it as all facts.
+//! **No child is lost.** A task with an open outbox is not buried. A leader that did not know of the completion may bury it all the same;
+//! then the completion stays beside the tombstone (`Facts::buried`). A member with such an outbox does not acknowledge the tombstone, so
+//! the task is not forgotten either. A member that may have acknowledged it takes no outbox (`Store::takes_outbox`). A replica that joins
+//! a cohort gets the outbox like all facts.
 //!
-//! **Nothing comes back.** A child is written as what a client enqueues is: a replica that may have forgotten it refuses it by
-//! its floor (`forgetting.rs`). So a child that was finished and forgotten stays so, whoever sends it again and whenever. Floors
-//! do not pass what a strictly acknowledged completion brings before it is enqueued (`outboxes.rs`). So one that is refused was
-//! enqueued before, or the completion was never acknowledged as strict, and was seen by others too late. It is over then, as
-//! if it was handed over, and the operator is told (`Observation::ChildRefused`).
+//! **No child comes back.** A child is written like a client's enqueue: a replica that may have forgotten it refuses it by its floor
+//! (`forgetting.rs`). So a child that was finished and forgotten stays forgotten, whichever replica sends it again and whenever. Floors
+//! do not pass the children of a strictly acknowledged completion before they are enqueued (`outboxes.rs`). So a refused child was
+//! enqueued before, or its completion was never acknowledged as strict and reached the others too late. The delivery is then over as if
+//! it had been handed over, and the operator learns of it (`Observation::ChildRefused`).
 
 use super::Writer;
 use crate::config::mutant;
@@ -28,31 +28,31 @@ use norn_wire::response::Acked;
 use norn_wire::{Acks, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Replicas that do not lead wait so long for the leader to hand over.
+/// How long replicas that do not lead wait for the leader to hand over.
 const PATIENCE_MS: u64 = 2_000;
-/// Until a leader looks again at what could not be handed over.
+/// Time until a leader retries what could not be handed over.
 const AGAIN_MS: u64 = 1_000;
 
-/// One completion's children on their way, or the word that they have arrived.
+/// The children of one completion on their way, or the note that they have arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivery {
     partition: PartitionId,
     id: TaskId,
     token: Token,
-    /// They have arrived.
+    /// The note that they have arrived is being written.
     closing: bool,
 }
 
-/// What is on its way.
+/// Deliveries under way.
 #[derive(Debug, Default)]
 pub struct Deliveries {
     open: BTreeSet<(TaskId, Token)>,
-    /// Where the next look begins, so that what cannot be handed over does not keep back the rest.
+    /// Where the next scan of a partition begins, so that children that cannot be handed over do not hold up the rest.
     after: BTreeMap<PartitionId, TaskId>,
 }
 
 impl Node {
-    /// Whether completions may be taken with the tasks that they bring.
+    /// Whether completions may be accepted with the children that they bring.
     pub(super) fn admit_children(&self, items: &[Completion]) -> Result<(), Error> {
         let mut children = items.iter().flat_map(|item| &item.children).peekable();
         if children.peek().is_none() {
@@ -61,14 +61,14 @@ impl Node {
         children.find_map(|child| self.refuse_future(child.id)).map_or(Ok(()), Err)
     }
 
-    /// A completion has brought tasks.
+    /// Sets the timer of a partition in which a completion has brought children.
     pub(super) fn arm_children(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let wait_ms = if replica.register.established() { 0 } else { PATIENCE_MS };
         self.timers.set_if_none(Key::Children(partition), self.after_ms(wait_ms));
     }
 
-    /// Facts come in many ways, and leaders change: what is left is looked for now and then.
+    /// Scans for open outboxes now and then: facts arrive in many ways, and leaders change.
     pub(in crate::protocol) fn look_for_children(&mut self) {
         let open = |replica: &&crate::protocol::Partition| replica.store.outboxes_after(None).next().is_some();
         let partitions: Vec<PartitionId> = self.partitions.values().filter(open).map(|replica| replica.id).collect();
@@ -79,7 +79,7 @@ impl Node {
         }
     }
 
-    /// Begins to hand over what completions brought, some of it at a time.
+    /// Begins to hand over the children of completions, a bounded number at a time.
     pub(in crate::protocol) fn hand_over_children(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get(&partition).filter(|replica| replica.role() == Role::Member) else {
             return;
@@ -113,7 +113,7 @@ impl Node {
         }
     }
 
-    /// A write of children has ended, or of the word that they have arrived.
+    /// Handles the end of a write of children, or of the note that they have arrived.
     pub(super) fn children_written(&mut self, delivery: Delivery, results: &[Result<Acked, Error>]) {
         let failed = |result: &Result<Acked, Error>, code| result.as_ref().is_err_and(|error| error.code == code);
         let over = |result: &Result<Acked, Error>| result.as_ref().err().is_none_or(is_never_brought);
@@ -128,7 +128,7 @@ impl Node {
         self.close_children(delivery);
     }
 
-    /// Writes down that all children of a completion are enqueued.
+    /// Writes that all children of a completion are enqueued.
     fn close_children(&mut self, delivery: Delivery) {
         let Delivery { partition, id, token, .. } = delivery;
         let task = self.partitions.get(&partition).and_then(|replica| replica.store.task(&id));
@@ -144,7 +144,7 @@ impl Node {
     }
 }
 
-/// Whether a refusal of a child is final. Another task under its id cannot be a child's doing: there is one, and it stays.
+/// Whether a refusal of a child is final. A conflict is: the id belongs to another task, which is no child of this completion, and stays.
 pub(super) fn is_never_brought(error: &Error) -> bool {
     matches!(error.code, ErrorCode::Conflict | ErrorCode::TooOld)
 }

@@ -1,29 +1,29 @@
-//! Tasks that would wait for themselves through others are refused where all of the circle is in the request or on this node. A
-//! circle that no node saw whole stands: `why` tells of it.
+//! Dependency cycles: a request that would close one is refused where all of the cycle is in the request or on this node. A cycle that no
+//! node saw whole stands, and `why` reports it.
 
 use crate::protocol::Node;
 use norn_wire::error::Error;
 use norn_wire::{NewTask, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tasks that are not in the request and are looked at for it.
+/// Most tasks outside the request that are looked at for it.
 const LOOK_MAX: usize = 1_000;
-/// Tasks of a circle that an error names.
+/// Most tasks of a cycle that an error names.
 const TOLD_MAX: usize = 5;
 
-/// A way through tasks, each of which waits for the next.
+/// A depth-first walk through tasks, each of which waits for the next.
 #[derive(Debug, Default)]
 struct Walk {
     path: Vec<TaskId>,
-    /// Where each is on the path.
+    /// Position of each task on the path.
     places: BTreeMap<TaskId, usize>,
-    /// For each of the path, those for which it waits and which are to be looked at.
+    /// For each task of the path, the tasks for which it waits and which are still to be looked at.
     ahead: Vec<Vec<TaskId>>,
     seen: BTreeSet<TaskId>,
 }
 
 impl Walk {
-    /// One step deeper into a task that was not seen before.
+    /// Steps into a task that was not seen before.
     fn enter(&mut self, id: TaskId, waits_for: Vec<TaskId>) {
         assert!(self.seen.insert(id), "each task is looked at once");
         self.places.insert(id, self.path.len());
@@ -31,7 +31,7 @@ impl Walk {
         self.ahead.push(waits_for);
     }
 
-    /// The next task to look at: what is behind it is left on the way.
+    /// The next task to look at. Tasks whose dependencies are exhausted leave the path.
     fn next(&mut self) -> Option<TaskId> {
         loop {
             if let Some(next) = self.ahead.last_mut()?.pop() {
@@ -43,7 +43,7 @@ impl Walk {
         }
     }
 
-    /// The circle that a task closes that is on the way already.
+    /// The cycle that a task closes which is on the path already.
     fn closed_by(&self, id: &TaskId) -> Option<&[TaskId]> {
         self.places.get(id).map(|place| &self.path[*place..])
     }
@@ -89,7 +89,7 @@ impl Node {
         self.partitions.get(&self.partition_of(id)).is_some_and(|replica| !replica.store.lacks_spec(id))
     }
 
-    /// For which tasks this one waits still, as far as is known here.
+    /// The tasks for which this one still waits, as far as this node knows.
     fn waits_for(&self, id: &TaskId) -> Vec<TaskId> {
         let replica = self.partitions.get(&self.partition_of(id));
         let task = replica.and_then(|replica| replica.store.task(id));

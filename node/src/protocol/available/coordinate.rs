@@ -1,4 +1,4 @@
-//! Writes: any node sends facts to all replicas of their partition and answers when enough have them on disk.
+//! Writes: any node can coordinate one. It sends facts to all replicas of their partition and answers when enough have them on disk.
 
 use super::group::{Group, WriteAnswer, refused};
 use super::{Ask, Writer};
@@ -22,10 +22,10 @@ use std::sync::Arc;
 /// An item and its place in the request.
 type Placed = (usize, (TaskId, Task));
 
-/// A write under way.
+/// A pending write.
 #[derive(Debug)]
 pub struct WriteAsk {
-    /// Who waits.
+    /// The requester of the write.
     pub writer: Writer,
     acks: Acks,
     /// Answer with one item, not with a list.
@@ -34,11 +34,11 @@ pub struct WriteAsk {
     results: Vec<Option<Result<Acked, Error>>>,
     open: usize,
     ids: Vec<TaskId>,
-    /// When to give up.
+    /// Time of giving up.
     pub deadline_us: u64,
 }
 
-/// Whether facts make the log grow for good, rather than bring a task to its end. `known` says that its spec is there.
+/// Whether facts make the log grow for good, rather than bring a task to its end. `known`: the task's spec is stored already.
 pub(super) fn grows(known: bool, delta: &Task) -> bool {
     delta.spec.is_some() && !known || delta.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty())
 }
@@ -53,16 +53,16 @@ impl Node {
         self.write(client, number, items, (acks, false));
     }
 
-    /// A task that is to be the only one with its key.
+    /// Enqueues a task that must be the only open one with its key.
     pub(in crate::protocol) fn enqueue_unique(&mut self, client: ClientId, number: u64, task: Box<NewTask>) {
-        // Whether there is room its leader looks once it knows that the task is not there.
+        // Whether there is room, the key's leader checks once it knows that the task does not exist.
         match self.check_circles(std::iter::once(&*task)) {
             Ok(()) => self.ask_leader(client, number, Request::EnqueueUnique { task }),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }
     }
 
-    /// Changes of several tasks at once.
+    /// Changes several tasks in one transaction.
     pub(in crate::protocol) fn transact(&mut self, client: ClientId, number: u64, transaction: Box<Transaction>) {
         match self.check_circles(transaction.adds.iter()) {
             Ok(()) => self.ask_leader(client, number, Request::Transact(transaction)),
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// Whether the own replica would store a task.
+    /// Whether this node's replica would store a new task.
     pub(in crate::protocol) fn admit_unique(
         &self,
         partition: PartitionId,
@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// Completions that need no seal are facts like others; the leaders are asked to seal the rest.
+    /// Writes completions that need no seal as ordinary facts, and asks the leaders to seal the rest.
     pub(in crate::protocol) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
         let checked =
             self.admit_children(&items).and_then(|()| self.check_circles(items.iter().flat_map(|item| &item.children)));
@@ -108,7 +108,7 @@ impl Node {
         }
     }
 
-    /// What became of completions that leaders were asked to seal, by place in the write that waits for it.
+    /// Records the outcome of completions that leaders were asked to seal, by place in the write that waits for it.
     pub(in crate::protocol) fn write_sealed(&mut self, ask: u64, results: Vec<(usize, Result<u64, Error>)>) {
         let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
         let acked = |place: usize, acks: u64| {
@@ -156,7 +156,7 @@ impl Node {
         self.write_until(writer, items, how, until_us);
     }
 
-    /// The same, given up at this time.
+    /// As [`Node::write_for`], with a deadline.
     pub(super) fn write_until(
         &mut self,
         writer: Writer,
@@ -168,7 +168,7 @@ impl Node {
         self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), how, deadline_us);
     }
 
-    /// As [`Node::write`], with facts for some of the tasks alone; what becomes of the others is told by somebody else.
+    /// As [`Node::write`], with facts for some of the tasks alone. The results of the others come from elsewhere, such as the leaders.
     fn begin_write(
         &mut self,
         writer: Writer,
@@ -211,8 +211,8 @@ impl Node {
         ask
     }
 
-    /// Where one disk is enough and no replica can be told, this node's will do: at once if none is heard, and after half of
-    /// the time that there is if some are, but do not answer.
+    /// Hinted handoff for `acks=one`: if no replica can be reached, this node stores the write in its own hints and counts that as the
+    /// ack. It does so at once if it hears none of them, and after half of the request timeout if it hears some that do not answer.
     pub(super) fn keep_for_absent(&mut self, ask: u64) {
         let Some(Ask::Write(write)) = self.asks.get(ask).filter(|_| self.config.hints_bytes_max > 0) else { return };
         if write.acks != Acks::One {
@@ -237,19 +237,19 @@ impl Node {
         }
     }
 
-    /// When replicas that are heard and do not answer are not waited for any more.
+    /// The time after which `acks=one` stops waiting for replicas that are heard and do not answer.
     fn late_us(&self, write: &WriteAsk) -> u64 {
         write.deadline_us.saturating_sub(self.config.request_timeout_ms * 1_000 / 2)
     }
 
-    /// When a write is to be looked at, if nothing else happens.
+    /// The time at which a write is looked at if nothing else happens.
     pub(super) fn look_at_us(&self, write: &WriteAsk) -> u64 {
         let late_us = self.late_us(write);
         if write.acks == Acks::One && self.now.mono_us < late_us { late_us } else { write.deadline_us }
     }
 
-    /// Sends to every replica that has not answered, or whose answer may count more when it is given again. As long as this
-    /// node keeps it and none can be heard, it is sent to none: then what is refused here is refused for certain.
+    /// Sends a write to every replica that has not answered, or whose repeated answer may count for more. While this node keeps a hint
+    /// and hears no replica, it sends to none: then a refusal by this node is final.
     pub(super) fn send_writes(&mut self, ask: u64) {
         let away = |group: &Group| group.keeps && !group.is_sent() && self.all_away(group.newest());
         let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
@@ -266,9 +266,9 @@ impl Node {
             let again = |answer: &WriteAnswer| majority && answer.holes && !answer.lasting;
             let at = group.newest().version;
             let answered = |seat: &&Seat| group.answers.get(&(seat.replica, at)).is_some_and(|answer| !again(answer));
-            // What was heard last need not be what is.
+            // The cohort heard of last need not be the current one.
             let asked = group.cohorts.values().flat_map(|cohort| cohort.holders().filter(|seat| !answered(seat)));
-            // Those that come and those that go say nothing, and are to be equal soon.
+            // Learners and draining replicas do not answer; they get the write so that they are equal soon.
             let (coming, going) = (group.newest().learners(), group.newest().exiles.iter().map(|exile| &exile.seat));
             let going = going.filter(|seat| there.contains(&seat.replica.node));
             let quiet = coming.chain(going).filter(|_| first).map(|seat| (seat.replica.node, false));
@@ -284,7 +284,7 @@ impl Node {
         self.set_ask_timer(ask);
     }
 
-    /// At a replica: stores what it may, and answers when it is on disk.
+    /// At a replica: stores what it may, and answers when that is on disk.
     pub(in crate::protocol) fn on_write(
         &mut self,
         from: NodeId,
@@ -299,11 +299,11 @@ impl Node {
             return;
         };
         if replica.borrowed {
-            // Sooner or later there is a leader, and the question is repeated.
+            // A leader comes sooner or later, and the coordinator repeats the write.
             return;
         }
         if replica.role() == Role::Learner && !replica.cohort().is_joint() && !replica.is_blank() {
-            // So that it is near when it is to count. Nobody hears of it.
+            // A learner stores the write, so that it is near the others when it begins to count. It does not acknowledge.
             self.learn_quietly(partition, items);
             return;
         }
@@ -311,7 +311,7 @@ impl Node {
             self.learn_quietly(partition, items);
             return;
         }
-        // What one that does not count took it would have to hand over.
+        // A replica without a vote would have to hand over what it took, so it takes nothing.
         if !replica.cohort().has_voter(self.me) || replica.is_blank() {
             let told = Box::new(self.route_of(partition));
             self.outbox.send(from, PeerMessage::Route { partition, told });
@@ -388,7 +388,8 @@ impl Node {
         }
     }
 
-    /// Whether a completion brings this task that is kept here. It is in memory with that until it is handed over, and can leave only then.
+    /// Whether a completion kept here brings this task. Until it is handed over the child is in memory with its completion, and can leave
+    /// only then.
     fn brings_here(&self, id: &TaskId) -> bool {
         self.partitions.values().any(|replica| replica.store.is_brought(id))
     }
@@ -401,7 +402,7 @@ impl Node {
         replica: ReplicaId,
         (answer, told): (WriteAnswer, Option<Box<Told>>),
     ) {
-        // Since then it has lost something, and this perhaps.
+        // The replica has lost data since that incarnation, perhaps this.
         if self.peers.get(&from).is_some_and(|peer| answer.boot < peer.counts_from) {
             return;
         }
@@ -425,7 +426,7 @@ impl Node {
         }
     }
 
-    /// What this node keeps for the members is on its disk, or refused.
+    /// Handles the outcome of a hint: what this node keeps for the members is on its disk, or refused.
     pub(in crate::protocol) fn on_kept(
         &mut self,
         from: NodeId,
@@ -440,7 +441,7 @@ impl Node {
         self.judge_write(ask, partition);
     }
 
-    /// What is certain by now of the items of a partition. With the last one the client is answered.
+    /// Records the items of a partition whose result is certain by now. Answers the client with the last one.
     fn judge_write(&mut self, ask: u64, partition: PartitionId) {
         let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
         let Some(group) = write.groups.get_mut(&partition) else { return };
@@ -459,7 +460,7 @@ impl Node {
         }
     }
 
-    /// Somebody else holds a partition than was thought: what waits for it goes there.
+    /// Handles a newer cohort of a partition: pending writes go to it as well.
     pub(in crate::protocol) fn on_route(&mut self, partition: PartitionId, told: &Told) {
         self.learn_route(partition, told);
         let cohort = &told.cohort;
@@ -474,7 +475,7 @@ impl Node {
         }
     }
 
-    /// A node has lost something: what it acknowledged in starts before `boot` must be asked for again.
+    /// Discards what a node that has lost data acknowledged in incarnations before `boot`, so that it is asked again.
     pub(in crate::protocol) fn forget_answers(&mut self, node: NodeId, boot: u64) {
         for (_, write) in self.asks.writes_mut() {
             for group in write.groups.values_mut() {
@@ -508,7 +509,7 @@ impl Node {
                 result.unwrap_or_else(|| Err(refused.remove(&place).unwrap_or_else(|| unknown(id))))
             })
             .collect();
-        // Whoever asks for another task with its key is told of the room alone (`uniques.rs`).
+        // The requester of another task with this key learns of the lack of room alone (`uniques.rs`).
         if let (Some(Err(error)), Some(full)) = (results.first_mut(), full) {
             *error = full;
         }

@@ -12,10 +12,10 @@ use norn_wire::response::QueueCounts;
 use norn_wire::{NodeId, PartitionId, QueueName, Response, State};
 use std::collections::BTreeMap;
 
-/// Looks at trees that differ before the fullest replica is believed.
+/// Rounds with trees that differ before the fullest replica is believed.
 const ROUNDS_MAX: u32 = 4;
 
-/// What is to be answered.
+/// The form of the answer.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
     /// One number.
@@ -26,10 +26,10 @@ pub enum Shape {
     Status,
 }
 
-/// A count under way.
+/// A pending count.
 #[derive(Debug)]
 pub struct CountAsk {
-    /// Who waits.
+    /// The waiting client.
     pub client: ClientId,
     number: u64,
     queue: Option<QueueName>,
@@ -38,11 +38,11 @@ pub struct CountAsk {
     answers: BTreeMap<PartitionId, BTreeMap<NodeId, PartitionCounts>>,
     waiting: std::collections::BTreeSet<NodeId>,
     rounds: u32,
-    /// When to give up.
+    /// Time of giving up.
     pub deadline_us: u64,
 }
 
-/// The counts of one partition, if enough replicas agree on its tasks; the newest table tells who is claimed.
+/// The counts of one partition, if enough replicas agree on its tasks. The newest table decides which tasks are claimed.
 fn agreed<'a>(
     answers: &'a BTreeMap<NodeId, PartitionCounts>,
     cohort: &Cohort,
@@ -128,7 +128,7 @@ impl Node {
         self.outbox.send(from, PeerMessage::CountAnswer { ask, partitions });
     }
 
-    /// Tasks whose bodies are lost here are in no queue. They wait to be found again.
+    /// Counts tasks whose bodies are lost here, which no queue's index has, as waiting: they wait for their bodies to be found.
     fn count_lost(
         &self,
         partition: PartitionId,
@@ -189,7 +189,7 @@ impl Node {
             return;
         }
         let Some(Ask::Count(count)) = self.close_ask(ask) else { return };
-        // The rest of a status needs no majority, and is looked at most where there is none.
+        // The rest of a status needs no majority, and is wanted most where there is none.
         let partial = matches!(count.shape, Shape::Status);
         let response = if unheard > 0 && !partial {
             Response::Error(Error::unavailable(format!("{unheard} partitions could not be read from a majority")))

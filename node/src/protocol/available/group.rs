@@ -1,4 +1,4 @@
-//! Items of one partition within a write: who has said what of each, and what is certain by that.
+//! Sub-write of one partition: its items, the answers of the replicas, and what follows from them.
 
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Versions of one cohort that a write or a read remembers.
 pub(super) const COHORTS_MAX: usize = 6;
 
-/// What operators call a node.
+/// The name that operators gave a node.
 pub(super) type Name<'a> = &'a dyn Fn(NodeId) -> String;
 
 /// Items of one partition within a write.
@@ -22,49 +22,49 @@ pub(super) struct Group {
     pub(super) items: Items,
     /// Places in the request.
     pub(super) places: Vec<usize>,
-    /// That were heard of, by version.
+    /// Cohorts heard of, by version.
     pub(super) cohorts: BTreeMap<Viewstamp, Cohort>,
-    /// By replica and the version at which it answered.
+    /// Answers, by replica and by the version at which it answered.
     pub(super) answers: BTreeMap<(ReplicaId, Viewstamp), WriteAnswer>,
-    /// This node holds no replica, and keeps the facts for those that do.
+    /// This node holds no replica and keeps the facts as a hint for the replicas.
     pub(super) keeps: bool,
-    /// How often it was sent to each replica without an answer. One that was sent it may store it, whatever it answered before.
+    /// Copies sent to each replica and not answered. A replica with one under way may store it, whatever it answered before.
     under_way: BTreeMap<NodeId, u32>,
-    /// It was also sent to some that take it without an answer.
+    /// The items were also sent to replicas that store them without an answer.
     quietly: bool,
-    /// Item by item: what its completions bring is so old that no replica takes it, by this node's clock.
+    /// For each item: its completion brings child ids so old that no replica takes them, by this node's clock.
     pub(super) late: Vec<bool>,
-    /// The bug of answers of any version that add up.
+    /// The planted bug in which answers of different versions add up.
     pub(super) mixed: bool,
-    /// Item by item, once they are kept on its disk.
+    /// Outcome of the hint for each item, once the hint is on this node's disk or refused.
     pub(super) kept: Option<Vec<Outcome>>,
 }
 
-/// What a replica answered to a write.
+/// A replica's answer to a write.
 #[derive(Debug)]
 pub struct WriteAnswer {
     /// Item by item.
     pub outcomes: Vec<Outcome>,
-    /// The replica's start in which it stored them.
+    /// The replica's incarnation in which it stored them.
     pub boot: u64,
-    /// It may have forgotten what stands under these keys.
+    /// The replica may have lost what stands under these keys.
     pub holes: bool,
-    /// And that will last: it is not just its start that has not been answered yet.
+    /// That will last: the reason is not just that its incarnation has not been acknowledged yet.
     pub lasting: bool,
-    /// Version of the cohort that it knew.
+    /// Version of the cohort that the replica knew.
     pub at: Viewstamp,
 }
 
-/// Who has said what of one item, at one version of the cohort.
+/// Ack count of one item, at one version of the cohort.
 #[derive(Default)]
 struct Tally {
-    /// It is on their disks.
+    /// Nodes that have it on disk.
     stored: BTreeSet<NodeId>,
-    /// Of these, those without holes.
+    /// Of these, nodes without holes.
     whole: BTreeSet<NodeId>,
-    /// They have no holes, and do not know the task, or may have forgotten it.
+    /// Nodes without holes that do not know the task, or may have forgotten it.
     unknown: BTreeSet<NodeId>,
-    /// They may yet say that they have it: they are silent, or have holes that will not last.
+    /// Nodes that may yet report that they have it: they are silent, or have holes that will not last.
     open: BTreeSet<NodeId>,
 }
 
@@ -85,12 +85,12 @@ impl Group {
         }
     }
 
-    /// The latest cohort that was heard of.
+    /// The latest cohort heard of.
     pub(super) fn newest(&self) -> &Cohort {
         self.cohorts.last_key_value().expect("it begins with one").1
     }
 
-    /// A cohort was heard of. Whether it is later than all that were known.
+    /// Adds a cohort. Returns whether it is later than all known before.
     pub(super) fn learn(&mut self, cohort: Cohort) -> bool {
         let later = cohort.version > self.newest().version;
         self.cohorts.insert(cohort.version, cohort);
@@ -101,7 +101,7 @@ impl Group {
         later
     }
 
-    /// What was said at the version of a cohort.
+    /// Counts the answers at the version of a cohort.
     fn tally(&self, index: usize, cohort: &Cohort) -> Tally {
         let brings = self.items[index].1.has_outbox();
         let mut tally = Tally { open: cohort.voters().into_iter().collect(), ..Tally::default() };
@@ -122,7 +122,7 @@ impl Group {
             } else {
                 tally.open.remove(&node);
             }
-            // Where a completion brings tasks, these may be what is too old.
+            // For a completion that brings tasks, the children may be what is too old.
             let forgotten = outcome == Outcome::TooOld && !brings;
             if whole && (outcome == Outcome::StoredOrphan || forgotten) {
                 tally.unknown.insert(node);
@@ -131,29 +131,30 @@ impl Group {
         tally
     }
 
-    /// Replicas that said this of an item, at any version.
+    /// Replicas that gave this outcome for an item, at any version.
     fn said(&self, index: usize, outcome: Outcome) -> BTreeSet<NodeId> {
         let alike = self.answers.iter().filter(|(_, answer)| answer.outcomes[index] == outcome);
         alike.map(|((replica, _), _)| replica.node).collect()
     }
 
-    /// It is sent to a replica, which answers if it `counts`.
+    /// Notes that the items were sent to a replica, which answers if it `counts`.
     pub(super) fn sent_to(&mut self, node: NodeId, counts: bool) {
         *self.under_way.entry(node).or_default() += u32::from(counts);
         self.quietly |= !counts;
     }
 
-    /// Whether it was sent to any replica.
+    /// Whether the items were sent to any replica.
     pub(super) fn is_sent(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// Whether somebody who has not said so yet may store it: a replica, or this node for the replicas.
+    /// Whether a replica that has not answered may store it, or this node as a hint.
     fn is_awaited(&self) -> bool {
         self.under_way.values().any(|copies| *copies > 0) || self.keeps && self.kept.is_none()
     }
 
-    /// The first answer counts, but for one of a replica whose start has been answered since, or that has healed.
+    /// Takes an answer. The first one of a replica counts, unless it had holes and the new one has none: then the replica's incarnation
+    /// has been acknowledged since, or it has recovered.
     pub(super) fn take(&mut self, replica: ReplicaId, answer: WriteAnswer) {
         if let Some(copies) = self.under_way.get_mut(&replica.node) {
             *copies = copies.saturating_sub(1);
@@ -165,12 +166,12 @@ impl Group {
         }
     }
 
-    /// What became of an item that this node was to keep for the replicas.
+    /// Outcome of the hint for an item.
     fn kept_as(&self, index: usize) -> Option<Outcome> {
         self.kept.as_ref().map(|outcomes| outcomes[index])
     }
 
-    /// Why an item that no replica has answered to was not kept here either. It may be stored where it was sent.
+    /// Why an item that no replica has answered was not kept as a hint either. Replicas that it was sent to may have stored it.
     pub(super) fn not_kept(&self, index: usize) -> Option<Error> {
         let error = match self.kept_as(index).filter(|_| self.answers.is_empty())? {
             Outcome::Conflict => Error::new(
@@ -209,7 +210,7 @@ impl Group {
         })
     }
 
-    /// Whether as many have it as are asked for, and whether that may yet come to be.
+    /// Whether the requested acks are reached, and whether they may yet be.
     fn reached(&self, index: usize, acks: Acks) -> (bool, bool) {
         let newest = self.newest();
         let tally = self.tally(index, newest);
@@ -259,19 +260,19 @@ impl Group {
         if !is_of_nodes(&error) {
             return Some(Err(error.about(id)));
         }
-        // What was refused so is taken to have changed nothing: all that may have stored it have to have said so.
+        // A refusal with such a code promises that nothing was changed: every replica that may have stored the item must have refused it.
         if stored > 0 || self.quietly {
             return Some(Err(in_part(error).about(id)));
         }
         (!self.is_awaited()).then(|| Err(error.about(id)))
     }
 
-    /// Why it cannot be.
+    /// The reason why an item cannot be written.
     fn refusal(&self, index: usize, stored: usize, name: Name) -> Error {
         let (enqueues, brings) = (self.items[index].1.spec.is_some(), self.items[index].1.has_outbox());
         let any = |outcome| !self.said(index, outcome).is_empty();
         if any(Outcome::TooOld) && (enqueues || brings) && stored > 0 {
-            // Who stored it is behind, and may have it all the same.
+            // A replica that stored it is behind, and may have it all the same.
             Error::new(ErrorCode::Unknown, "some replicas have stored it, others find the id too old; repeat the call")
         } else if any(Outcome::TooOld) && brings {
             let message = if self.late.get(index) == Some(&true) {
@@ -295,31 +296,32 @@ impl Group {
         }
     }
 
-    /// Why there is no room for an item, if that is why it cannot be.
+    /// The lack of room that prevents an item, if that is the reason.
     pub(super) fn full(&self, index: usize, name: Name) -> Option<Error> {
         Some(self.refusal(index, self.stored(index), name).about(self.items[index].0))
             .filter(|error| error.code.is_full())
     }
 
-    /// At the deadline of an item that too many refused for what they are, while others have not said whether they store it.
+    /// Result at the deadline for an item that too many replicas refused for reasons of their own (room, clock), while others have not
+    /// answered.
     pub(super) fn refused_in_part(&self, index: usize, name: Name) -> Option<Error> {
         let error = self.refusal(index, self.stored(index), name);
         is_of_nodes(&error).then(|| in_part(error).about(self.items[index].0))
     }
 
-    /// How many have stored an item, this node for them included.
+    /// Number of nodes that have stored an item, this node's hint included.
     fn stored(&self, index: usize) -> usize {
         let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
         self.said(index, Outcome::Stored).union(&self.said(index, Outcome::StoredOrphan)).count() + kept
     }
 }
 
-/// Whether one node may refuse an item so which another takes: for want of room, or by a clock that is behind.
+/// Whether one node may refuse an item for a reason that others do not share: want of room, or a clock that is behind.
 fn is_of_nodes(error: &Error) -> bool {
     error.code.is_full() || error.code == ErrorCode::IdFromFuture
 }
 
-/// The same where others may have taken it.
+/// The same error for the case that others may have stored the item.
 fn in_part(error: Error) -> Error {
     if error.code == ErrorCode::IdFromFuture {
         let message = "nodes find the id too far in the future, and others may have stored it: check the clocks, and repeat it under \
@@ -330,11 +332,11 @@ fn in_part(error: Error) -> Error {
     Error { code: ErrorCode::Unknown, message, ..error }
 }
 
-/// What a replica may say that settles why an item cannot be, the first before the others.
+/// Outcomes that settle why an item cannot be written, in order of precedence.
 const REFUSALS: [Outcome; 5] =
     [Outcome::TooOld, Outcome::Unsealed, Outcome::Conflict, Outcome::Future, Outcome::Overloaded];
 
-/// Why a replica refuses an item, which may be a new task.
+/// The error for a replica's refusal of an item. `enqueues`: it may be a new task.
 pub(in crate::protocol) fn refused(outcome: Outcome, enqueues: bool) -> Error {
     let (code, message) = match outcome {
         Outcome::TooOld => (

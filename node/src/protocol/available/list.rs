@@ -1,7 +1,7 @@
 //! Lists: pages of tasks in the order of their ids, merged from the replicas, in bounded memory.
 //!
-//! A list hears every node that it can, leaders before the others. So it would show what a leader has appended and nobody else has,
-//! and a read of the task would hear two others and show less. What a minority alone has is not shown therefore.
+//! A list asks every node it can reach, leaders among them. So it would show an operation that only the leader has appended, while a read
+//! of the task may ask two other replicas and show less. Therefore a list does not show what only a minority has.
 
 use super::Ask;
 use super::read::{Seen, combine, view};
@@ -20,7 +20,7 @@ use norn_wire::{NodeId, PartitionId, QueueName, Response, State, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// What is listed.
+/// The filter and bounds of a list.
 #[derive(Debug, Clone)]
 pub struct Selection {
     /// Only this queue.
@@ -31,20 +31,20 @@ pub struct Selection {
     pub after: Option<TaskId>,
     /// Only ids up to this.
     pub to: Option<TaskId>,
-    /// Tasks wanted.
+    /// Most tasks wanted.
     pub limit: u32,
 }
 
-/// A page under way.
+/// A pending page.
 #[derive(Debug)]
 pub struct ListAsk {
-    /// Who waits.
+    /// The waiting client.
     pub client: ClientId,
     number: u64,
     selection: Selection,
     /// Tasks by node.
     answers: BTreeMap<NodeId, Answer>,
-    /// When to give up.
+    /// Time of giving up.
     pub deadline_us: u64,
 }
 
@@ -77,7 +77,8 @@ impl Node {
         let Some(Ask::List(list)) = self.asks.get(ask) else { return };
         let Selection { queue, after, to, limit, .. } = list.selection.clone();
         let nodes: Vec<NodeId> = self.peers.keys().copied().chain([self.me]).collect();
-        // Who has answered is asked again where cohorts have changed meanwhile: too few answers are of one version.
+        // If every live node has answered and the page is still open, cohorts have changed meanwhile and too few answers are of one
+        // version: all nodes are asked again.
         let late = self.now.mono_us + self.config.resend_ms * 2_000 < list.deadline_us;
         let all = nodes.iter().all(|node| list.answers.contains_key(node) || !self.is_alive(*node)) && late;
         let silent: Vec<NodeId> = nodes.into_iter().filter(|node| all || !list.answers.contains_key(node)).collect();
@@ -125,7 +126,7 @@ impl Node {
         }
         let exhausted = heads.peek().is_none_or(|Reverse((id, _))| to.is_some_and(|to| *id > to));
         let end = if exhausted { None } else { end };
-        // The answer does not speak for partitions of which something is forgotten.
+        // The answer does not speak for partitions of which this node may have lost something.
         let whole = |id: &PartitionId| self.speaks_for(*id);
         let version = |id: PartitionId| (id, self.partitions[&id].cohort().version);
         let partitions = partitions.iter().copied().filter(whole).map(version).collect();
@@ -147,7 +148,7 @@ impl Node {
         self.conclude_list(ask);
     }
 
-    /// Answers once every reachable node did, and every partition was heard from a majority.
+    /// Answers once every reachable node has answered, and every partition was heard from a majority.
     fn conclude_list(&mut self, ask: u64) {
         let Some(genesis) = self.genesis.clone() else { return };
         let Some(Ask::List(list)) = self.asks.get(ask) else { return };
@@ -171,7 +172,7 @@ impl Node {
         self.outbox.reply(list.client, list.number, Response::Error(error));
     }
 
-    /// What a page waits for: the first partition that no majority speaks for, or else whoever has not answered.
+    /// The reason why a page is not complete: the first partition that no majority speaks for, or else a node that has not answered.
     fn unlisted(&self, list: &ListAsk) -> String {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions) as u16;
         let open = (0..partitions).map(PartitionId).find(|id| !list.is_heard(*id, &self.cohort_of(*id)));
@@ -193,29 +194,29 @@ impl Node {
     }
 }
 
-/// The table whose cell of a task a page shows, of those that were heard: the newest one that a majority may have. What its leader alone
-/// has appended is left out, as a read may hear others. Whatever is committed is in it.
+/// The table whose entry for a task a page shows: of those heard, the newest that a majority may have. Operations that only the leader
+/// has appended are left out, as a read may ask other replicas. Every committed operation is in it.
 fn agreed(cohort: &Cohort, several: &[(NodeId, Known)]) -> Viewstamp {
     let tables = || several.iter().map(|(_, known)| known.viewstamp);
     let newest = tables().max().unwrap_or_default();
-    // Who was not heard for certain may have anything.
+    // A node that was not heard for certain may have any table.
     let may_have = |node: NodeId, at: Viewstamp| {
         let answer = several.iter().find(|(from, _)| *from == node).map(|(_, known)| known);
         answer.is_none_or(|known| known.holes || known.at != cohort.version || known.viewstamp >= at)
     };
     let of_majority = tables().filter(|at| cohort.members_quorum(|node| may_have(node, *at))).max();
-    // Another epoch's table need not be the beginning of the newest one.
+    // The table of another epoch need not be a prefix of the newest one.
     of_majority.filter(|at| at.epoch == newest.epoch).unwrap_or(newest)
 }
 
-/// What several nodes know of a task, which a cohort holds.
+/// Combines what several nodes of a cohort know of a task.
 fn seen(cohort: &Cohort, several: Vec<(NodeId, Known)>) -> Seen {
     let at = agreed(cohort, &several);
     let cell = several.iter().find(|(_, known)| known.viewstamp == at).and_then(|(_, known)| known.cell.clone());
     Seen { cell, ..combine(several.into_iter().map(|(_, known)| known)) }
 }
 
-/// One page from the answers of several nodes: complete up to where the shortest of them ends.
+/// One page from the answers of several nodes, complete up to where the shortest of them ends.
 fn merge<'a>(
     answers: BTreeMap<NodeId, Answer>,
     selection: &Selection,
@@ -254,8 +255,8 @@ mod tests {
     use super::*;
     use crate::protocol::consistent::ReplicaId;
 
-    /// Goal: a page shows whatever may be committed, and of the rest only what a majority has. Method: three members, and the table of each
-    /// that is heard.
+    /// Goal: a page shows whatever may be committed, and of the rest only what a majority has. Method: three members, and the table of
+    /// each one that answers.
     #[test]
     fn the_newest_table_that_a_majority_may_have_is_shown() {
         let members = [1, 2, 3].map(|node| ReplicaId { node: NodeId(node), incarnation: 7 });

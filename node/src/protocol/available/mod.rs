@@ -1,4 +1,4 @@
-//! The available half: writes and reads at any node, and the ways in which replicas become equal.
+//! The available half (AP subsystem): writes and reads at any node, and the mechanisms by which replicas converge.
 
 mod children;
 mod circles;
@@ -43,57 +43,58 @@ use norn_wire::{NodeId, PartitionId, QueueName, Request, Subject, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Boots are kept in the upper bits of question numbers, so that answers to an earlier process are told apart.
+/// Position of the incarnation counter in a request number: it fills the upper bits, so that answers to an earlier process are
+/// recognized.
 const BOOT_SHIFT: u32 = 40;
 
-/// A call about claims on its way to leaders.
+/// A pending client call about claims, forwarded to leaders.
 #[derive(Debug)]
 pub struct ForwardAsk {
-    /// Who waits.
+    /// The waiting client.
     pub client: ClientId,
-    /// Its number.
+    /// Number of the client's request.
     pub number: u64,
     /// The request.
     pub request: Request,
-    /// By place in the request.
+    /// Result of each item, by place in the request.
     pub results: Vec<Option<Result<u64, Error>>>,
-    /// Questions out, with the places that each is about.
+    /// Open sub-requests, with the places in the request that each covers.
     pub parts: BTreeMap<u64, Vec<usize>>,
-    /// The write that waits for the results, and the places that they have in it.
+    /// The write that waits for the results, and their places in that write.
     pub write: Option<(u64, Vec<usize>)>,
-    /// When to give up.
+    /// Time of giving up.
     pub deadline_us: u64,
 }
 
-/// A probe that waits for pulls from the cohorts.
+/// A probe (head discovery) that waits for quorum reads ("pulls") from the cohorts.
 #[derive(Debug)]
 pub struct ProbeAsk {
-    /// The broker.
+    /// The asking broker.
     pub to: NodeId,
-    /// Its number.
+    /// Number of the broker's request.
     pub ask: u64,
-    /// Queues it asks for.
+    /// Queues asked for.
     pub queues: Vec<QueueName>,
-    /// Those of them that are pulled: of the others nothing would be granted anyway.
+    /// The queues of these that are pulled. Of the others nothing would be granted anyway.
     pub pulled: Vec<QueueName>,
     /// Peers that answered, by partition.
     pub answered: BTreeMap<PartitionId, BTreeSet<NodeId>>,
-    /// Peers that did not.
+    /// Peers that have not answered.
     pub waiting: BTreeSet<NodeId>,
-    /// Tasks that peers were asked for.
+    /// Tasks requested from peers.
     pub needed: BTreeSet<TaskId>,
-    /// When to answer with what there is.
+    /// Time at which the probe is answered with what is known by then.
     pub deadline_us: u64,
 }
 
-/// Something asked of other nodes on behalf of somebody.
+/// A pending request to other nodes, for a client or for this node itself.
 #[derive(Debug)]
 pub enum Ask {
-    /// Facts to store.
+    /// A write of facts.
     Write(WriteAsk),
-    /// A task to read.
+    /// A read of one task.
     Read(ReadAsk),
-    /// Tasks to count.
+    /// A count of tasks.
     Count(CountAsk),
     /// A page of a list.
     List(ListAsk),
@@ -103,7 +104,7 @@ pub enum Ask {
     Probe(ProbeAsk),
     /// A call about the cluster.
     Steer(SteerAsk),
-    /// A call of a client that watches.
+    /// A call of a watching client.
     Watch(WatchAsk),
 }
 
@@ -140,7 +141,7 @@ impl Ask {
     }
 }
 
-/// Everything asked and not yet answered.
+/// Pending requests of this node to others, by number.
 #[derive(Debug, Default)]
 pub struct Asks {
     next: u64,
@@ -148,63 +149,63 @@ pub struct Asks {
     aliases: BTreeMap<u64, u64>,
     /// Reads that wait for a task to end.
     watchers: BTreeMap<TaskId, BTreeSet<u64>>,
-    /// Calls of clients that watch.
+    /// Watch calls of clients, by what they watch.
     watching: BTreeMap<Subject, BTreeSet<u64>>,
-    /// The next partition whose replicas are compared for them.
+    /// The next partition whose replicas are compared for watches.
     compared: u32,
-    /// Tasks that completions brought, on their way.
+    /// Child tasks that completions brought, and that are being enqueued.
     deliveries: children::Deliveries,
-    /// What dead tasks bring to dead-letter queues.
+    /// Dead-letter copies that this node owes.
     letters: redrive::Letters,
     /// State of anti-entropy with each peer.
     pub exchange: Exchange,
 }
 
 impl Asks {
-    /// Numbers of this boot begin.
+    /// Starts the numbers of this incarnation.
     pub fn begin(&mut self, boot: u64) {
         self.next = boot << BOOT_SHIFT;
     }
 
-    /// In which boot of its node a number was given.
+    /// The incarnation of the node in which a number was given.
     pub fn boot_of(number: u64) -> u64 {
         number >> BOOT_SHIFT
     }
 
-    /// A number never used before.
+    /// Returns a number never used before.
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// Begins to wait.
+    /// Registers a pending request and returns its number.
     pub fn open(&mut self, ask: Ask) -> u64 {
         let number = self.number();
         self.open.insert(number, ask);
         number
     }
 
-    /// What is waited for under a number.
+    /// The pending request with this number.
     pub fn get(&self, number: u64) -> Option<&Ask> {
         self.open.get(&number)
     }
 
-    /// What is waited for under a number.
+    /// The pending request with this number.
     pub fn get_mut(&mut self, number: u64) -> Option<&mut Ask> {
         self.open.get_mut(&number)
     }
 
-    /// A second number for the same ask.
+    /// Registers a second number for the same pending request.
     pub fn alias(&mut self, alias: u64, number: u64) {
         self.aliases.insert(alias, number);
     }
 
-    /// Resolves and forgets a second number.
+    /// Resolves and removes a second number.
     pub fn take_alias(&mut self, alias: u64) -> Option<u64> {
         self.aliases.remove(&alias)
     }
 
-    /// Writes under way.
+    /// Pending writes.
     fn writes_mut(&mut self) -> impl Iterator<Item = (u64, &mut WriteAsk)> {
         self.open.iter_mut().filter_map(|(number, ask)| match ask {
             Ask::Write(write) => Some((*number, write)),
@@ -218,14 +219,15 @@ impl Asks {
         })
     }
 
-    /// How many are open.
+    /// Number of pending requests.
     pub fn count(&self) -> usize {
         self.open.len()
     }
 }
 
 impl Node {
-    /// Merges facts into this node's replica, writes them down, and sees to what follows. The caller acknowledges.
+    /// Merges facts into this node's replica, logs them, and starts what follows from them. The caller acknowledges. Returns how many
+    /// items changed something.
     pub(super) fn learn(&mut self, partition: PartitionId, items: Vec<(TaskId, Task)>) -> u64 {
         if items.is_empty() {
             return 0;
@@ -233,7 +235,7 @@ impl Node {
         self.learn_shared(partition, &Arc::new(items))
     }
 
-    /// As [`Node::learn`], for facts that are shared with messages. Returns how many taught anything.
+    /// As [`Node::learn`], for facts that are shared with messages.
     pub(super) fn learn_shared(&mut self, partition: PartitionId, items: &super::peer::Items) -> u64 {
         let (now, config) = (self.now, self.config.clone());
         let Some(replica) = self.partitions.get_mut(&partition) else { return 0 };
@@ -280,7 +282,7 @@ impl Node {
         changed
     }
 
-    /// Ends an ask.
+    /// Ends a pending request.
     pub(super) fn close_ask(&mut self, number: u64) -> Option<Ask> {
         let ask = self.asks.open.remove(&number)?;
         self.timers.cancel(Key::Ask(number));
@@ -316,7 +318,7 @@ impl Node {
         Some(ask)
     }
 
-    /// Looks at an ask again after the resend interval, or at its deadline.
+    /// Sets the timer that looks at a pending request again, after the resend interval or at its deadline.
     pub(super) fn set_ask_timer(&mut self, number: u64) {
         let Some(ask) = self.asks.get(number) else { return };
         let due_us = match ask {
@@ -351,7 +353,7 @@ impl Node {
         }
     }
 
-    /// Nobody waits for these answers any more. Writes go on in the replicas; only the answer is dropped.
+    /// Drops the pending requests of a client that is gone. Writes go on in the replicas; only the answer is dropped.
     pub(super) fn drop_asks_of(&mut self, client: ClientId) {
         let gone: Vec<u64> =
             self.asks.open.iter().filter(|(_, ask)| ask.client() == Some(client)).map(|(number, _)| *number).collect();
@@ -360,14 +362,14 @@ impl Node {
         }
     }
 
-    /// Reads that wait for the end of a task look again.
+    /// Repeats the reads that wait for the end of a task.
     pub(super) fn wake_watchers(&mut self, id: &TaskId) {
         for number in self.asks.watchers.get(id).cloned().unwrap_or_default() {
             self.send_reads(number);
         }
     }
 
-    /// A follower granted a task that it does not know: it gets the facts.
+    /// Sends a follower the facts of tasks whose grants it acknowledged without knowing the tasks.
     pub(super) fn send_specs(&mut self, partition: PartitionId, to: NodeId, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let (mut items, mut lacks) = (Vec::new(), Vec::new());
@@ -382,8 +384,8 @@ impl Node {
         }
     }
 
-    /// Tasks that are too large for the disk if it is without room, and how many bytes of the others are lost here: so much is taken
-    /// all the same.
+    /// The tasks to refuse while the disk is short of room, and the bytes of those accepted all the same. Accepted are tasks that restore
+    /// parts lost here, up to the room reserved for that.
     fn without_room(&self, partition: PartitionId, items: &super::peer::Items) -> (BTreeSet<TaskId>, u64) {
         let (mut large, mut told_bytes) = (BTreeSet::new(), 0);
         if !self.disk.is_short() {
@@ -406,7 +408,7 @@ impl Node {
         (large, told_bytes)
     }
 
-    /// Anti-entropy brought tasks.
+    /// Handles tasks that anti-entropy brought.
     pub(super) fn on_tasks(
         &mut self,
         from: NodeId,
@@ -425,7 +427,7 @@ impl Node {
         let left = anybody && !replica.cohort().has(from);
         let over = |id: &TaskId| replica.refuses(id, forgets) && !ignored && !left;
         let gone: Vec<TaskId> = items.iter().map(|(id, _)| *id).filter(over).collect();
-        // They come when there is room for them.
+        // Refused tasks come again when there is room for them.
         let (large, told_bytes) = self.without_room(partition, items);
         self.bodies.told_bytes += told_bytes;
         let tasks = if gone.is_empty() && large.is_empty() {

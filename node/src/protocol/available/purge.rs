@@ -1,22 +1,22 @@
-//! Purging: nothing of a task that has ended is kept any longer, though its retention is not over.
+//! Purging: an ended task is removed although its retention is not over.
 //!
-//! A purge is a fact of its task, which only ever turns true. The request puts it on as many disks as it asks for, anti-entropy
-//! on the others. The leader takes a purged task for one whose retention is over (`consistent/forgetting.rs`). All the rest of
-//! forgetting is as it always is: first the claim is dropped, the children that the task brings are handed over, the join of its
-//! group has ended, and the archive has the task.
+//! A purge is a fact of its task that only ever turns true. The request puts it on as many disks as its `acks` demand, anti-entropy on
+//! the others. The leader treats a purged task like one whose retention is over (`consistent/forgetting.rs`). The rest of forgetting is
+//! unchanged: first the claim is dropped, the children of the task are handed over, the join of its group has ended, and the archive has
+//! the task.
 //!
-//! **A task that has not ended loses nothing.** A fact is never taken back, so the purge of an open task would take the result with
-//! it as soon as there is one. Therefore the task is read at a majority first, and a purge is written only if it has ended, which is
-//! never taken back either. Where a replica that was read has not heard of the end, the purge carries it: wherever the purge
-//! survives, so does the end.
+//! **A task that has not ended loses nothing.** A fact is never taken back, so the purge of an open task would remove the result as soon
+//! as there is one. Therefore the task is read at a majority first, and a purge is written only if it has ended, which is never taken
+//! back either. Where a replica that answered the read does not know of the end, the purge carries the end: wherever the purge survives,
+//! so does the end.
 //!
-//! **A part of it may be lost** by every replica that answers. That is no reason to keep the rest: with the purge the operator lets go of
-//! that part. The archive gets the rest, and is told what is lost. A result that is lost cannot be sent to replicas, and neither can its
-//! completion. So where the end rests on that completion alone, the purge carries a cancellation, which ends the task at replicas that have
-//! not heard of the completion; at all others it is done as before. With that the leader can drop the claim, too.
+//! **A part of the task may be lost** at every replica that answers. That is no reason to keep the rest: by the purge the operator gives
+//! up that part. The archive gets the rest, with a note of what is lost. A lost result cannot be sent to replicas, and neither can its
+//! completion. So where the end rests on that completion alone, the purge carries a cancellation. It ends the task at replicas that do
+//! not know of the completion; at all others the task stays done as before. With that the leader can drop the claim, too.
 //!
-//! Who purges many chooses them by how they ended, and a worker may complete a cancelled task after that. So the request may say how
-//! the task is to have ended: it is refused where a majority knows it otherwise.
+//! An operator who purges many tasks selects them by how they ended, and a worker may complete a cancelled task after that. So the
+//! request may name the state in which the task must have ended: it is refused where a majority knows another one.
 
 use crate::config::mutant;
 use crate::protocol::Node;
@@ -27,30 +27,30 @@ use crate::protocol::task::{Cancel, Facts, Task, Tomb};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::{Acks, Response, State, TaskId};
 
-/// Why a task is taken for cancelled where nothing is known of its completion.
+/// Reason of the cancellation that ends a task at replicas that know nothing of its completion.
 pub(super) const RESULT_LOST: &str = "purged; its result was lost";
 
-/// A client that has a task purged.
+/// A client that purges a task.
 #[derive(Debug, Clone, Copy)]
 pub struct Purger {
-    /// Who waits...
+    /// The waiting client...
     pub client: ClientId,
-    /// ...for this request.
+    /// ...and the number of its request.
     pub number: u64,
     /// Durability.
     pub acks: Acks,
-    /// How the task is to have ended; absent, it is all the same.
+    /// State in which the task must have ended, if it matters.
     pub state: Option<State>,
 }
 
 impl Node {
-    /// A client's purge.
+    /// Starts a client's purge.
     pub(in crate::protocol) fn purge(&mut self, id: TaskId, purger: Purger) {
         let timeout_ms = self.config.request_timeout_ms;
         self.read_for(Reader::Purge(purger), id, timeout_ms);
     }
 
-    /// A majority has said what it knows of the task, and each of those whether it has heard of the end.
+    /// Writes the purge, or refuses it, once a majority has been read. `all_know`: each replica that answered knows of the end.
     pub(super) fn purge_read(&mut self, id: TaskId, purger: &Purger, seen: &Seen, all_know: bool) {
         let fact = match refusal(seen, purger.state) {
             Some(error) if error.code == ErrorCode::Invalid && mutant!(self.config, PurgesOpen) => {
@@ -62,13 +62,13 @@ impl Node {
         self.write(purger.client, purger.number, vec![(id, fact)], (purger.acks, true));
     }
 
-    /// It is not to be, or not now.
+    /// Refuses a purge, for good or for now.
     pub(super) fn not_purged(&mut self, id: TaskId, purger: &Purger, error: Error) {
         self.outbox.reply(purger.client, purger.number, Response::Error(error.about(id)));
     }
 }
 
-/// The fact that nothing of a task is to be kept, and, where not all know of it, its end.
+/// The purge as a fact; where not all replicas know of the task's end, with that end.
 fn farewell(task: &Task, all_know: bool) -> Task {
     let mut told = task.clone();
     told.leave_out_gaps();
@@ -83,14 +83,14 @@ fn farewell(task: &Task, all_know: bool) -> Task {
     }
 }
 
-/// Why a task is not purged; nothing, if it may be. One that is buried may be purged once more.
+/// The reason why a task is not purged, if any. A buried task may be purged once more.
 fn refusal(seen: &Seen, wanted: Option<State>) -> Option<Error> {
     let Seen { task, cell, .. } = seen;
     if let Some(state) = task.ended() {
         if !seen.is_known() && task.tomb.is_none() {
             return Some(Error::new(ErrorCode::NotFound, "no such task, or its payload is not kept any more"));
         }
-        // A cancelled or dead task is done once its worker has completed it after all.
+        // A cancelled or dead task becomes done if its worker completes it after all.
         return wanted.filter(|wanted| *wanted != state).map(|wanted| {
             Error::new(ErrorCode::Conflict, format!("the task is {state}, and was to be purged only if {wanted}"))
         });
@@ -110,7 +110,7 @@ mod tests {
     use crate::protocol::task::Completed;
     use norn_wire::Token;
 
-    /// Goal: a purge ends the task wherever it arrives, also where the completion cannot be told.
+    /// Goal: a purge ends the task wherever it arrives, also where the completion cannot be sent.
     #[test]
     fn a_purge_carries_an_end_that_can_be_told() {
         let token = Token { epoch: 1, number: 1 };

@@ -1,17 +1,16 @@
-//! Reads of one task: a majority of its replicas is asked, facts are merged, and the claim of the newest table counts.
+//! Reads of one task: a majority of its replicas is asked, their facts are merged, and the claim of the newest table counts.
 //!
-//! The newest table among a majority contains every committed operation, so a reader sees every claim that anybody was
-//! told of.
+//! The newest table of a majority contains every committed operation, so a reader sees every claim that any client was granted.
 //!
-//! Who waits for a task to end is not kept by asking again and again: once a majority has said that it has not ended, its leader
-//! is asked to tell of the end, as it is for tasks that wait for others ([`crate::protocol::consistent`]), and a word of that
-//! is only a reason to look again. What gets lost is made up for by a slow sweep.
+//! A read that waits for the end of a task does not poll. Once a majority has answered that the task has not ended, its leader is asked
+//! to notify of the end, as for tasks that wait for others ([`crate::protocol::consistent`]). A notice is only a reason to look again. A
+//! slow sweep makes up for lost ones.
 //!
-//! Some of those that answer may have lost a part of the task from their disks, and say so. What any of them has is shown. Where none
-//! has it, the others are waited for, as one that is down may have it; then the reader is shown the rest, and what is lost.
+//! Some replicas that answer may have lost a part of the task from their disks, and report so. What any of them has is shown. Where none
+//! has it, the read waits for the others, as one that is down may have it; then it shows the rest, and what is lost.
 //!
-//! Where the answers show that a replica lacks facts, it is told who has them, and asks: a reader's node need not hold the
-//! partition, and only replicas of one cohort send each other tasks.
+//! Read repair: where the answers show that a replica lacks facts, the coordinator names it a replica that has them, and it asks there.
+//! The coordinator need not hold the partition, and only replicas of one cohort send each other tasks.
 
 use super::Ask;
 use super::group::COHORTS_MAX;
@@ -37,56 +36,56 @@ use norn_wire::{NodeId, PartitionId, Response, Spec, State, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What the reader wants to see before it is answered.
+/// What a read waits for before it answers.
 #[derive(Debug, Clone, Copy)]
 pub enum Until {
     /// Whatever there is.
     Now,
-    /// At least so many log entries: of a claim, or of the latest one.
+    /// At least this number of log entries: of a claim, or of the latest one.
     Logged(Option<Token>, u32),
     /// The end of the task.
     Ended,
 }
 
-/// For whom a task is read.
+/// The requester of a read.
 #[derive(Debug, Clone)]
 pub enum Reader {
     /// A client, and the number of its request.
     Client(ClientId, u64),
-    /// Somebody who wants a copy of it.
+    /// An operator or a leader that wants a copy of the task.
     Redrive(Asker),
-    /// A client that wants nothing of it to be kept.
+    /// A client that purges the task.
     Purge(Purger),
-    /// The leader, for a transaction that names it.
+    /// A leader, for the transaction of this id that names the task.
     Transaction(TaskId),
-    /// A claim under this number that depends on it.
+    /// A claim under this number that depends on the task.
     Claim(u64),
-    /// The leader, before it lets go of what is lost of it.
+    /// The leader, before it gives up what is lost of the task.
     LetGo,
 }
 
-/// A read under way.
+/// A pending read.
 #[derive(Debug)]
 pub struct ReadAsk {
-    /// Who waits.
+    /// The requester.
     pub reader: Reader,
     /// Task.
     pub id: TaskId,
     until: Until,
-    /// Of the partition, that were heard of, by version.
+    /// Cohorts of the partition heard of, by version.
     cohorts: BTreeMap<Viewstamp, Cohort>,
     answers: BTreeMap<ReplicaId, Known>,
-    /// Since the replicas were last asked, the leader was asked to tell of the end.
+    /// Whether the leader was asked to notify of the end since the replicas were last asked.
     followed: bool,
-    /// Until when those that have not answered are waited for, as the others have lost a part of the task.
+    /// How long to wait for replicas that have not answered, if those that have answered lost a part of the task.
     lost_until_us: Option<u64>,
-    /// When to give up.
+    /// Time of giving up.
     pub deadline_us: u64,
 }
 
 impl ReadAsk {
-    /// Whether enough replicas answered at one version. Members that may have forgotten something do not count, though what
-    /// they know does; next members that may are enough to tell that they do not hold the partition alone yet.
+    /// Whether enough replicas answered at one version. Members that may have lost something do not count, though what they know does.
+    /// Next members that may have lost something do count: their answer is enough to show that they do not hold the partition alone yet.
     fn has_quorum(&self) -> bool {
         self.cohorts.values().any(|cohort| {
             let at = |node: NodeId| {
@@ -99,12 +98,12 @@ impl ReadAsk {
         })
     }
 
-    /// The latest cohort that was heard of.
+    /// The latest cohort heard of.
     fn newest(&self) -> &Cohort {
         self.cohorts.last_key_value().expect("it begins with one").1
     }
 
-    /// Whether that is what the reader wants to see.
+    /// Whether that is what the read waits for.
     fn is_enough(&self, seen: &Seen) -> bool {
         let task = &seen.task;
         match self.until {
@@ -118,7 +117,7 @@ impl ReadAsk {
         }
     }
 
-    /// Whether this is a leader that lets go of the letter of a task which nobody knows.
+    /// Whether this is a leader that would give up the dead-letter copy of a task which no replica knows.
     fn gives_letter_up(&self, seen: &Seen) -> bool {
         matches!(self.reader, Reader::Redrive(Asker::Leader(_))) && !seen.is_known() && seen.task.tomb.is_none()
     }
@@ -132,7 +131,7 @@ impl ReadAsk {
         now_us < until_us && self.silent().next().is_some()
     }
 
-    /// Whom the reader asks of a cohort. Before anything is let go of, those on their way out are asked as well.
+    /// The nodes of a cohort that are asked. Before anything is given up, draining replicas are asked as well.
     fn asked_of(&self, cohort: &Cohort) -> Vec<NodeId> {
         match self.reader {
             Reader::LetGo | Reader::Redrive(Asker::Leader(_)) => cohort.nodes().into_iter().collect(),
@@ -155,7 +154,7 @@ impl ReadAsk {
 pub(in crate::protocol) struct Seen {
     /// Facts. Results and log entries that all of them have lost are not in memory.
     pub task: Task,
-    /// Of the newest table.
+    /// The claim in the newest table.
     pub cell: Option<Cell>,
     /// The spec without payload, headers and key, where all of them have lost these.
     pub stub: Option<Arc<Spec>>,
@@ -172,13 +171,13 @@ impl Seen {
         self.stub.is_some() || !self.task.has_blobs()
     }
 
-    /// Where what is lost of it belongs.
+    /// The slots of the lost parts.
     fn slots_lost(&self) -> Vec<Slot> {
         let blobs = self.task.blobs().filter(|(_, blob)| blob.here().is_none()).map(|(slot, _)| slot);
         self.stub.iter().map(|_| Slot::Spec).chain(blobs).collect()
     }
 
-    /// What is lost of it.
+    /// The lost parts, as a reader sees them.
     fn losses(&self) -> Option<Losses> {
         let facts = self.task.facts.as_deref();
         let winner = facts.and_then(Facts::winner).map(|(token, _)| *token);
@@ -205,11 +204,11 @@ pub(super) fn part_lost() -> Error {
     Error::new(ErrorCode::NotFound, message)
 }
 
-/// What several replicas know together.
+/// Merges what several replicas know.
 pub(super) fn combine(answers: impl Iterator<Item = Known>) -> Seen {
     let mut seen = Seen::default();
     let mut newest: Option<Viewstamp> = None;
-    // As in specs that are merged: what a transaction made goes before what it changed.
+    // As in merges of specs: a spec changed by a transaction takes precedence over the one it changed.
     let rank = |spec: &Arc<Spec>| spec.revision.as_ref().map(|revision| revision.at);
     for known in answers {
         seen.task.merge_told(known.task);
@@ -228,7 +227,7 @@ pub(super) fn combine(answers: impl Iterator<Item = Known>) -> Seen {
     seen
 }
 
-/// What a reader is shown; `None` where nobody knows the task.
+/// A task as a reader sees it; `None` where no replica knows the task.
 pub(in crate::protocol) fn view(id: TaskId, seen: &Seen, wall_ms: u64) -> Option<TaskView> {
     let lost = seen.losses();
     let known = seen.stub.as_ref().map(|stub| Task { spec: Some(stub.clone()), ..seen.task.clone() });
@@ -245,7 +244,7 @@ pub(in crate::protocol) fn view(id: TaskId, seen: &Seen, wall_ms: u64) -> Option
         Class::Orphan | Class::Blocked | Class::Ready | Class::Held | Class::Ended(_) => None,
     };
     let state = match class.state()? {
-        // Without its payload and its log no worker can be given it.
+        // Without its payload and its log it cannot be handed to a worker.
         State::Ready if seen.stub.is_some() || task.lacks_entries() => State::Waiting,
         state => state,
     };
@@ -278,7 +277,7 @@ pub(in crate::protocol) fn view(id: TaskId, seen: &Seen, wall_ms: u64) -> Option
     })
 }
 
-/// Whether a purge said why it had to, and has been proved wrong: some replica has the result.
+/// Whether the reason is the one that a purge gave for a lost result, and is proved wrong: some replica has the result.
 fn is_untrue(reason: &str, lost: Option<Losses>, done: bool) -> bool {
     reason == RESULT_LOST && done && !lost.is_some_and(|lost| lost.result)
 }
@@ -311,7 +310,7 @@ fn claim_end(
     end.map(Arc::unwrap_or_clone)
 }
 
-/// What the worker of a claim that is done said of it before.
+/// What the worker of a completed claim had reported before.
 fn before_done(end: &ClaimEnd) -> Option<String> {
     let said = match end.outcome {
         ClaimOutcome::Failed => "before that it was reported as failed",
@@ -324,7 +323,7 @@ fn before_done(end: &ClaimEnd) -> Option<String> {
 
 fn claims(task: &Task, facts: &Facts, cell: Option<&Cell>, wall_ms: u64) -> Vec<ClaimView> {
     let mut claims: BTreeMap<Token, Option<PastClaim>> = BTreeMap::new();
-    // A completion tells of a claim that may not have arrived yet.
+    // A completion proves a claim whose own record may not have arrived yet.
     let of_claims = facts.completions.iter().filter(|(token, _)| !token.is_of_copy());
     claims.extend(of_claims.map(|(token, _)| (*token, None)));
     claims.extend(facts.claims.iter().cloned().map(|(token, claim)| (token, Some(claim))));
@@ -352,12 +351,12 @@ fn claims(task: &Task, facts: &Facts, cell: Option<&Cell>, wall_ms: u64) -> Vec<
         .collect()
 }
 
-/// With which session a claim ends that holds.
+/// The session with which a held claim ends.
 fn session(cell: &Cell, token: Token) -> Option<TaskId> {
     cell.session.filter(|_| cell.token == token && cell.state == CellState::Held)
 }
 
-/// Completions that would count, were it not for a later one: of one task, the latest, as far as there is room for their results.
+/// Completions that would have won were it not for a later one, of one task: the latest, as far as there is room for their results.
 fn superseded(facts: &Facts) -> BTreeMap<Token, Rejected> {
     let winner = facts.winner().map(|(token, _)| *token);
     let loses = |token: Token| !token.needs_seal() && !token.is_of_copy() && Some(token) != winner;
@@ -387,7 +386,7 @@ impl Node {
         self.send_reads(ask);
     }
 
-    /// Reads what there is, for somebody else than a client.
+    /// Reads what there is, for a requester other than a client.
     pub(in crate::protocol) fn read_for(&mut self, reader: Reader, id: TaskId, timeout_ms: u64) {
         let ask = self.open_read(reader, id, Until::Now, timeout_ms);
         self.send_reads(ask);
@@ -407,13 +406,13 @@ impl Node {
         }))
     }
 
-    /// Asks all replicas (again); where enough have answered, and have lost a part of the task, those that have not.
+    /// Asks all replicas (again). Where enough have answered and lost a part of the task, asks only those that have not answered.
     pub(super) fn send_reads(&mut self, ask: u64) {
         let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
         read.followed = false;
         let (id, at) = (read.id, read.newest().version);
         let waits = read.lost_until_us.is_some();
-        // What was heard last need not be what is.
+        // The cohort heard of last need not be the current one.
         let mut nodes: BTreeSet<NodeId> = read.cohorts.values().flat_map(|cohort| read.asked_of(cohort)).collect();
         nodes.retain(|node| !waits || !read.has_answered(*node));
         let partition = self.partition_of(&id);
@@ -434,11 +433,11 @@ impl Node {
         known.told = self.news_for(partition, at);
         let replica = self.partitions[&partition].register.me;
         let message = PeerMessage::Known { ask, partition, replica, known: Box::new(known) };
-        // What a reader is told must not vanish with the power.
+        // What a reader sees must not vanish in a power failure.
         self.send_whole(from, message, wanted.into_iter().map(|wanted| (0, wanted)).collect(), true);
     }
 
-    /// What this node's replica knows of a task, and what is not in memory of it.
+    /// What this node's replica knows of a task, and the parts that must be read from disk.
     pub(super) fn known(&self, partition: PartitionId, id: &TaskId) -> Option<(Known, Vec<Wanted>)> {
         let replica = self.partitions.get(&partition)?;
         let register = &replica.register;
@@ -504,8 +503,8 @@ impl Node {
         }
     }
 
-    /// A task has not ended yet: whoever learns of its end first is to tell. Where nobody is that could, it is looked at again
-    /// as soon as if nobody had answered.
+    /// Has the leader notify of the end of a task that has not ended yet. Where none can be asked, the read is repeated as soon as if no
+    /// replica had answered.
     fn follow_end(&mut self, ask: u64) {
         let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
         let (id, deadline_us) = (read.id, read.deadline_us);
@@ -515,7 +514,7 @@ impl Node {
         }
     }
 
-    /// Tells the replicas that do not know all that `task` says who does.
+    /// Read repair: names each replica that lacks a part of `task` the replicas that have it.
     fn repair_laggards(&mut self, ask: u64, task: &Task) {
         let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
         let (id, partition) = (read.id, self.partition_of(&read.id));
@@ -525,7 +524,7 @@ impl Node {
         for (laggard, known) in read.answers.iter().filter(|(_, known)| known.task != *task) {
             let differs = read.answers.iter().filter(|(_, other)| other.task != known.task && !other.task.is_bottom());
             let all = differs.map(|(holder, _)| holder.node);
-            // Where nobody has everything, each other one has a part of it.
+            // Where no replica has everything, each other one has a part of it.
             let holders: Vec<NodeId> = complete.map_or_else(|| all.collect(), |holder| vec![holder]);
             hints.extend(holders.into_iter().map(|holder| (laggard.node, holder)));
         }
@@ -541,7 +540,7 @@ impl Node {
         let Some(Ask::Read(read)) = self.close_ask(ask) else { return };
         let id = read.id;
         let may_be_known = read.gives_letter_up(seen) && !read.silent().all(|node| self.is_declared_gone(node));
-        // A claim or a transaction goes by all of it.
+        // A claim or a transaction needs the whole task.
         let whole = if seen.is_lost() { Err(part_lost()) } else { Ok(()) };
         match read.reader {
             Reader::Client(client, number) => {
@@ -560,7 +559,7 @@ impl Node {
                 self.purge_read(id, &purger, seen, all_know);
             }
             Reader::LetGo => {
-                // A member that is down may have it, unless it was declared gone.
+                // A member that is down may have it, unless an operator declared it gone.
                 let all = read.silent().all(|node| self.is_declared_gone(node));
                 self.let_go(id, if all { seen.slots_lost() } else { Vec::new() });
             }
@@ -572,7 +571,8 @@ impl Node {
         }
     }
 
-    /// The time is up: a wait is answered with what there is, as is who has waited for what is lost; other reads say what is missing.
+    /// Handles the deadline: a read that waits for an end, or for lost parts, is answered with what there is. Other reads say what is
+    /// missing.
     pub(super) fn read_deadline(&mut self, ask: u64) {
         let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
         let (reader, id) = (read.reader.clone(), read.id);

@@ -1,17 +1,16 @@
-//! What comes behind the death of a task: a letter in the dead-letter queue of its own, or by an operator's word the same once
-//! more.
+//! Copies of dead tasks: a letter in the dead-letter queue of the task's own queue, or a redrive by an operator.
 //!
-//! Either is a copy of the task, a task of its own. It stands in the facts of the dead one as a child, under a token that no
-//! claim has ([`Token::of_copy`]), and is enqueued as what a completion brings is (`children.rs`): sooner or later, once a
-//! majority has it, and under one id however often it is sent. A client that redrives a task finds the copy as soon as it is answered:
-//! its node writes the copy as well. Who wants a copy reads the task at a majority first, and is answered with the one that there is.
-//! So there is one, unless two operators ask at the same moment: then each has what it was told of, and both are shown.
+//! Either is a copy of the task, and a task of its own. It stands in the facts of the dead one as a child, under a token that no claim
+//! has ([`Token::of_copy`]), and is enqueued like the children of a completion (`children.rs`): sooner or later, once a majority has the
+//! fact, and under one id however often it is sent. A client that redrives a task finds the copy as soon as it is answered: its node
+//! writes the copy as well. A redrive reads the task at a majority first, and is answered with the existing copy if there is one. So
+//! there is one copy, unless two operators ask at the same moment: then each has the copy that it was answered with, and both are shown.
 //!
-//! **Letters.** That a leader gave a task up is in its table, and the claim stays there until a majority has the letter, as facts.
-//! So whoever leads next knows what is owed, and asks all replicas where it does not know the task: only if none of them does, and none
-//! is missing, there is nothing to send. Which letter that is follows from what the table says, and from the task: whoever
-//! writes it writes the same. Until it is written nobody redrives the task. A letter brings no letters, so that no two queues
-//! send each other one task for ever; and where a task dies because one died that it waits for, that one's letter tells of it.
+//! **Letters.** That a leader gave a task up is in its table, and the claim stays there until a majority has the letter, as facts. So the
+//! next leader knows which letters it owes. Where it does not know the task it asks all replicas: only if none knows the task, and none
+//! is missing, there is nothing to send. The letter follows from the table's entry and from the task, so every leader writes the same
+//! one. Until it is written the task cannot be redriven. A letter brings no letters, so that no two queues send each other one task for
+//! ever. Where a task dies because a task that it waits for died, the letter of that one reports it.
 
 use super::Writer;
 use super::children::is_never_brought;
@@ -35,22 +34,22 @@ use xxhash_rust::xxh3::xxh3_128;
 /// Until a leader tries again to write a letter.
 const AGAIN_MS: u64 = 500;
 
-/// Who wants a copy of a dead task.
+/// The requester of a copy of a dead task.
 #[derive(Debug, Clone)]
 pub enum Asker {
     /// An operator.
     Client {
-        /// Who waits...
+        /// The waiting client...
         client: ClientId,
-        /// ...for this request.
+        /// ...and the number of its request.
         number: u64,
         /// Id of the copy.
         child: TaskId,
-        /// Another queue than its own.
+        /// Another queue than the task's own.
         queue: Option<QueueName>,
         /// Durability.
         acks: Acks,
-        /// By then the client is to be answered, if its copy is recorded.
+        /// Time by which the client is answered, if its copy is recorded.
         until_us: u64,
     },
     /// The leader of this partition, which gave the task up.
@@ -67,35 +66,35 @@ impl Asker {
 /// A copy on its way.
 #[derive(Debug, Clone)]
 pub struct Copying {
-    /// Who wants it.
+    /// The requester.
     pub asker: Asker,
     /// The dead task.
     id: TaskId,
     /// The copy.
     child: TaskId,
-    /// What it is to be. Absent where a leader hands it over, and where it was handed over before.
+    /// The copy's content. Absent where a leader hands it over, and where it was handed over before.
     task: Option<Task>,
-    /// It is in the facts of the dead task.
+    /// Set once the copy is in the facts of the dead task.
     recorded: Option<Acked>,
 }
 
-/// Letters that a leader owes.
+/// Dead-letter copies that a leader owes.
 #[derive(Debug, Default)]
 pub struct Letters {
-    /// On their way.
+    /// Letters being written.
     open: BTreeSet<TaskId>,
-    /// A majority has them: their claims may be dropped.
+    /// Letters that a majority has: the claims may be dropped.
     stored: BTreeSet<TaskId>,
 }
 
 impl Node {
-    /// A client's redrive.
+    /// Starts a client's redrive.
     pub(in crate::protocol) fn redrive(&mut self, id: TaskId, asker: Asker) {
         let timeout_ms = self.config.request_timeout_ms;
         self.read_for(Reader::Redrive(asker), id, timeout_ms);
     }
 
-    /// A majority has said what it knows of the task.
+    /// Writes the copy, once a majority has been read.
     pub(super) fn redrive_read(&mut self, id: TaskId, asker: Asker, seen: &Seen) {
         let done = match self.copy(id, &asker, seen) {
             Ok(done) => done,
@@ -113,7 +112,7 @@ impl Node {
         self.write_for(Writer::Redrive(Box::new(copying)), vec![(id, fact)], (acks, true));
     }
 
-    /// What is to stand in the facts of the dead task.
+    /// The completion that records the copy in the facts of the dead task.
     fn copy(&self, id: TaskId, asker: &Asker, seen: &Seen) -> Result<Completed, Error> {
         let (task, cell) = (&seen.task, seen.cell.as_ref());
         let blind = mutant!(self.config, LettersMinted) && matches!(asker, Asker::Leader(_));
@@ -135,7 +134,7 @@ impl Node {
         }
         let death = cell.and_then(Cell::death);
         match ended(task, cell) {
-            // The letter that it may bring comes first.
+            // The letter that the task may bring comes first.
             Some(State::Dead) if death.is_some() && matches!(asker, Asker::Client { .. }) => {
                 return Err(Error::unavailable("the task is just being given up; ask again"));
             }
@@ -164,7 +163,7 @@ impl Node {
         Ok(Completed { sequence: None, result: None, at_ms: child.time_ms(), children })
     }
 
-    /// The same for everybody who knows of the task's death.
+    /// The id of a letter: the same for every leader that knows of the task's death.
     fn letter_id(&self, id: TaskId, token: Token, at_ms: u64) -> TaskId {
         let again = u64::from(mutant!(self.config, LettersMinted)) * self.now.mono_us;
         let hash = xxh3_128(&rmp_serde::to_vec(&(id, token, again)).expect("it always encodes"));
@@ -172,7 +171,7 @@ impl Node {
         TaskId::new(at_ms, bits(0, 32) as u32, bits(32, 40), bits(72, 24) as u32)
     }
 
-    /// It is not to be, or not now.
+    /// Refuses a copy, for good or for now.
     pub(super) fn not_redriven(&mut self, id: TaskId, asker: &Asker, error: Error) {
         match asker {
             Asker::Client { client, number, .. } => {
@@ -183,7 +182,7 @@ impl Node {
         }
     }
 
-    /// The copy is in the facts of the dead task, or is refused; or it is in its own partition as well, or cannot be brought there now.
+    /// Handles the outcome of a write: of the copy into the facts of the dead task, or of the copy into its own partition.
     pub(super) fn redriven(&mut self, copying: Copying, result: Result<Acked, Error>) {
         let Copying { ref asker, id, child, .. } = copying;
         let (client, number, acks, until_us) = match asker {
@@ -192,17 +191,17 @@ impl Node {
         };
         let acked = match (result, copying.recorded) {
             (Err(error), None) => return self.not_redriven(id, asker, error),
-            // There will never be one.
+            // The copy will never exist.
             (Err(error), Some(_)) if is_never_brought(&error) => {
                 return self.not_redriven(id, asker, error);
             }
-            // Whoever has the facts of the dead task brings it there sooner or later.
+            // Any replica that has the facts of the dead task delivers the copy sooner or later.
             (result, Some(recorded)) => result.unwrap_or(recorded),
             (Ok(recorded), None) => recorded,
         };
         if let Some(task) = copying.task {
             let copying = Copying { task: None, recorded: Some(acked), ..copying };
-            // The client waits no longer than for one attempt, and what is recorded is not to be told as unknown.
+            // The client waits no longer than for one attempt. A copy that is recorded must not be reported as unknown.
             return self.write_until(Writer::Redrive(Box::new(copying)), vec![(child, task)], (acks, true), until_us);
         }
         self.outbox.reply(client, number, Response::AckedOne(Acked { id: child, ..acked }));
@@ -213,8 +212,8 @@ impl Node {
         if !self.partitions.get(&partition).is_some_and(|replica| replica.register.established()) {
             return;
         }
-        // It is owed no more where the task ended otherwise, where the queue has no dead-letter queue any more, and where nobody
-        // knows what the task was. If nobody could write it for so long that it is refused, operators are told.
+        // The letter is no longer owed where the task ended otherwise, where the queue has no dead-letter queue any more, and where no
+        // replica knows what the task was. If it could not be written for so long that its id is refused, operators learn of it.
         let again = result.as_ref().is_err_and(Error::passes);
         if result.is_err_and(|error| error.code == ErrorCode::TooOld) {
             self.outbox.observe(Observation::LetterRefused { partition: partition.0, id });
@@ -225,7 +224,7 @@ impl Node {
         self.timers.set_earliest(Key::Drop(partition), self.after_ms(if again { AGAIN_MS } else { 0 }));
     }
 
-    /// Of claims that might be dropped, those that must stay for the letters that their tasks bring; which are begun.
+    /// Of claims that might be dropped, those that must stay for the letters of their tasks. Begins to write these letters.
     pub(in crate::protocol) fn owed_letters(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
         let owed: BTreeSet<TaskId> = ids.iter().copied().filter(|id| self.owes_letter(partition, id)).collect();
         for id in &owed {
@@ -245,19 +244,19 @@ impl Node {
         }
         match replica.store.task(id).and_then(|task| task.spec.as_ref()) {
             Some(spec) => self.policy_of(&spec.queue).dead_letter.is_some(),
-            // The leader has not heard of the task yet: it asks who has.
+            // The leader does not know the task yet, and asks the replicas.
             None => self.roster.policies.values().any(|policy| policy.dead_letter.is_some()),
         }
     }
 
-    /// Claims are dropped: whether their letters are stored need not be known any more.
+    /// Forgets that the letters of dropped claims are stored.
     pub(in crate::protocol) fn forget_letters(&mut self, dropped: &[TaskId]) {
         for id in dropped {
             self.asks.letters.stored.remove(id);
         }
     }
 
-    /// Claims of a partition are somebody else's to drop.
+    /// Forgets stored letters of a partition that this node no longer leads.
     pub(in crate::protocol) fn forget_letters_of(&mut self, partition: PartitionId) {
         let mut stored = std::mem::take(&mut self.asks.letters.stored);
         stored.retain(|id| self.partition_of(id) != partition);
@@ -265,7 +264,7 @@ impl Node {
     }
 }
 
-/// How a task ended, also where those who were asked have not heard yet that it was given up.
+/// How a task ended, also where the replicas that answered do not know yet that it was given up.
 fn ended(task: &Task, cell: Option<&Cell>) -> Option<State> {
     let Some(dead) = cell.and_then(Cell::dead) else { return task.ended() };
     let mut task = task.clone();
@@ -285,7 +284,8 @@ fn letter(id: TaskId, spec: &Spec, queue: QueueName, reason: &str) -> Spec {
     renewed(spec, queue, &told)
 }
 
-/// A copy that may be claimed at once, with further headers. That of a join is none, and leaves the name of its group to another one.
+/// A copy that may be claimed at once, with further headers. The copy of a join is no join, and leaves the name of the group to another
+/// one.
 fn renewed(spec: &Spec, queue: QueueName, told: &[(&str, String)]) -> Spec {
     let mut headers = spec.headers.clone();
     headers.retain(|(name, _)| told.iter().all(|(other, _)| name != other));
@@ -336,13 +336,14 @@ mod tests {
         let join = named("group:book-7", Some(Join::default()));
         assert_eq!(keys(&join), [None, None]);
         assert!(again(id, &join, None).grouping.is_none());
-        // Other keys are kept: tasks with one are claimed in turn.
+        // Other keys are kept: tasks with one key are claimed in turn.
         let kept = |key: &str| [Some(key.to_owned()), Some(key.to_owned())];
         assert_eq!(keys(&named("customer-7", Some(Join::default()))), kept("customer-7"));
         assert_eq!(keys(&named("group:of-its-own", None)), kept("group:of-its-own"));
     }
 
-    /// Goal: the letter of a task that its leader gave up is written also where those who answer have heard of its group only.
+    /// Goal: the letter of a task that its leader gave up is written also where the replicas that answer know only of its group's
+    /// failure.
     #[test]
     fn what_its_leader_gave_up_is_dead_unless_a_person_cancelled_it() {
         let dead = cell(CellState::Dead { reason: "invalid".into(), at_ms: 1, end: None });

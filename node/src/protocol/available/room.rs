@@ -1,5 +1,5 @@
-//! Queues that are full take no more tasks from clients. What belongs to tasks that are there already, such as what a completion
-//! brings, a letter or the task of a schedule, always gets in; so do the members of a group, for which its join waits.
+//! Queue capacity: full queues take no more tasks from clients. What belongs to existing tasks, such as a child of a completion, a
+//! dead-letter copy or the task of a schedule, is always accepted; so are the members of a group, for which its join waits.
 
 use crate::config::mutant;
 use crate::protocol::Node;
@@ -8,7 +8,7 @@ use norn_wire::error::{Error, ErrorCode};
 use norn_wire::{PartitionId, QueueName, Spec, TaskId};
 use std::collections::BTreeMap;
 
-/// Tasks of one queue.
+/// Number and bytes of tasks of one queue.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Size {
     tasks: u64,
@@ -16,7 +16,7 @@ struct Size {
 }
 
 impl Node {
-    /// Refuses new tasks for which their queues have no room. Those that are known already are counted already.
+    /// Refuses new tasks for which their queues have no room. Tasks that are known here are counted already.
     pub(in crate::protocol) fn check_room<'a>(
         &self,
         tasks: impl Iterator<Item = (&'a TaskId, &'a Spec)>,
@@ -55,7 +55,7 @@ impl Node {
         self.roster.policies.get(queue).map_or((None, None), |policy| (policy.tasks_max, policy.bytes_max))
     }
 
-    /// What a queue has that has not ended: what is here, and as much of what is not as the partitions that are not.
+    /// Size of a queue's tasks that have not ended: the sum over the partitions held here, scaled up to all partitions.
     fn size_of(&self, queue: &QueueName) -> Size {
         let held = self.partitions.values().filter(|replica| replica.id != PartitionId::ROOT && !replica.is_blank());
         let (mut partitions, mut size) = (0, Size::default());
@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-/// What would never fit: to try again is in vain.
+/// The error for tasks that would never fit, so that retrying is futile.
 fn beyond(queue: &QueueName, more: Size, tasks_max: Option<u64>, bytes_max: Option<u64>) -> Error {
     let most = |most: Option<u64>, what: &str| most.map(|most| format!("{most} {what}"));
     let most: Vec<String> = [most(tasks_max, "tasks"), most(bytes_max, "bytes")].into_iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! Who waits for a write, and how they are told what became of it.
+//! The requesters of writes, and how each learns the outcome.
 
 use super::children::Delivery;
 use super::redrive::{Asker, Copying};
@@ -10,7 +10,7 @@ use norn_wire::error::Error;
 use norn_wire::response::Acked;
 use norn_wire::{Response, TaskId};
 
-/// For whom something is written.
+/// The requester of a write.
 #[derive(Debug, Clone)]
 pub enum Writer {
     /// A client, and the number of its request.
@@ -21,7 +21,7 @@ pub enum Writer {
     Schedule(FiringId),
     /// A client or a leader that wants a copy of a dead task.
     Redrive(Box<Copying>),
-    /// A leader, for a task that is the only one with its key.
+    /// A leader, for a task that must be the only one with its key.
     Unique(Box<Name>),
     /// A leader, for a transaction that is decided.
     Transaction(TaskId),
@@ -30,7 +30,7 @@ pub enum Writer {
 }
 
 impl Writer {
-    /// The client that waits, if any does.
+    /// The waiting client, if the requester is one.
     pub(super) fn client(&self) -> Option<ClientId> {
         match self {
             Writer::Client(client, _) => Some(*client),
@@ -48,7 +48,7 @@ impl Writer {
 }
 
 impl Node {
-    /// What became of each task; one alone is answered without a list around it where it was asked for so.
+    /// Reports the result of each task to the requester. A single result goes without a list around it where that was asked for.
     pub(super) fn tell_writer(
         &mut self,
         writer: Writer,
@@ -58,7 +58,7 @@ impl Node {
         let errors = results.iter_mut().filter_map(|result| result.as_mut().err());
         match writer {
             Writer::Client(..) => errors.for_each(|error| self.date_refusal(error)),
-            // These tell other nodes, and older ones could not read it.
+            // These results go to other nodes, and older versions could not read the cause.
             _ => errors.for_each(|error| error.cause = None),
         }
         let (client, number) = match writer {

@@ -1,20 +1,20 @@
-//! What a node spends on repair: a bucket of tokens that fills with time, and more slowly while clients write.
+//! Repair throttle: a token bucket that fills with time, and more slowly while clients write.
 //!
-//! Repair may finish a task, or a look at a bucket, that it can pay only a part of, so that nothing is too large for it; what
-//! is owed is paid back before anything else begins.
+//! Repair may finish a task, or a look at a bucket, for which it has only a part of the tokens, so that nothing is too large for it. The
+//! debt is paid back before anything else begins.
 
 use crate::config::Config;
 
-/// Tasks looked at that cost as much as one that is sent.
+/// Number of tasks looked at that cost as much as one that is sent.
 pub const LOOKS_PER_ITEM: u64 = 16;
 /// Most that is saved up, in microseconds of filling.
 const SAVED_US_MAX: u64 = 1_000_000;
-/// Clients' writes leave this part of the filling to repair.
+/// Clients' writes leave one part in this many of the filling to repair.
 const SHARE: i64 = 8;
-/// Tokens are counted in millionths: what comes in within a microsecond at one in a second.
+/// Tokens are counted in millionths: one millionth comes in within a microsecond at one token a second.
 const MILLIONTHS: i64 = 1_000_000;
 
-/// What something costs.
+/// Cost of a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
     /// Bytes sent.
@@ -30,7 +30,7 @@ impl Cost {
         self.looks += other.looks;
     }
 
-    /// A task of so many bytes that is sent.
+    /// Cost of a task of this size that is sent.
     pub fn of_task(bytes: usize) -> Cost {
         Cost { bytes: bytes as u64, looks: LOOKS_PER_ITEM }
     }
@@ -39,9 +39,9 @@ impl Cost {
 /// One kind of token.
 #[derive(Debug, Default)]
 struct Tokens {
-    /// In millionths; negative is owed.
+    /// In millionths; a debt is negative.
     left: i64,
-    /// What clients took since it was last filled.
+    /// What clients' writes took since the last filling.
     foreground: i64,
 }
 
@@ -58,14 +58,14 @@ impl Tokens {
         (self.left / MILLIONTHS).max(0) as u64
     }
 
-    /// Microseconds until there is something, if clients are quiet.
+    /// Microseconds until there is something to spend, if clients are quiet.
     fn wait_us(&self, per_second: u64) -> u64 {
         let owed = MILLIONTHS.saturating_sub(self.left).max(0) as u64;
         owed.div_ceil(per_second)
     }
 }
 
-/// See the module.
+/// Repair throttle of a node.
 #[derive(Debug, Default)]
 pub struct Budget {
     bytes: Tokens,
@@ -78,7 +78,7 @@ impl Budget {
         (config.repair_bytes_per_second, config.repair_items_per_second * LOOKS_PER_ITEM)
     }
 
-    /// What there is to spend; if nothing, in how many microseconds to ask again.
+    /// Returns what there is to spend or, if nothing, in how many microseconds to ask again.
     pub fn admit(&mut self, now_us: u64, config: &Config) -> Result<Cost, u64> {
         let (bytes, looks) = Budget::rates(config);
         let elapsed_us = now_us.saturating_sub(self.filled_us);
@@ -91,14 +91,14 @@ impl Budget {
         }
     }
 
-    /// Repair did something.
+    /// Charges the cost of repair.
     pub fn spend(&mut self, cost: Cost) {
         let taken = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX).saturating_mul(MILLIONTHS);
         self.bytes.left = self.bytes.left.saturating_sub(taken(cost.bytes));
         self.looks.left = self.looks.left.saturating_sub(taken(cost.looks));
     }
 
-    /// A client's write was stored here, which goes before.
+    /// Charges a client's write that was stored here: it takes precedence over repair.
     pub fn yield_to(&mut self, cost: Cost) {
         let taken = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX).saturating_mul(MILLIONTHS);
         self.bytes.foreground = self.bytes.foreground.saturating_add(taken(cost.bytes));
@@ -114,7 +114,7 @@ mod tests {
         Config { repair_bytes_per_second: bytes, repair_items_per_second: items, ..Config::default() }
     }
 
-    /// Bytes that can be spent in pieces within a time, looked at every so often.
+    /// Bytes that can be spent in pieces within a time, with a look each millisecond.
     fn spent(budget: &mut Budget, config: &Config, piece: Cost, from_us: u64, ms: u64) -> u64 {
         let mut bytes = 0;
         for step in 0..ms {

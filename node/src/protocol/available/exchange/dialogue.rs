@@ -1,13 +1,12 @@
-//! What two nodes say to each other about trees that differ, and what is left to say to one peer.
+//! Merkle sync session: the messages of two nodes about trees that differ, and the work that is left for one peer.
 //!
-//! Each step says a little about one node of a partition's tree, and is answered about those of its children alone that
-//! differ: the groups of a partition, the buckets of a group, the cells of a bucket, at last the tasks. Whatever one side
-//! has nothing of, the other sends without further questions. A step holds all that is needed to answer it, and each answer
-//! is further down the tree. So steps may be lost, repeated and reordered, and every exchange of them ends.
+//! Each step covers one node of a partition's tree, and the answer covers only those of its children that differ: the groups of a
+//! partition, the buckets of a group, the cells of a bucket, at last the tasks. Where one side has nothing, the other sends everything
+//! without further questions. A step holds all that is needed to answer it, and each answer is further down the tree. So steps may be
+//! lost, repeated and reordered, and every session ends.
 //!
-//! What travels instead of digests are hashes of 8 bytes, under a salt that each comparison draws anew: what is alike by
-//! accident in one is not in the next. Half of a task's hash is of its id, so that a task is found by it that has changed
-//! meanwhile.
+//! Instead of digests, steps carry hashes of 8 bytes, under a salt that is drawn anew for each comparison: a collision in one does not
+//! occur in the next. Half of a task's hash is of its id, so that it still finds a task that has changed meanwhile.
 
 use super::budget::Cost;
 use crate::config::{Config, mutant};
@@ -29,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const HASH_BYTES: usize = 8;
 /// Bytes of a step besides its hashes, roughly.
 const STEP_BYTES: usize = 40;
-/// Buckets with so many tasks are listed at once; the cells of larger ones are compared first.
+/// Buckets of up to this many tasks are listed at once; the cells of larger ones are compared first.
 const LISTED_AT_ONCE_MAX: usize = 128;
 /// All cells of a bucket.
 const ALL_CELLS: u64 = u64::MAX >> (u64::BITS as usize - CELLS);
@@ -60,7 +59,7 @@ fn unpack(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(HASH_BYTES).map(|chunk| u64::from_be_bytes(chunk.try_into().expect("eight bytes")))
 }
 
-/// The children of a node: which are not empty, and a hash of each of those.
+/// The children of a tree node: which are not empty, and a hash of each of those.
 #[derive(Debug, PartialEq, Eq)]
 struct Children {
     filled: u64,
@@ -126,15 +125,15 @@ fn is_sound(step: &Step) -> bool {
 /// Something left to do for a peer.
 #[derive(Debug)]
 enum Job {
-    /// Begin at the top of a partition's tree.
+    /// Begins at the top of a partition's tree.
     Begin { partition: PartitionId, salt: u64 },
-    /// Answer what the peer said.
+    /// Answers the peer's step.
     Answer(Step),
-    /// Tell the tasks of cells of a bucket, from an id on.
+    /// Lists the tasks of cells of a bucket, from an id on.
     List { partition: PartitionId, salt: u64, bucket: u16, cells: u64, after: Option<TaskId> },
-    /// Send all tasks of some buckets, from an id on: the peer has none of them.
+    /// Sends all tasks of some buckets, from an id on: the peer has none of them.
     Push { partition: PartitionId, buckets: Range<usize>, after: Option<TaskId> },
-    /// Send tasks.
+    /// Sends tasks.
     Send { partition: PartitionId, ids: Vec<TaskId>, by_buckets: bool },
 }
 
@@ -173,20 +172,20 @@ pub struct Parcel {
     pub by_buckets: bool,
 }
 
-/// A piece of work, done.
+/// The result of a slice of work.
 #[derive(Debug, Default)]
 pub struct Slice {
     /// To be sent to the peer.
     pub steps: Vec<Step>,
     /// To be sent to the peer.
     pub parcels: Vec<Parcel>,
-    /// Tasks found to differ, at least, by partition and salt.
+    /// Number of tasks found to differ, at least, by partition and salt.
     pub differing: BTreeMap<(PartitionId, u64), u64>,
     /// Partitions that the work was about.
     pub partitions: BTreeSet<PartitionId>,
-    /// What it costs.
+    /// Its cost.
     pub cost: Cost,
-    /// What it may cost.
+    /// Most it may cost.
     allowed: Cost,
 }
 
@@ -209,7 +208,7 @@ impl Slice {
     }
 }
 
-/// What is left to say to one peer, in order. Bounded: what is too much is dropped, and found again by a later comparison.
+/// Work left for one peer, in order. Bounded: what is too much is dropped, and found again by a later comparison.
 #[derive(Debug, Default)]
 pub struct Dialogue {
     jobs: VecDeque<Job>,
@@ -217,24 +216,24 @@ pub struct Dialogue {
 }
 
 impl Dialogue {
-    /// Whether nothing is left.
+    /// Whether no work is left.
     pub fn is_idle(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// Begins to compare the trees of a partition. `salt` was not used for it before.
+    /// Begins to compare the trees of a partition, with a salt not used for it before.
     pub fn begin(&mut self, partition: PartitionId, salt: u64) {
         self.last(Job::Begin { partition, salt });
     }
 
-    /// The peer lacks these tasks.
+    /// Queues tasks that the peer lacks.
     pub fn send(&mut self, partition: PartitionId, ids: &[TaskId]) {
         for ids in ids.chunks(EXCHANGE_TASKS_MAX) {
             self.last(Job::Send { partition, ids: ids.to_vec(), by_buckets: false });
         }
     }
 
-    /// The peer said something; `false` if no sound peer says that.
+    /// Queues the answer to a peer's step; `false` if no sound peer sends it.
     pub fn hear(&mut self, step: Step) -> bool {
         let sound = is_sound(&step);
         if sound {
@@ -250,14 +249,14 @@ impl Dialogue {
         }
     }
 
-    /// What goes on with the job that was just taken.
+    /// Puts the rest of the job that was just taken back to the front.
     fn first(&mut self, job: Job) {
         self.bytes += job.bytes();
         self.jobs.push_front(job);
     }
 
-    /// Does what comes next, up to a cost and the little that its last part is more. `store` gives the replica of a partition that is
-    /// shared with the peer.
+    /// Does the next work, up to a cost and the little by which its last part exceeds it. `store` gives the replica of a partition that
+    /// is shared with the peer.
     pub fn work<'a>(
         &mut self,
         store: impl Fn(PartitionId) -> Option<&'a Store>,
@@ -305,7 +304,7 @@ impl Dialogue {
         }
     }
 
-    /// Groups or buckets of the peer are known: goes on with those that differ.
+    /// Compares the peer's groups or buckets with the own ones, and goes on with those that differ.
     fn descend(
         &mut self,
         (partition, salt, number): (PartitionId, u64, usize),
@@ -336,8 +335,8 @@ impl Dialogue {
         }
     }
 
-    /// Tells of a bucket that differs: its cells, or its tasks where that is as cheap, or where there are too many to be
-    /// looked at in one go.
+    /// Describes a bucket that differs: by its cells, or by its tasks where that is as cheap, or where there are too many to look at in
+    /// one go.
     fn open(&mut self, (partition, salt, bucket): (PartitionId, u64, usize), store: &Store, slice: &mut Slice) {
         let count = store.tree().count(bucket);
         if count <= LISTED_AT_ONCE_MAX || count as u64 > REPAIR_LOOKS_MAX {
@@ -350,7 +349,7 @@ impl Dialogue {
         slice.say(Step::Compare { partition, salt, level: Level::Cells, number, filled, hashes });
     }
 
-    /// The peer's cells of a bucket are known.
+    /// Compares the peer's cells of a bucket with the own ones.
     fn on_cells(
         &mut self,
         (partition, salt, bucket): (PartitionId, u64, usize),
@@ -393,7 +392,7 @@ impl Dialogue {
         }
     }
 
-    /// The peer's tasks in a range of a bucket are known: what it lacks is sent, what is lacking here is asked for.
+    /// Compares the peer's tasks in a range of a bucket: sends what it lacks, and asks for what is lacking here.
     fn on_list(
         &mut self,
         (partition, salt, bucket): (PartitionId, u64, u16),
@@ -554,7 +553,7 @@ fn children(tree: &Tree, level: Level, number: usize, salt: u64) -> Children {
     }
 }
 
-/// What to say of the groups of a partition, of the buckets of a group, or of a bucket without tasks.
+/// The step for the groups of a partition, for the buckets of a group, or for a bucket without tasks.
 fn compare(tree: &Tree, partition: PartitionId, salt: u64, level: Level, number: usize) -> Step {
     let own = children(tree, level, number, salt);
     Step::Compare { partition, salt, level, number: number as u16, filled: own.filled, hashes: pack(own.hashes) }

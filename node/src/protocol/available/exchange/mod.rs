@@ -1,9 +1,9 @@
 //! Anti-entropy: pairs of replicas become equal without any client's help.
 //!
-//! Each round two nodes compare the roots of the partitions that changed since they last agreed; equal roots cost 16 bytes,
-//! and partitions that did not change nothing. Where they differ, the digests of recent changes are offered first
-//! (`recent`); if that does not help, or goes back too far, the trees are compared, level by level (`dialogue`). What that
-//! may cost is bounded (`budget`), and how near two replicas are is known at any time (`pair`).
+//! Each round two nodes compare the roots of the partitions that changed since they last agreed. Equal roots cost 16 bytes, and unchanged
+//! partitions cost nothing. Where roots differ, the digests of recent changes are offered first (`recent`). If that does not help, or
+//! goes back too far, the Merkle trees are compared, level by level (`dialogue`). A throttle bounds the cost (`budget`), and the state of
+//! each pair of replicas is known at any time (`pair`).
 
 mod budget;
 mod dialogue;
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Tasks of one message, and the bodies that they lack.
+/// Tasks of one message, and the bodies to be read from disk for them.
 type Batch = (Vec<(TaskId, Task)>, Vec<(usize, Wanted)>);
 
 /// State of anti-entropy with all peers.
@@ -39,28 +39,28 @@ pub struct Exchange {
     /// The peer that was served last.
     served: NodeId,
     began_us: u64,
-    /// Observers were told that not all replicas agree.
+    /// Whether observers were informed that not all replicas agree.
     told: bool,
-    /// The first round since nobody counts any more what this node said before it lost something.
+    /// First round since peers discarded this node's acks from before its data loss.
     pub healing_since: Option<u64>,
 }
 
 impl Exchange {
-    /// A partition changed here.
+    /// Notes that a partition changed here.
     pub fn changed(&mut self, partition: PartitionId) {
         for peer in self.peers.values_mut() {
             peer.dirty.insert(partition);
         }
     }
 
-    /// A client's write was stored here: repair waits.
+    /// Makes repair wait for a client's write that was stored here.
     pub fn yield_to(&mut self, items: &Items) {
         for (_, task) in items.iter() {
             self.budget.yield_to(Cost::of_task(task.size_bytes()));
         }
     }
 
-    /// A comparison of trees brought tasks.
+    /// Notes that a comparison of trees brought tasks.
     pub fn brought(&mut self, from: NodeId, partition: PartitionId, now_us: u64) {
         if let Some(pair) = self.peers.get_mut(&from).and_then(|peer| peer.pairs.get_mut(&partition)) {
             pair.goes_on(now_us);
@@ -72,7 +72,7 @@ impl Exchange {
         self.budget.admit(now_us, config).is_ok()
     }
 
-    /// Tasks of so many bytes each are sent for repair.
+    /// Charges tasks of these sizes, which are sent for repair.
     pub fn sends(&mut self, tasks: impl Iterator<Item = usize>) {
         tasks.for_each(|bytes| self.budget.spend(Cost::of_task(bytes)));
     }
@@ -88,13 +88,13 @@ impl Exchange {
         self.peers.get(&node)?.pairs.get(&partition)?.cursor
     }
 
-    /// Nothing can be repaired for hours.
+    /// Spends the tokens of hours to come.
     #[cfg(test)]
     pub fn overspend(&mut self) {
         self.budget.spend(Cost { bytes: 1 << 40, looks: 1 << 40 });
     }
 
-    /// The next peer in turn to which something is left to say.
+    /// The next peer in turn for which work is left.
     fn next_in_turn(&self) -> Option<NodeId> {
         let behind = self.peers.range((Bound::Excluded(self.served), Bound::Unbounded));
         let mut in_turn = behind.chain(self.peers.range(..=self.served));
@@ -103,7 +103,7 @@ impl Exchange {
 }
 
 impl Node {
-    /// With this peer nothing is known any more.
+    /// Starts anew with a peer of which nothing is known any more.
     pub(in crate::protocol) fn exchange_anew(&mut self, node: NodeId) {
         let (me, anybody) = (self.me, mutant!(self.config, ExileMerges));
         let both = |replica: &&Partition| {
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// The cohort of a partition is another: with whom its facts are compared.
+    /// Adapts the pairs of a partition to its changed cohort.
     pub(in crate::protocol) fn pair_up(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let (cohort, here) = (replica.cohort(), replica.cohort().knows(self.me) && !replica.is_blank());
@@ -142,7 +142,7 @@ impl Node {
         let nodes: Vec<NodeId> = self.asks.exchange.peers.keys().copied().collect();
         let round = self.healing_round();
         for node in nodes {
-            // What is missing here waits until there is room for it.
+            // A node that is short of room leaves its missing facts to later rounds.
             if self.is_alive(node) {
                 self.hints.owed.is_back(node);
             } else {
@@ -171,7 +171,7 @@ impl Node {
     }
 
     pub(in crate::protocol) fn on_roots(&mut self, from: NodeId, roots: &[(PartitionId, u128)], round: u64) {
-        // Without room nothing is asked for here, but a replica that is to have all is answered: for that no room is needed.
+        // Without room this node asks for nothing, but answers a replica that recovers: answering needs no room.
         if round == 0 && (self.disk.is_short() || self.hints_go_first(from)) {
             return;
         }
@@ -190,19 +190,19 @@ impl Node {
             }
         }
         if round > 0 {
-            // Whoever asks out of turn is to be equal soon.
+            // A replica that asks out of turn must be equal soon.
             self.offer(from, &differ);
         }
         let answer = PeerMessage::RootsAnswer { equal, at, differ, round };
         if round == 0 {
             self.outbox.send(from, answer);
         } else {
-            // Whoever counts on it counts on the version, too, which must not be lost again.
+            // A recovering peer counts on the version as well, which must not be lost again.
             self.outbox.send_durable(from, answer);
         }
     }
 
-    /// Both replicas are equal, up to what is changing right now.
+    /// Notes that both replicas are equal, up to what is changing right now.
     fn agreed(&mut self, node: NodeId, partition: PartitionId) {
         let changes = self.partitions[&partition].store.changes();
         let Some(peer) = self.asks.exchange.peers.get_mut(&node) else { return };
@@ -240,7 +240,7 @@ impl Node {
         self.go_on_with_repair();
     }
 
-    /// Begins at the top of a partition's tree, unless that is under way.
+    /// Begins a comparison at the top of a partition's tree, unless one is under way.
     fn compare_trees(&mut self, node: NodeId, partition: PartitionId) {
         let salt = self.asks.number();
         let comes_first = self.me < node;
@@ -276,7 +276,7 @@ impl Node {
         }
     }
 
-    /// A reader saw that this replica does not know what another one does.
+    /// Read repair at the laggard: a coordinator saw that this replica lacks facts which `holder` has. Asks for them.
     pub(in crate::protocol) fn on_lacks(&mut self, partition: PartitionId, id: TaskId, holder: NodeId) {
         let shared = self.asks.exchange.peers.get(&holder).is_some_and(|peer| peer.pairs.contains_key(&partition));
         if shared {
@@ -285,7 +285,7 @@ impl Node {
         }
     }
 
-    /// Whether a reader may have a task repaired; it is paid for if so.
+    /// Whether read repair of a task is within the budget. Charges it if so.
     pub(in crate::protocol) fn may_repair_task(&mut self, task: &Task) -> bool {
         let budget = &mut self.asks.exchange.budget;
         let may = budget.admit(self.now.mono_us, &self.config).is_ok();
@@ -295,21 +295,21 @@ impl Node {
         may
     }
 
-    /// Something may be left to say.
+    /// Schedules repair if any work is left.
     fn go_on_with_repair(&mut self) {
         if self.asks.exchange.next_in_turn().is_some() {
             self.timers.set_if_none(Key::Repair, self.now.mono_us);
         }
     }
 
-    /// Says a little of what is left to one peer. Others, and whatever else the node has to do, come in between.
+    /// Does a slice of the work left for one peer. Other peers, and all else the node has to do, come in between.
     pub(in crate::protocol) fn repair(&mut self) {
         let Some(node) = self.asks.exchange.next_in_turn() else { return };
         let now_us = self.now.mono_us;
         let allowed = match self.asks.exchange.budget.admit(now_us, &self.config) {
             Ok(allowed) => allowed,
             Err(wait_us) => {
-                // Not for the first byte of it, so that messages are worth it.
+                // Not for the first byte, so that messages are worth sending.
                 self.timers.set(Key::Repair, now_us + wait_us.max(REPAIR_PAUSE_MS * 1_000));
                 return;
             }
@@ -364,7 +364,7 @@ impl Node {
         }
     }
 
-    /// How near a replica here is to those of the others.
+    /// How near a replica of this node is to those of its peers.
     pub(in crate::protocol) fn agreements(&self, partition: PartitionId) -> Vec<Agreement> {
         let now_us = self.now.mono_us;
         let peers = self.asks.exchange.peers.iter();
@@ -379,7 +379,7 @@ impl Node {
             .collect()
     }
 
-    /// Tells observers how near the replicas are, as long as they are not equal.
+    /// Informs observers how near the replicas are, as long as they are not equal.
     fn tell_agreement(&mut self) {
         let exchange = &mut self.asks.exchange;
         let (mut apart, mut oldest_us) = (BTreeSet::new(), self.now.mono_us);

@@ -1,4 +1,4 @@
-//! What this node knows of one partition at one peer, and of all partitions there.
+//! Per-peer sync state: what this node knows of one partition at one peer, and of all partitions there.
 
 use super::dialogue::Dialogue;
 use crate::config::Config;
@@ -9,112 +9,112 @@ use std::collections::{BTreeMap, BTreeSet};
 const STUCK_ROUNDS_MAX: u32 = 2;
 /// Rounds that a comparison may stand still before a new one begins.
 const PATIENCE_ROUNDS: u64 = 2;
-/// Rounds without agreement after which replicas that differ are apart, and do not merely learn the same at the moment.
+/// Rounds without agreement after which differing replicas count as apart, rather than as just receiving the same writes.
 const APART_ROUNDS: u64 = 3;
 
-/// One partition, here and at one peer.
+/// Sync state of one partition, between this node and one peer.
 #[derive(Debug, Default)]
 pub struct Pair {
     /// Change number up to which the peer knows everything; absent before the first agreement.
     pub cursor: Option<u64>,
     /// Rounds with different roots although the cursor is at the end.
     stuck: u32,
-    /// When both were last seen to be equal.
+    /// Time at which both were last seen to be equal.
     agreed_us: Option<u64>,
-    /// When the peer last knew all recent changes of this node.
+    /// Time at which the peer last knew all recent changes of this node.
     level_us: Option<u64>,
-    /// They were different when they were last compared.
+    /// Whether the roots differed when they were last compared.
     differs: bool,
-    /// Salt of the last comparison of trees, and how many tasks it found to differ, at least.
+    /// Salt of the last comparison of trees, and the number of tasks that it found to differ, at least.
     found: Option<(u64, u64)>,
-    /// When a comparison of trees last went on.
+    /// Time at which a comparison of trees last went on.
     busy_us: Option<u64>,
-    /// The beginning of a comparison was left to the peer once.
+    /// Whether the start of a comparison was left to the peer once.
     left: bool,
 }
 
 impl Pair {
-    /// The peer has restarted: when they agreed stays true, all else may not be.
+    /// The state after a restart of the peer: the time of agreement stays true, all else may not be.
     pub fn anew(&self) -> Pair {
         Pair { agreed_us: self.agreed_us, ..Pair::default() }
     }
 
-    /// Both are equal; `changes` is the number of the latest change here.
+    /// Notes that both are equal; `changes` is the number of the latest change here.
     pub fn agreed(&mut self, now_us: u64, changes: u64) {
         *self = Pair { agreed_us: Some(now_us), cursor: Some(changes), ..Pair::default() };
     }
 
-    /// The roots are different.
+    /// Notes that the roots differ.
     pub fn differs(&mut self) {
         self.differs = true;
     }
 
-    /// The peer knows all recent changes.
+    /// Notes that the peer knows all recent changes.
     pub fn is_level(&mut self, now_us: u64) {
         self.level_us = Some(now_us);
     }
 
-    /// Counts a round with different roots. Whether recent changes do not help.
+    /// Counts a round with different roots. Returns whether recent changes do not help.
     pub fn is_stuck(&mut self, changes: u64) -> bool {
         self.stuck = if self.cursor == Some(changes) { self.stuck + 1 } else { 0 };
         self.stuck >= STUCK_ROUNDS_MAX
     }
 
-    /// A comparison of trees goes on.
+    /// Notes that a comparison of trees goes on.
     pub fn goes_on(&mut self, now_us: u64) {
         self.busy_us = Some(now_us);
         self.left = false;
     }
 
-    /// Whether this side may begin one now. Both would in the same round, each at the cost of the whole; so one of them comes
-    /// first, and the other only if nothing came of that for a round.
+    /// Whether this side may begin a comparison now. Both would in the same round, each at the full cost. So one side comes first, and
+    /// the other begins only if nothing came of that for a round.
     pub fn may_begin(&mut self, comes_first: bool) -> bool {
         comes_first || std::mem::replace(&mut self.left, true)
     }
 
-    /// Whether one is under way, as far as this node knows.
+    /// Whether a comparison is under way, as far as this node knows.
     pub fn is_busy(&self, now_us: u64, config: &Config) -> bool {
         let patience_us = PATIENCE_ROUNDS * config.exchange_interval_ms * 1_000;
         self.busy_us.is_some_and(|busy_us| now_us < busy_us + patience_us)
     }
 
-    /// A comparison of trees found tasks that differ.
+    /// Adds to the tasks that a comparison of trees found to differ.
     pub fn found(&mut self, salt: u64, tasks: u64) {
         let before = self.found.filter(|(before, _)| *before == salt).map_or(0, |(_, tasks)| tasks);
         self.found = Some((salt, before.saturating_add(tasks)));
     }
 
-    /// Whether the replicas are different, and not just by what is on its way.
+    /// Whether the replicas differ by more than what is on its way.
     pub fn is_apart(&self, now_us: u64, config: &Config) -> bool {
         let calm_us = APART_ROUNDS * config.exchange_interval_ms * 1_000;
         let last_us = self.agreed_us.max(self.level_us);
         self.differs && last_us.is_none_or(|last_us| now_us > last_us + calm_us)
     }
 
-    /// Tasks that the last comparison found to differ, at least.
+    /// Number of tasks that the last comparison found to differ, at least.
     pub fn differing(&self) -> Option<u64> {
         self.found.map(|(_, tasks)| tasks)
     }
 
-    /// When they last agreed.
+    /// Time at which both last agreed.
     pub fn agreed_us(&self) -> Option<u64> {
         self.agreed_us
     }
 }
 
-/// State with one peer.
+/// Sync state with one peer.
 #[derive(Debug, Default)]
 pub struct Peer {
     /// Partitions that changed since both agreed.
     pub dirty: BTreeSet<PartitionId>,
-    /// All partitions that both hold.
+    /// All partitions that both nodes hold.
     pub pairs: BTreeMap<PartitionId, Pair>,
-    /// What is left to say.
+    /// Messages still to be sent.
     pub dialogue: Dialogue,
 }
 
 impl Peer {
-    /// With a peer of which nothing is known any more.
+    /// The state for a peer of which nothing is known any more.
     pub fn anew(&self, shared: impl Iterator<Item = PartitionId>) -> Peer {
         let pairs: BTreeMap<PartitionId, Pair> =
             shared.map(|id| (id, self.pairs.get(&id).map_or_else(Pair::default, Pair::anew))).collect();

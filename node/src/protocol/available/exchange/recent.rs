@@ -8,18 +8,18 @@ use crate::protocol::task::Digest;
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::BTreeSet;
 
-/// Bytes of one task and digest in a message.
+/// Bytes of one task id and digest in a message.
 const OFFER_BYTES: usize = 42;
 /// Bytes of a part besides its tasks, roughly.
 const PART_BYTES: usize = 16;
 
 impl Node {
-    /// Where roots differ: offers recent changes, or compares the trees where those are not enough.
+    /// Where roots differ: offers the digests of recent changes, or compares the trees where those are not enough.
     pub(super) fn offer(&mut self, node: NodeId, partitions: &[PartitionId]) {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         for partition in partitions {
             if self.asks.exchange.budget.admit(self.now.mono_us, &self.config).is_err() {
-                // They are dirty, so that the next round comes back to them.
+                // These partitions are dirty, so the next round comes back to them.
                 break;
             }
             let Some(part) = self.recent_part(node, *partition) else { continue };
@@ -82,7 +82,7 @@ impl Node {
                 if upto == changes && ids.is_empty() {
                     pair.is_level(self.now.mono_us);
                 }
-                // Whoever lacks some of these lacks newer ones, too.
+                // A peer that lacks some of these lacks newer ones, too.
                 if upto < changes && !ids.is_empty() {
                     more.push(*partition);
                 }

@@ -1,5 +1,5 @@
-//! Goal: whatever two replicas differ in, a dialogue makes them equal, at a cost that follows the differences. Method: two
-//! stores and two dialogues without a node; steps and tasks are carried from one to the other, lost or repeated.
+//! Goal: a Merkle sync session makes any two replicas equal, at a cost that follows the differences. Method: two stores and two sessions
+//! without a node; steps and tasks are carried from one to the other, lost or repeated.
 
 use super::budget::Cost;
 use super::dialogue::{Dialogue, Parcel, Slice};
@@ -41,7 +41,7 @@ fn logged(sequence: u32) -> Task {
     Task::from_update(Token { epoch: 1, number: 1 }, sequence, b"half".to_vec())
 }
 
-/// Tasks that came one by one.
+/// Tasks with ids spread over all buckets, as if they came one by one.
 fn scattered(number: u32) -> TaskId {
     TaskId::new(1_700_000_000_000 + u64::from(number), number.wrapping_mul(0x9e37_79b9), 5, 77)
 }
@@ -84,7 +84,7 @@ impl Side {
     }
 }
 
-/// What arrives of something that is lost or repeated now and then, and in which order.
+/// What arrives of messages that are lost, repeated and reordered now and then.
 fn arriving<T: Clone>(all: Vec<T>, faults: &mut Option<Random>) -> Vec<T> {
     let Some(random) = faults else { return all };
     let mut arrived: Vec<T> =
@@ -95,7 +95,7 @@ fn arriving<T: Clone>(all: Vec<T>, faults: &mut Option<Random>) -> Vec<T> {
     arrived
 }
 
-/// Compares once, from the top of the tree. `faults` decides what is lost.
+/// Runs one comparison, from the top of the tree. `faults` decides what is lost.
 fn compare(sides: &mut [Side; 2], salt: u64, faults: &mut Option<Random>) {
     sides[salt as usize % 2].dialogue.begin(PARTITION, salt);
     for slice in 0..SLICES_MAX {
@@ -124,7 +124,7 @@ fn are_equal(sides: &[Side; 2]) -> bool {
     equal
 }
 
-/// Who knows a task, and what.
+/// The sides that know a task, and what they know.
 #[derive(Debug, Clone, Copy)]
 enum Known {
     Both,

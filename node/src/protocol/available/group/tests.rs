@@ -1,4 +1,4 @@
-//! What is said of an item that nodes have no room for, or whose id is ahead of their clocks.
+//! Refusals of items that nodes have no room for, or whose id is ahead of their clocks.
 
 use super::*;
 use crate::protocol::tests::spec;
@@ -40,7 +40,7 @@ fn code(group: &Group, acks: Acks) -> Option<ErrorCode> {
     group.result(0, acks, &name).map(|result| result.expect_err("there is no room").code)
 }
 
-/// Goal: an operator learns at which nodes to make room, by the names that they are called by.
+/// Goal: the refusal names the nodes at which to make room, as operators call them.
 #[test]
 fn disks_without_room_are_those_of_nodes_with_names() {
     let mut group = sent(&[1, 2, 3]);
@@ -49,7 +49,7 @@ fn disks_without_room_are_those_of_nodes_with_names() {
     assert_eq!(refusal.message, "the disks of n1, n2, n3 are nearly full: make room there, then try again");
 }
 
-/// Goal: `no_space` and `overloaded` say that nothing was changed, so they are said once each replica has.
+/// Goal: `no_space` and `overloaded` promise that nothing was changed, so they are answered once each replica has refused.
 #[test]
 fn an_item_is_refused_as_full_once_each_replica_has_refused_it() {
     for outcome in FULL {
@@ -68,7 +68,7 @@ fn an_item_is_refused_as_full_once_each_replica_has_refused_it() {
     }
 }
 
-/// Goal: whoever is told that disks are full waits before asking again, also where a replica may have stored it.
+/// Goal: a client that is refused for full disks waits before it asks again, also where a replica may have stored the item.
 #[test]
 fn an_item_that_was_sent_and_is_not_kept_for_want_of_room_is_to_be_repeated_later() {
     for (outcome, retry) in
@@ -81,7 +81,7 @@ fn an_item_that_was_sent_and_is_not_kept_for_want_of_room_is_to_be_repeated_late
     }
 }
 
-/// Goal: what one has stored, others may get from it.
+/// Goal: what one replica has stored, others may get from it.
 #[test]
 fn an_item_that_one_replica_has_stored_is_unknown() {
     for outcome in FULL {
@@ -110,7 +110,7 @@ fn an_item_that_an_earlier_replica_may_store_is_not_refused_as_full() {
     assert_eq!(code(&group, Acks::Quorum), Some(ErrorCode::NoSpace));
 }
 
-/// Goal: a copy that is on its way may be stored by a replica that had no room for the one before.
+/// Goal: a copy under way may be stored by a replica that had no room for the one before.
 #[test]
 fn an_item_that_was_sent_twice_is_refused_as_full_by_two_answers() {
     let mut group = sent(&[1, 2, 3, 3]);
@@ -122,7 +122,7 @@ fn an_item_that_was_sent_twice_is_refused_as_full_by_two_answers() {
     assert_eq!(code(&group, Acks::Quorum), Some(ErrorCode::NoSpace));
 }
 
-/// Goal: those that take an item without an answer may have taken it, and are not waited for.
+/// Goal: replicas that store an item without an answer may have stored it, and are not waited for.
 #[test]
 fn an_item_that_was_sent_to_a_learner_is_unknown() {
     let mut group = sent(&[1, 2, 3]);
@@ -133,7 +133,7 @@ fn an_item_that_was_sent_to_a_learner_is_unknown() {
     assert_eq!(code(&group, Acks::Quorum), Some(ErrorCode::Unknown));
 }
 
-/// Goal: what this node is about to keep for the replicas may yet be kept.
+/// Goal: a hint that this node is about to keep may yet be kept.
 #[test]
 fn an_item_that_is_about_to_be_kept_here_is_not_refused_as_full() {
     for (kept, wanted) in [(Outcome::Stored, None), (Outcome::NoSpace, Some(ErrorCode::NoSpace))] {
@@ -149,8 +149,8 @@ fn an_item_that_is_about_to_be_kept_here_is_not_refused_as_full() {
     }
 }
 
-/// Goal: whoever is told that an id is from the future enqueues under another one, so that is said only where no replica may have stored
-/// the first. Method: two refuse it, and the third, whose clock is ahead as well, stores it, refuses it or has not answered.
+/// Goal: a client that gets `id_from_future` enqueues under another id, so that is answered only where no replica may have stored the
+/// first. Method: two refuse it, and the third, whose clock is ahead as well, stores it, refuses it or has not answered.
 #[test]
 fn an_item_from_the_future_is_refused_once_each_replica_has_refused_it() {
     let at = founding().version;

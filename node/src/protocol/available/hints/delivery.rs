@@ -1,11 +1,10 @@
-//! Handing hints over: one message at a time to each node that is there, within the budget of repair.
+//! Delivery of hints: one message at a time to each node that is alive, within the repair budget.
 //!
-//! A pass goes through all that is kept, then through all that the node is owed. It begins when the node is heard again, and
-//! anew when there is more, or when something could not be taken.
+//! A pass goes through all payload hints ("kept"), then through all id hints for the node ("owed"). It begins when the node is heard
+//! again, and anew when there are more hints, or when something could not be taken.
 //!
-//! What is not answered in time is sent again, half as much of it and with twice the time; an answer that comes later counts
-//! all the same, so that there is progress however slow a link or a disk is. A node that is full is left alone for a while,
-//! longer each time.
+//! A message that is not answered in time is sent again, with half as much in it and twice the time. A later answer counts all the same,
+//! so that there is progress however slow a link or a disk is. A node that is full is left alone for a while, longer each time.
 
 use super::kept::{self, Answer, Fate, Key};
 use crate::config::mutant;
@@ -21,14 +20,14 @@ use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Rounds of anti-entropy that wait for hints which nobody acknowledges.
+/// Rounds of anti-entropy that wait for hints which the node does not acknowledge.
 const PATIENCE_ROUNDS: u64 = 2;
 /// Messages that were not answered in time and whose answers still count.
 const LATE_MAX: usize = 4;
-/// Doublings of the time for an answer, halvings of a piece, doublings of a rest.
+/// Most doublings of the time for an answer, halvings of a message, and doublings of a pause.
 const DOUBLINGS_MAX: u32 = 6;
 
-/// Where a pass stands: behind this key.
+/// Position of a pass: behind this key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Kept(Option<Key>),
@@ -41,33 +40,33 @@ struct Flight {
     number: u64,
     kept: bool,
     partition: PartitionId,
-    /// With versions, where they are kept.
+    /// With versions, for payload hints.
     ids: Vec<(TaskId, u64)>,
     sent_us: u64,
 }
 
-/// What is under way to one node.
+/// State of delivery to one node.
 #[derive(Debug)]
 pub struct Delivery {
-    /// Absent if all was looked at.
+    /// Position of the pass; absent once all was looked at.
     place: Option<Place>,
     flight: Option<Flight>,
-    /// The last ones that were not answered in time.
+    /// The latest messages that were not answered in time.
     late: VecDeque<Flight>,
-    /// How many were not, less those that were since.
+    /// Number of messages not answered in time, less those answered in time since.
     slow: u32,
-    /// How often in a row it could not take something for want of room.
+    /// How often in a row the node lacked room for something.
     full: u32,
-    /// It is left alone until then.
+    /// Time until which the node is left alone.
     rests_until_us: u64,
-    /// When to begin again.
+    /// Time at which the next pass begins.
     again_us: Option<u64>,
-    /// When something was last answered, since the node is there.
+    /// Time of the latest answer since the node came back.
     answered_us: Option<u64>,
 }
 
 impl Default for Delivery {
-    /// To a node of which nothing is known.
+    /// The state for a node of which nothing is known.
     fn default() -> Delivery {
         Delivery {
             place: Some(Place::Kept(None)),
@@ -83,7 +82,7 @@ impl Default for Delivery {
 }
 
 impl Delivery {
-    /// Begins again from then on, when the present pass is over.
+    /// Begins another pass at that time, when the present one is over.
     pub fn begin_again(&mut self, at_us: u64) {
         self.again_us = Some(self.again_us.map_or(at_us, |before| before.min(at_us)));
     }
@@ -112,7 +111,7 @@ impl Delivery {
         self.place.is_some()
     }
 
-    /// The message with this number, if it is not answered yet.
+    /// Returns the open message with this number, and closes it.
     fn answered(&mut self, number: u64, partition: PartitionId) -> Option<Flight> {
         let is_it = |flight: &Flight| flight.number == number && flight.partition == partition;
         if let Some(flight) = self.flight.take_if(|flight| is_it(flight)) {
@@ -123,7 +122,7 @@ impl Delivery {
         self.late.remove(at)
     }
 
-    /// The node has taken all that it may take, or there was no room for some of it.
+    /// Notes whether the node had room for all that it may take.
     fn note_room(&mut self, room: bool, now_us: u64, wait_us: u64) {
         if room {
             self.full = 0;
@@ -134,17 +133,17 @@ impl Delivery {
         }
     }
 
-    /// How many tasks and bytes a piece may have.
+    /// Most tasks and bytes of a message.
     fn bounds(&self) -> (usize, usize) {
         ((EXCHANGE_TASKS_MAX >> self.slow).max(1), (EXCHANGE_BYTES_MAX >> self.slow).max(1))
     }
 }
 
 impl Node {
-    /// Looks after all that is kept for others.
+    /// Delivers the hints for all nodes.
     pub(in crate::protocol) fn hand_over_hints(&mut self) {
         self.drop_orphans();
-        // A partition may have come here since something was kept for it.
+        // A partition may have come to this node since something was kept for it.
         let nodes: Vec<NodeId> = self.peers.keys().copied().chain([self.me]).collect();
         for node in nodes {
             self.hand_hints_to(node);
@@ -157,7 +156,7 @@ impl Node {
         }
     }
 
-    /// Whether a node is to have its hints before anything else.
+    /// Whether a node gets its hints before anything else.
     pub(in crate::protocol) fn hints_go_first(&self, node: NodeId) -> bool {
         let patience_us = PATIENCE_ROUNDS * self.config.exchange_interval_ms * 1_000;
         let delivery = self.hints.deliveries.get(&node);
@@ -184,7 +183,7 @@ impl Node {
         }
     }
 
-    /// Sends the next piece. Whether there may be more to do right now.
+    /// Sends the next message. Returns whether there may be more to do right now.
     fn hand_piece_to(&mut self, node: NodeId) -> bool {
         let place = self.hints.deliveries.get(&node).and_then(|delivery| delivery.place);
         let (next, more) = match place {
@@ -209,13 +208,13 @@ impl Node {
             self.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
         }
         let next = piece.at.map_or(Place::Owed(None), |at| Place::Kept(Some(at)));
-        // It may have answered before this node knew of the cohort of which it spoke.
+        // The node may have answered before this node knew the cohort that the answer names.
         for had in piece.had.chunk_by(|one, other| one.0 == other.0) {
             let ids: Vec<TaskId> = had.iter().map(|(_, id)| *id).collect();
             self.settle_kept(had[0].0, &ids);
         }
         if piece.ids.is_empty() {
-            // Looking at many that it has is enough for now.
+            // Passing over many tasks that the node has is enough for now.
             return (Some(next), piece.at.is_none());
         }
         let (partition, items) = (piece.partition, Arc::new(piece.items));
@@ -255,7 +254,7 @@ impl Node {
             lacks.extend(wanted.into_iter().map(|wanted| (items.len(), wanted)));
             items.push((id, task));
         }
-        // What is forgotten meanwhile is handed over by saying nothing.
+        // Tasks forgotten meanwhile count as handed over, without a message.
         self.drop_owed_to(node, partition, gone);
         if items.is_empty() {
             return (Some(Place::Owed(last)), true);
@@ -273,7 +272,7 @@ impl Node {
         self.hints.deliveries.get_mut(&node).expect("it is under way").flight = Some(flight);
     }
 
-    /// At a member: another node has kept this while it was away.
+    /// At a member: takes hints that another node kept while this one was away.
     pub(in crate::protocol) fn on_hint(
         &mut self,
         from: NodeId,
@@ -294,12 +293,13 @@ impl Node {
             self.outbox.observe(Observation::Refused { what: "hints for a partition that is not held here" });
             return;
         };
-        // How often others have forgotten does not matter.
+        // How often a node outside the cohort has forgotten does not matter.
         let member = replica.cohort().knows(from);
         let forgets = forgets.filter(|_| member);
         let (ignored, short) = (mutant!(self.config, FloorIgnored), self.disk.is_short());
         let known = |id: &TaskId| replica.store.ended(id) || !replica.store.lacks_spec(id);
-        // What a member has is bounded there, and comes by anti-entropy if it does not come now.
+        // Orphans of a member are bounded at that member, and come by anti-entropy if they do not come now. So only those of other
+        // senders are bounded here.
         let mut orphans = replica.store.index().orphans();
         let outcome = |(id, delta): &(TaskId, Task)| {
             let orphan = delta.spec.is_none() && !replica.store.knows(id);
@@ -331,7 +331,7 @@ impl Node {
         self.outbox.send_durable(from, answer);
     }
 
-    /// A member has what it was handed, on disk.
+    /// Handles a member's answer: what it was handed is on its disk, or refused.
     pub(in crate::protocol) fn on_hinted(
         &mut self,
         from: NodeId,
@@ -340,7 +340,7 @@ impl Node {
         (boot, holes): (u64, bool),
         at: Viewstamp,
     ) {
-        // Since then it has lost something, and this perhaps.
+        // The member has lost data since that incarnation, perhaps this.
         if self.peers.get(&from).is_some_and(|peer| boot < peer.counts_from) {
             return;
         }
@@ -388,7 +388,7 @@ impl Node {
         }
     }
 
-    /// Lets go of what need not be kept for members any more; gives back what must be.
+    /// Drops hints that need not be kept for members any more. Returns those that must be.
     fn settle_kept(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
         let cohort = self.cohort_of(partition);
         let (mut safe, mut kept) = (Vec::new(), BTreeSet::new());
@@ -410,7 +410,7 @@ impl Node {
         kept
     }
 
-    /// Says what is about to go, as there will be no other trace of it.
+    /// Reports a hint that is about to be dropped as undeliverable, as there will be no other trace of it.
     fn tell_orphan(&mut self, (partition, id): Key) {
         let Some(task) = self.hints.kept.task(partition, &id) else { return };
         let payload_bytes = task.spec.as_ref().map_or(0, |spec| spec.payload.len() as u64);
@@ -418,7 +418,7 @@ impl Node {
         self.outbox.observe(Observation::HintOrphaned { id, facts, payload_bytes });
     }
 
-    /// What nobody will ever take, as observers know by now.
+    /// Drops hints that no member will ever take, and that observers have been informed of.
     fn drop_orphans(&mut self) {
         for key in std::mem::take(&mut self.hints.orphans) {
             let (partition, id) = key;
@@ -435,7 +435,7 @@ impl Node {
         }
     }
 
-    /// What a member has, or refuses, it is not owed any more: anti-entropy brings what it can take after all.
+    /// Drops id hints that a member has stored or refused: anti-entropy brings what it can take after all.
     fn owed_answered(&mut self, from: NodeId, flight: &Flight, outcomes: &[Outcome]) {
         let answered = flight.ids.iter().zip(outcomes);
         let over = answered.filter(|(_, outcome)| matches!(outcome, Outcome::Stored | Outcome::TooOld));
@@ -453,7 +453,7 @@ impl Node {
         self.outbox.observe(Observation::HintsHanded { partition: partition.0, tasks });
     }
 
-    /// Tells observers how much is kept, and what has been kept for too long.
+    /// Informs observers how much is kept, and what has been kept for too long.
     fn tell_hints(&mut self) {
         let hints = &mut self.hints;
         let now = (hints.kept.count() as u64, hints.owed.count() as u64, hints.bytes());
@@ -462,7 +462,7 @@ impl Node {
             let (tasks, ids, bytes) = now;
             self.outbox.observe(Observation::Hints { tasks, ids, bytes });
         }
-        // In time: ids that are as old as what was forgotten are refused.
+        // Early enough: ids that are as old as forgotten ones are refused.
         let long_ms = self.config.hint_ttl_ms.min(self.config.forget_after_ms / 2);
         let now_ms = self.now.wall_ms;
         if now_ms.abs_diff(hints.overdue_told_ms) < long_ms {

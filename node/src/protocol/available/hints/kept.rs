@@ -1,4 +1,4 @@
-//! Facts of partitions that are not held here, and which members have them by now.
+//! Payload hints: facts of partitions that are not held here, and which members have them by now.
 
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::cohort::Cohort;
@@ -8,49 +8,49 @@ use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Memory of a task besides its payload and facts, about.
+/// Approximate memory of a task besides its payload and facts.
 const TASK_BYTES: usize = 320;
-/// Who refuses a task again and again is asked up to so many doublings more seldom.
+/// Most doublings of the interval at which a node that keeps refusing a task is asked again.
 const DOUBLINGS_MAX: u32 = 6;
-/// Facts of one task that are named.
+/// Most facts of one task that a description names.
 const DESCRIBED_MAX: usize = 32;
 
-/// Whose facts they are. In this order they are handed over, and saved.
+/// A task and its partition. Hints are handed over and saved in this order.
 pub type Key = (PartitionId, TaskId);
 
-/// A task of which something is kept.
+/// The hint for one task.
 #[derive(Debug)]
 struct Entry {
     task: Task,
-    /// Grows with every fact: an answer is about those that were there when it was asked for.
+    /// Grows with every fact: an answer is about the facts of the version that was sent.
     version: u64,
-    /// Members that have all of it on disk, and the starts in which they said so.
+    /// Members that have all of it on disk, with the incarnation in which they acknowledged it.
     holders: BTreeMap<NodeId, Holder>,
-    /// Members that cannot take it, since it may be a task that they have forgotten.
+    /// Members that refuse it, since it may be a task that they have forgotten.
     refused: BTreeMap<NodeId, Refusal>,
-    /// Members that may have it: it was sent to them, whatever has become of that.
+    /// Members that may have it: it was sent to them, whatever the outcome.
     offered: BTreeSet<NodeId>,
 }
 
 /// A member that has a task on its disk.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
-    /// It said so in this start.
+    /// Incarnation in which it acknowledged the task.
     boot: u64,
-    /// And at this version of the cohort.
+    /// Version of the cohort that it knew then.
     at: Viewstamp,
 }
 
-/// What a member that does not take a task has said last.
+/// A member's latest refusal of a task.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
-    /// In this start.
+    /// Its incarnation then.
     boot: u64,
-    /// It has no holes: what it does not know, it does not have.
+    /// The member has no holes: what it does not know, it does not have.
     sure: bool,
-    /// How often in a row.
+    /// Number of refusals in a row.
     times: u32,
-    /// When to ask it again.
+    /// Time at which to ask it again.
     again_us: u64,
 }
 
@@ -58,54 +58,54 @@ struct Refusal {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Amount {
     tasks: u64,
-    /// Of these, with facts but without what was enqueued.
+    /// Of these, tasks with facts but without the enqueued spec.
     without_spec: u64,
-    /// Since when there has been anything, without a break.
+    /// Time since when anything has been kept without a break.
     since_ms: u64,
 }
 
-/// What a member says of a task that it was handed.
+/// A member's answer to a task that it was handed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It is on its disk.
+    /// The task is on its disk.
     Has {
-        /// At this version of the cohort.
+        /// Version of the cohort that it knew.
         at: Viewstamp,
     },
-    /// It may be a task that was forgotten. `sure`: the member has no holes.
+    /// The task may be one that was forgotten.
     Refuses {
-        /// See there.
+        /// The member has no holes.
         sure: bool,
     },
 }
 
-/// What is to become of a task.
+/// Outcome for a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It must be kept.
+    /// The hint must be kept.
     Kept,
-    /// A majority has it.
+    /// A majority has the facts.
     Safe,
-    /// A majority refuses it, and so does everybody who was ever sent it.
+    /// A majority refuses the task, and so does each member that was ever sent it.
     Orphan,
 }
 
-/// See the module.
+/// Payload hints of a node.
 #[derive(Debug, Default)]
 pub struct Kept {
     tasks: BTreeMap<Key, Entry>,
-    /// Of each partition of which anything is kept.
+    /// Amounts, for each partition of which anything is kept.
     partitions: BTreeMap<PartitionId, Amount>,
     bytes: usize,
     versions: u64,
 }
 
-/// Memory of a task, about.
+/// Approximate memory of a task.
 pub fn size_bytes(task: &Task) -> usize {
     TASK_BYTES + task.size_bytes()
 }
 
-/// Facts of a task in few words, each by its key.
+/// A short description of a task's facts, each by its key.
 pub fn describe(task: &Task) -> String {
     let spec = task.spec.iter().map(|_| "task".to_owned());
     let facts = task.facts.iter().flat_map(|facts| {
@@ -124,47 +124,47 @@ pub fn describe(task: &Task) -> String {
 /// Tasks of one partition to hand over.
 #[derive(Debug, Default)]
 pub struct Piece {
-    /// Whose they are.
+    /// Their partition.
     pub partition: PartitionId,
-    /// With their versions, in order.
+    /// Their ids, with versions, in order.
     pub ids: Vec<(TaskId, u64)>,
-    /// What they are.
+    /// Their facts.
     pub items: Vec<(TaskId, Task)>,
-    /// What was passed over, since the node has it, as a member of the cohort as it is known.
+    /// Tasks passed over because the node has them, as a member of the cohort as it is known.
     pub had: Vec<Key>,
-    /// The last one that was looked at; none if there is nothing behind.
+    /// The last task looked at; none if there is nothing behind it.
     pub at: Option<Key>,
-    /// When to ask again for what was passed over, since the node refused it lately.
+    /// Time to ask again for tasks passed over because the node refused them lately.
     pub again_us: Option<u64>,
 }
 
 impl Kept {
-    /// Nothing is kept.
+    /// Whether there are no payload hints.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// How many tasks.
+    /// Number of tasks.
     pub fn count(&self) -> usize {
         self.tasks.len()
     }
 
-    /// How many tasks of a partition.
+    /// Number of tasks of a partition.
     pub fn count_of(&self, partition: PartitionId) -> u64 {
         self.partitions.get(&partition).map_or(0, |amount| amount.tasks)
     }
 
-    /// How many tasks of a partition of which nobody has said here what was enqueued.
+    /// Number of tasks of a partition whose spec is not among the facts kept here.
     pub fn without_spec(&self, partition: PartitionId) -> u64 {
         self.partitions.get(&partition).map_or(0, |amount| amount.without_spec)
     }
 
-    /// Memory, about.
+    /// Approximate memory.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds facts, of which whoever has the others has none. Whether any is new.
+    /// Adds facts. If any is new, answers of members so far do not count any more. Returns whether any is new.
     pub fn keep(&mut self, partition: PartitionId, id: TaskId, delta: Task) -> bool {
         self.versions += 1;
         let version = self.versions;
@@ -196,7 +196,7 @@ impl Kept {
         true
     }
 
-    /// Since when something of a partition has been kept without a break; from now on, if it is new.
+    /// Time since when something of a partition has been kept without a break; from now on, if it is new.
     pub fn since(&mut self, partition: PartitionId, now_ms: u64) -> u64 {
         let amount = self.partitions.entry(partition).or_default();
         if amount.since_ms == 0 {
@@ -205,33 +205,33 @@ impl Kept {
         amount.since_ms
     }
 
-    /// As the log has it.
+    /// Restores that time from the log.
     pub fn set_since(&mut self, partition: PartitionId, at_ms: u64) {
         if let Some(amount) = self.partitions.get_mut(&partition) {
             amount.since_ms = at_ms;
         }
     }
 
-    /// How many tasks are of partitions of which something has been kept for so long.
+    /// Number of tasks in partitions of which something has been kept for at least `ttl_ms`.
     pub fn overdue(&self, now_ms: u64, ttl_ms: u64) -> u64 {
         let over = self.partitions.values().filter(|amount| amount.since_ms.saturating_add(ttl_ms) <= now_ms);
         over.map(|amount| amount.tasks).sum()
     }
 
-    /// What is kept of a task.
+    /// The facts kept of a task.
     pub fn task(&self, partition: PartitionId, id: &TaskId) -> Option<&Task> {
         self.tasks.get(&(partition, *id)).map(|entry| &entry.task)
     }
 
-    /// All after a place, in order, with the time since when something of their partition has been kept.
+    /// All hints behind a place, in order, with the time since when something of their partition has been kept.
     pub fn after(&self, after: Option<Key>) -> impl Iterator<Item = (Key, &Task, u64)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let tasks = self.tasks.range((from, Bound::Unbounded));
         tasks.map(|(key, entry)| (*key, &entry.task, self.partitions[&key.0].since_ms))
     }
 
-    /// The next tasks of one partition that a node lacks. `is_member` says at which version of the cohort
-    /// it holds a partition, if it does.
+    /// The next tasks of one partition that a node lacks. `is_member` gives the version of the cohort at which the node holds a
+    /// partition, if it does.
     pub fn piece(
         &self,
         (node, now_us): (NodeId, u64),
@@ -269,7 +269,7 @@ impl Kept {
         Piece { at: None, ..piece }
     }
 
-    /// Tasks are on their way to a member, which may have them from now on.
+    /// Notes that tasks were sent to a member, which may have them from now on.
     pub fn offered(&mut self, partition: PartitionId, ids: &[(TaskId, u64)], node: NodeId) {
         for (id, _) in ids {
             if let Some(entry) = self.tasks.get_mut(&(partition, *id)) {
@@ -278,9 +278,9 @@ impl Kept {
         }
     }
 
-    /// A member has answered: it has what was of that version, or refuses it. If it is sure, those that have it are asked
-    /// again: it may have ended and been forgotten since, or anti-entropy brings it. Who refuses is asked again later, after
-    /// `wait_us` at first.
+    /// Takes a member's answer: it has the facts of that version, or refuses them. After a sure refusal the members that have it are
+    /// asked again: it may have ended and been forgotten since, or anti-entropy brings it. The refusing member is asked again later,
+    /// after `wait_us` at first.
     pub fn answered(
         &mut self,
         key: Key,
@@ -304,12 +304,12 @@ impl Kept {
         }
     }
 
-    /// What is to become of a task of this cohort.
+    /// The outcome for the hint of a task of this cohort.
     pub fn fate(&self, key: Key, cohort: &Cohort) -> Fate {
         let Some(entry) = self.tasks.get(&key) else { return Fate::Kept };
         let sure = |node: &NodeId| entry.refused.get(node).is_some_and(|refusal| refusal.sure);
         let has = |node: NodeId| entry.holders.get(&node).is_some_and(|holder| holder.at == cohort.version);
-        // Who has left has handed over what it took.
+        // A member that has left has handed over what it took.
         let mut offered = entry.offered.iter().filter(|node| cohort.knows(**node));
         if cohort.quorum(has) {
             Fate::Safe
@@ -320,7 +320,7 @@ impl Kept {
         }
     }
 
-    /// It is not kept any more.
+    /// Removes the hint for a task.
     pub fn remove(&mut self, partition: PartitionId, id: &TaskId) {
         let Some(entry) = self.tasks.remove(&(partition, *id)) else { return };
         self.bytes -= size_bytes(&entry.task);
@@ -332,7 +332,7 @@ impl Kept {
         }
     }
 
-    /// What a node said in starts before `boot` does not count.
+    /// Discards what a node answered in incarnations before `boot`.
     pub fn forget_answers(&mut self, node: NodeId, boot: u64) {
         for entry in self.tasks.values_mut() {
             entry.holders.retain(|holder, told| *holder != node || told.boot >= boot);
@@ -340,14 +340,14 @@ impl Kept {
         }
     }
 
-    /// A node was started: what it could not take then, it may take now.
+    /// Discards the refusals of a node that was restarted: it may take now what it could not take then.
     pub fn forget_refusals(&mut self, node: NodeId) {
         for entry in self.tasks.values_mut() {
             entry.refused.remove(&node);
         }
     }
 
-    /// What is counted is what is there.
+    /// Checks that the counts match the hints.
     pub fn check(&self) -> Result<(), String> {
         let bytes: usize = self.tasks.values().map(|entry| size_bytes(&entry.task)).sum();
         let bare = self.tasks.values().filter(|entry| entry.task.spec.is_none()).count() as u64;

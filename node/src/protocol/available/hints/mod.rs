@@ -1,33 +1,32 @@
-//! Hints: what a node keeps for members of a cohort that are away, and hands over first when they are back.
+//! Hinted handoff: what a node keeps for absent members of a cohort, and hands over first when they are back.
 //!
-//! **Facts of partitions that are not held here** (`kept`). A client that is content with one disk may write at a node that
-//! holds no replica and reaches no member. That node keeps the facts: they are in its log before it answers, and its answer
-//! counts its own disk as one copy. Nothing else has them, so they are never given up for age, or for want of room: with
-//! no room, the write is refused.
+//! **Payload hints** (`kept`): facts of partitions that are not held here. A client that is content with one disk may write at a node
+//! that holds no replica and reaches no member. That node keeps the facts: they are in its log before it answers, and its answer counts
+//! its own disk as one copy. No other node has them, so they are never dropped for age or for want of room: with no room, the write is
+//! refused.
 //!
-//! They go (`settle_kept`, `Kept::fate`) once a majority of the cohort has them on disk. That never leaves fewer copies than the
-//! answer promised. The promised copies are the keeper's and those of members. Of members without holes fewer than a majority
-//! have one, or the write would be strict. So together with the keeper's these copies are a majority at most; at fewer members a
-//! copy would be given up for nothing. Copies of members with holes stay where they are, and anti-entropy keeps them. What a majority
-//! has is as safe as a strict write, and anti-entropy brings it to the rest.
-//! Two kinds of answers do not count: those of a member that has lost records since (`forget_answers`), and those from before
-//! the keeper's own start, which are not written down.
+//! A payload hint is dropped (`settle_kept`, `Kept::fate`) once a majority of the cohort has the facts on disk. That never leaves fewer
+//! copies than the answer promised. The promised copies are the keeper's and those of members. Of members without holes fewer than a
+//! majority have one, or the write would be strict. So together with the keeper's these copies are a majority at most; dropping at fewer
+//! members would give up a copy for nothing. Copies of members with holes stay where they are, and anti-entropy keeps them. What a
+//! majority has is as safe as a strict write, and anti-entropy brings it to the rest. Two kinds of answers do not count: those of a
+//! member that has lost records since (`forget_answers`), and those from before the keeper's own restart, which are not logged.
 //!
-//! **Ids of tasks that a member lacks** (`owed`). While a member is away, the first of the others in the order of preference
-//! notes, once a round, which tasks have changed since that member is known to know everything: its cursor among the
-//! recent changes, made longer than memory and than a start. The facts are in the store. They are handed over before trees
-//! are compared, which then have nothing to find. Nothing rests on them: comparing finds the same, at a higher price. So
-//! they are dropped where there is no room, and for a member that was away for longer than `hint_ttl_ms`.
+//! **Id hints** (`owed`): ids of tasks that a member lacks. While a member is away, the first live member in the order of preference
+//! notes, once a round, which tasks have changed since the point up to which the absent one is known to know everything: its cursor among
+//! the recent changes, extended beyond memory and beyond a restart. The facts are in the store. They are handed over before trees are
+//! compared, which then find nothing. Nothing depends on them: the comparison finds the same, at a higher price. So they are dropped
+//! where there is no room, and for a member that was away for longer than `hint_ttl_ms`.
 //!
-//! **Nothing comes back by a hint.** Whoever hands over is a sender like any other: a member takes an unknown id that is
-//! not above its floor only from a replica that has forgotten as often, which the keeper of a partition that is not its
-//! own never is (`consistent/forgetting.rs`). If a majority refuses a task for that, and so does everybody who was ever sent
-//! it, it can never be handed over: the hint is an orphan. Only the word of members without holes counts, as others may
-//! have lost what they say they do not have; and a member that was started is asked anew. Members that took it are asked
-//! again where one refuses it, as it may have ended and been forgotten since. The operator is told what it is, and it goes.
+//! **No task comes back by a hint.** The keeper of a hint is a sender like any other. A member takes an unknown id that is not above its
+//! floor only from a replica that has forgotten as often, and the keeper of a partition that is not its own is never one
+//! (`consistent/forgetting.rs`). If a majority refuses a task for that, and so does each member that was ever sent it, it can never be
+//! handed over: the hint is an orphan. Only the answers of members without holes count, as others may have lost what they say they do not
+//! have; and a restarted member is asked anew. Members that took it are asked again when another refuses it, as it may have ended and
+//! been forgotten since. The operator learns what an orphan is, and it is dropped.
 //!
-//! A record of hints that the log has lost is a copy less, as a lost record of facts is where a write was sloppy. Nobody
-//! else can say what it was, so that the node only tells it.
+//! A record of hints that the log has lost is a copy less, as a lost record of facts is where a write was sloppy. No other node knows
+//! what it was, so the node only reports the loss.
 
 mod delivery;
 mod kept;
@@ -49,68 +48,68 @@ pub use owed::Owed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// See the module.
+/// Hints of a node, and their delivery.
 #[derive(Debug, Default)]
 pub struct Hints {
-    /// Facts of partitions that are not held here.
+    /// Payload hints: facts of partitions that are not held here.
     pub kept: Kept,
-    /// What members lack.
+    /// Id hints: what members lack.
     pub owed: Owed,
-    /// What is under way.
+    /// Delivery to each node.
     deliveries: BTreeMap<NodeId, Delivery>,
-    /// Tasks that can never be handed over, of which the operator is told before they go.
+    /// Undeliverable hints, which the operator learns of before they are dropped.
     orphans: BTreeSet<kept::Key>,
-    /// Records that the log has lost.
+    /// Number of records of hints that the log has lost.
     lost: u64,
-    /// When this node began to listen to others.
+    /// Time at which this node began to listen to others.
     begun_us: u64,
-    /// Tasks, ids and bytes that observers were told last.
+    /// Tasks, ids and bytes as last reported to observers.
     told: (u64, u64, u64),
-    /// When observers were last told that something was kept for too long, by the wall clock.
+    /// Time of the latest report that hints are kept for too long, by the wall clock.
     overdue_told_ms: u64,
 }
 
 impl Hints {
-    /// Nothing is kept for anybody.
+    /// Whether there are no hints for any node.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty() && self.owed.is_empty()
     }
 
-    /// Memory of all of them, about.
+    /// Approximate memory of all hints.
     fn bytes(&self) -> u64 {
         (self.kept.bytes() + self.owed.bytes()) as u64
     }
 
-    /// Others are listened to from now on.
+    /// Notes that the node listens to others from now on.
     pub fn begin(&mut self, now_us: u64) {
         self.begun_us = now_us;
     }
 
-    /// What a node acknowledged in starts before `boot` does not count.
+    /// Discards what a node acknowledged in incarnations before `boot`.
     pub fn forget_answers(&mut self, node: NodeId, boot: u64) {
         self.kept.forget_answers(node, boot);
         self.look_anew();
     }
 
-    /// A node was started: it may take what it could not take before, and answers nothing that it was sent.
+    /// Notes that a node was restarted: it may take what it could not take before, and will not answer what it was sent.
     pub fn restarted(&mut self, node: NodeId) {
         self.kept.forget_refusals(node);
         self.deliveries.remove(&node);
     }
 
-    /// There is more to hand over than those that are there have been looked at for.
+    /// Begins another pass to each node, as there is more to hand over.
     pub fn look_anew(&mut self) {
         self.deliveries.values_mut().for_each(|delivery| delivery.begin_again(0));
     }
 }
 
 impl Node {
-    /// What the log has lost cannot be handed over.
+    /// Counts a record of hints that the log has lost, and that cannot be handed over.
     pub fn lose_hints(&mut self) {
         self.hints.lost += 1;
     }
 
-    /// Says so, once the node can be heard.
+    /// Starts delivery once other nodes can be heard, and reports lost hints.
     pub(in crate::protocol) fn begin_hints(&mut self) {
         self.hints.begin(self.now.mono_us);
         if self.hints.lost > 0 {
@@ -126,14 +125,14 @@ impl Node {
         }
     }
 
-    /// Whether none of these is heard, and there was time to hear them.
+    /// Whether no holder of this cohort is heard, after there was time to hear them.
     pub(super) fn all_away(&self, cohort: &Cohort) -> bool {
         let patience_us = self.config.election_timeout_ms * 1_000;
         self.now.mono_us >= self.hints.begun_us + patience_us
             && cohort.holders().all(|seat| !self.is_alive(seat.replica.node))
     }
 
-    /// Keeps the facts of a write for the members of a partition that is not held here. Answers itself as a replica would.
+    /// Keeps the facts of a write for the members of a partition that is not held here. Answers the coordinator as a replica would.
     pub(super) fn keep_hint(&mut self, ask: u64, partition: PartitionId, items: &Items) {
         let mut stored = Vec::new();
         let mut outcomes = Vec::new();
@@ -159,7 +158,7 @@ impl Node {
         }
     }
 
-    /// Whether facts may be kept. What is forgotten is not known here.
+    /// Whether facts may be kept. Whether a task was forgotten is not known here.
     fn admit_hint(&mut self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
         let known = self.hints.kept.task(partition, id);
         if known.is_some_and(|task| task.knows(delta)) {
@@ -180,16 +179,16 @@ impl Node {
         }
         let more = kept::size_bytes(delta) as u64;
         while self.hints.bytes() + more > self.config.hints_bytes_max {
-            // Nothing rests on those.
+            // Id hints go first: nothing depends on them.
             let Some(node) = self.hints.owed.oldest() else { return Outcome::Overloaded };
             self.drop_owed(node);
         }
         Outcome::Stored
     }
 
-    /// A member is away: notes what it lacks, if that is for this node to do.
+    /// Notes what an absent member lacks, if this node is the one to note it.
     pub(in crate::protocol) fn note_absent(&mut self, node: NodeId) {
-        // A cohort that was changed meanwhile may still name a node that no roster does.
+        // A cohort that is still to be changed may name a node that no roster has any more.
         if !self.peers.contains_key(&node) {
             return;
         }
@@ -207,7 +206,7 @@ impl Node {
             let changes = replica.store.changes();
             let known = self.asks.exchange.known_to(node, partition).unwrap_or(changes);
             let from = self.hints.owed.noted(node, partition, changes).unwrap_or(known);
-            // Of what is older than the ring the trees will tell.
+            // Changes older than the ring of recent ones are left to the comparison of trees.
             let oldest = changes.saturating_sub(RECENT_CHANGES_MAX as u64);
             let Some(recent) = replica.store.recent_after(from.max(oldest)) else { continue };
             let room = self.config.hints_bytes_max.saturating_sub(self.hints.bytes());
@@ -220,7 +219,7 @@ impl Node {
         self.arm_hints();
     }
 
-    /// Nothing of this partition is noted any more for nodes that do not hold it, or by one that does not.
+    /// Drops id hints of a partition for nodes that do not hold it, or if this node does not.
     pub(in crate::protocol) fn drop_owed_outside(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let here = replica.cohort().has_voter(self.me) && !replica.is_blank();
@@ -232,7 +231,7 @@ impl Node {
         }
     }
 
-    /// Who is no peer any more never comes back.
+    /// Drops id hints for nodes that are no peers any more: these never come back.
     pub(in crate::protocol) fn drop_owed_to_strangers(&mut self) {
         let strange: Vec<NodeId> = self.hints.owed.nodes().filter(|node| !self.peers.contains_key(node)).collect();
         for node in strange {
@@ -241,7 +240,7 @@ impl Node {
         }
     }
 
-    /// Nothing is noted for a node any more.
+    /// Drops all id hints for a node.
     fn drop_owed(&mut self, node: NodeId) {
         let (mut partitions, mut tasks) = (Vec::new(), 0);
         for (partition, count) in self.hints.owed.give_up(node) {
@@ -256,7 +255,7 @@ impl Node {
         }
     }
 
-    /// Out of the log: facts that are kept.
+    /// Restores payload hints from the log.
     pub(in crate::protocol) fn recover_hint(
         &mut self,
         partition: PartitionId,
@@ -274,7 +273,7 @@ impl Node {
         Ok(())
     }
 
-    /// Out of the log: what a member lacks. One that is in no roster was in one when this was written.
+    /// Restores id hints from the log. A node that is in no roster was in one when this was written.
     pub(in crate::protocol) fn recover_owed(
         &mut self,
         to: NodeId,
@@ -291,7 +290,7 @@ impl Node {
         Ok(())
     }
 
-    /// Out of the log: what was handed over.
+    /// Restores from the log that hints were handed over.
     pub(in crate::protocol) fn recover_handed(&mut self, to: Option<NodeId>, partition: PartitionId, ids: &[TaskId]) {
         match to {
             Some(node) => self.hints.owed.remove(node, partition, ids),
@@ -301,7 +300,7 @@ impl Node {
 }
 
 impl Node {
-    /// What is counted is what is there, and somebody looks after it.
+    /// Checks the counts, and that a timer is set for delivery.
     pub(in crate::protocol) fn check_hints(&self) -> Result<(), String> {
         self.hints.kept.check()?;
         self.hints.owed.check()?;

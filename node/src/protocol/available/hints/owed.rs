@@ -1,28 +1,28 @@
-//! Ids of tasks that members lack which are away.
+//! Id hints: ids of tasks that absent members lack.
 
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Memory of an id, about.
+/// Approximate memory of an id.
 const ID_BYTES: usize = 64;
 
-/// Which task of which partition.
+/// A task and its partition.
 pub type Key = (PartitionId, TaskId);
 
 /// What one member lacks.
 #[derive(Debug, Default)]
 struct Debt {
-    /// Since when there has been anything, without a break.
+    /// Time since when the member has lacked something without a break.
     since_ms: u64,
     ids: BTreeSet<Key>,
-    /// While it is away: the change of each partition up to which all is noted.
+    /// While the member is away: the change of each partition up to which all is noted.
     noted: BTreeMap<PartitionId, u64>,
-    /// Nothing is noted any more until it is back.
+    /// Whether noting has stopped until the member is back.
     over: bool,
 }
 
-/// See the module.
+/// Id hints of all members.
 #[derive(Debug, Default)]
 pub struct Owed {
     debts: BTreeMap<NodeId, Debt>,
@@ -30,32 +30,32 @@ pub struct Owed {
 }
 
 impl Owed {
-    /// Nobody lacks anything.
+    /// Whether no member lacks anything.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many ids there are, for all members.
+    /// Number of ids, for all members.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Memory, about.
+    /// Approximate memory.
     pub fn bytes(&self) -> usize {
         self.count * ID_BYTES
     }
 
-    /// Those of whom anything is known here.
+    /// Members of which anything is known here.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         self.debts.keys().copied()
     }
 
-    /// How many tasks a member lacks.
+    /// Number of tasks that a member lacks.
     pub fn count_of(&self, node: NodeId) -> usize {
         self.debts.get(&node).map_or(0, |debt| debt.ids.len())
     }
 
-    /// Since when a member has lacked something.
+    /// Time since when a member has lacked something.
     pub fn since(&self, node: NodeId) -> Option<u64> {
         self.debts.get(&node).filter(|debt| !debt.ids.is_empty()).map(|debt| debt.since_ms)
     }
@@ -71,12 +71,12 @@ impl Owed {
         self.since(node).is_some_and(|since_ms| since_ms.saturating_add(ttl_ms) <= now_ms)
     }
 
-    /// The change up to which all is noted already; now it is `changes`.
+    /// Sets the change up to which all is noted to `changes`; returns the one before.
     pub fn noted(&mut self, node: NodeId, partition: PartitionId, changes: u64) -> Option<u64> {
         self.debts.entry(node).or_default().noted.insert(partition, changes)
     }
 
-    /// Notes tasks, as long as there are bytes of room for them. Those that are new, in order.
+    /// Notes tasks, as long as there are bytes of room for them. Returns the new ones, in order.
     pub fn note(
         &mut self,
         node: NodeId,
@@ -99,14 +99,14 @@ impl Owed {
         new
     }
 
-    /// As the log has it.
+    /// Restores id hints from the log.
     pub fn recover(&mut self, node: NodeId, partition: PartitionId, since_ms: u64, ids: &[TaskId]) {
         let debt = self.debts.entry(node).or_default();
         debt.since_ms = since_ms;
         self.count += ids.iter().filter(|id| debt.ids.insert((partition, **id))).count();
     }
 
-    /// Those that lack anything of a partition.
+    /// Members that lack anything of a partition.
     pub fn to_whom(&self, partition: PartitionId) -> Vec<NodeId> {
         let any = |debt: &Debt| {
             let of_partition = (partition, TaskId::MIN)..=(partition, TaskId::MAX);
@@ -115,7 +115,7 @@ impl Owed {
         self.debts.iter().filter(|(_, debt)| any(debt)).map(|(node, _)| *node).collect()
     }
 
-    /// A member is there again.
+    /// Notes that a member is back.
     pub fn is_back(&mut self, node: NodeId) {
         if let Some(debt) = self.debts.get_mut(&node) {
             debt.noted.clear();
@@ -126,7 +126,7 @@ impl Owed {
         }
     }
 
-    /// Some tasks after a place of one partition that a member lacks, in order.
+    /// The next tasks that a member lacks behind a place, of one partition, in order.
     pub fn piece(&self, node: NodeId, after: Option<Key>, tasks_max: usize) -> Option<(PartitionId, Vec<TaskId>)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut keys = self.debts.get(&node)?.ids.range((from, Bound::Unbounded)).peekable();
@@ -135,7 +135,7 @@ impl Owed {
         Some((partition, ids))
     }
 
-    /// A member has these tasks, or all of a partition if none are named.
+    /// Removes tasks that a member has by now, or all of a partition if none are named.
     pub fn remove(&mut self, node: NodeId, partition: PartitionId, ids: &[TaskId]) {
         let Some(debt) = self.debts.get_mut(&node) else { return };
         let before = debt.ids.len();
@@ -150,7 +150,7 @@ impl Owed {
         self.count -= before - debt.ids.len();
     }
 
-    /// Forgets all that a member lacks, and notes nothing until it is back. How many there were, by partition.
+    /// Drops all that a member lacks, and notes nothing until it is back. Returns the counts, by partition.
     pub fn give_up(&mut self, node: NodeId) -> BTreeMap<PartitionId, u64> {
         let debt = self.debts.entry(node).or_default();
         let mut counts = BTreeMap::new();
@@ -162,7 +162,7 @@ impl Owed {
         counts
     }
 
-    /// All after a place, in order, with the time since when the member lacks something.
+    /// All ids behind a place, in order, with the time since when the member has lacked something.
     pub fn after(&self, after: Option<(NodeId, Key)>) -> impl Iterator<Item = (NodeId, Key, u64)> {
         let first = after.map_or(NodeId(0), |(node, _)| node);
         self.debts.range(first..).flat_map(move |(node, debt)| {
@@ -171,7 +171,7 @@ impl Owed {
         })
     }
 
-    /// What is counted is what is there.
+    /// Checks that the count matches the ids.
     pub fn check(&self) -> Result<(), String> {
         let count: usize = self.debts.values().map(|debt| debt.ids.len()).sum();
         if count == self.count { Ok(()) } else { Err(format!("{count} ids are owed, and {} are counted", self.count)) }

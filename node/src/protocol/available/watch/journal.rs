@@ -1,14 +1,14 @@
-//! What a node tells those who watch: a journal for each queue or group that somebody watches, of what becomes of its tasks in
-//! the replicas that are here. A queue that nobody watches costs nothing; where nobody watches anything, not even a look.
+//! Journals (change feeds): for each watched queue or group, what becomes of its tasks in the replicas of this node. A queue that is not
+//! watched costs nothing; while nothing is watched, not even a look.
 //!
-//! Events of all journals of a start share one count, so that a place in it says for every journal what was told. A journal is
-//! bounded, and is given up when nobody has asked for it for a while; whoever asks for what is not in it any more is told that
-//! it does not follow. Endings are told by every replica that learns of one, what else becomes of a task only by its leader, who
-//! is the one that knows.
+//! Events of all journals of an incarnation share one count, so that a place in it states for every journal what was reported. A journal
+//! is bounded, and is dropped when it has not been asked for a while; a request for events that it no longer has is answered as not
+//! following. Every replica that learns of an ending reports it. Other changes of a task are reported only by its leader, which alone
+//! knows them.
 //!
-//! A replica is **covered** as long as every ending of which it learns is written to the journals. It is not while it may lack
-//! facts: what it then learns may be old, and others may have forgotten what it never hears of. Each time that it begins to be
-//! covered the count goes on by one, so that no place before it can be taken for one behind it.
+//! A replica is **covered** as long as every ending of which it learns is written to the journals. It is not covered while it may lack
+//! facts: what it then learns may be old, and others may have forgotten what it never hears of. Each time that it begins to be covered
+//! the count goes on by one, so that no place before it can be taken for one behind it.
 
 use crate::limits::{COMPARED_MAX, JOURNAL_EVENTS_MAX, JOURNALS_MAX, WATCH_EVENTS_MAX, WATCH_KEPT_MS};
 use crate::protocol::Node;
@@ -19,33 +19,33 @@ use norn_wire::{NodeId, PartitionId, State, Subject, TaskId, WatchEvent};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeBounds;
 
-/// What has become of the tasks of a queue or of a group, as far as it is kept.
+/// Events of the tasks of a queue or of a group, as far as they are kept.
 #[derive(Debug, Default)]
 struct Journal {
-    /// Everything up to this one may be gone.
+    /// Events up to this number may be gone.
     floor: u64,
     events: VecDeque<(u64, Moved)>,
-    /// To be told when there is something new.
+    /// Nodes to notify of new events.
     waiting: BTreeSet<NodeId>,
     until_us: u64,
 }
 
-/// All journals of a node. They end with its start.
+/// All journals of a node. They end with its incarnation.
 #[derive(Debug, Default)]
 pub struct Journals {
     number: u64,
     by_subject: BTreeMap<Subject, Journal>,
-    /// Replicas that are covered, each since which event.
+    /// Replicas that are covered, each with the event number since when.
     covered: BTreeMap<PartitionId, u64>,
 }
 
 impl Journals {
-    /// A replica may lack facts: it is not covered, be it for a moment.
+    /// Ends coverage of a replica that may lack facts, be it for a moment.
     pub fn uncover(&mut self, partition: PartitionId) {
         self.covered.remove(&partition);
     }
 
-    /// Replicas that are covered since then.
+    /// Replicas whose coverage began within these event numbers.
     fn covered(&self, since: impl RangeBounds<u64>) -> Vec<PartitionId> {
         let covered = self.covered.iter().filter(|(_, event)| since.contains(event));
         covered.map(|(partition, _)| *partition).collect()
@@ -58,7 +58,7 @@ impl Journals {
         }
     }
 
-    /// Writes an event down; who is to be told that there is one, and of what.
+    /// Records an event. Returns the nodes to notify, with what they watch.
     fn write(&mut self, moved: &Moved) -> Vec<(NodeId, Subject)> {
         let queue = moved.queue.clone().map(Subject::Queue);
         let groups = [Some(moved.id), moved.group].into_iter().flatten().map(Subject::Group);
@@ -77,7 +77,7 @@ impl Journals {
 }
 
 impl Node {
-    /// What has become of tasks of a partition goes to the journals.
+    /// Writes what has become of tasks of a partition to the journals.
     pub(in crate::protocol) fn note_moves(&mut self, partition: PartitionId) {
         if self.journals.by_subject.is_empty() || partition == PartitionId::ROOT {
             return;
@@ -98,7 +98,7 @@ impl Node {
         for moved in moved {
             let ended = matches!(moved.state, State::Done | State::Dead | State::Cancelled);
             if ended && moved.queue.is_none() {
-                // Nobody knows any more who watches for it: all that rest on this replica are told that they lag.
+                // The queue is no longer known, so its watchers are not either: all watches that rest on this replica lag.
                 self.journals.cover(partition, true);
             }
             if ended || leads {
@@ -110,7 +110,7 @@ impl Node {
         }
     }
 
-    /// Somebody watches at that node: what has happened here since?
+    /// Answers another node's watch with the events since its place.
     pub(in crate::protocol) fn on_watch(
         &mut self,
         from: NodeId,
@@ -125,7 +125,7 @@ impl Node {
             return;
         }
         if !journals.by_subject.contains_key(&subject) {
-            // No place before this one can be taken for one in it.
+            // No place before this one can be taken for a place in this journal.
             journals.number += 1;
             let journal = Journal { floor: journals.number, ..Journal::default() };
             journals.by_subject.insert(subject.clone(), journal);
@@ -138,12 +138,12 @@ impl Node {
             self.note_moves(partition);
         }
         let told = self.told(&subject, at, compare);
-        // What is told as an ending must not vanish with the power.
+        // A reported ending must not vanish in a power failure.
         self.outbox.send_durable(from, PeerMessage::Watched { ask, at, told: Some(Box::new(told)) });
     }
 
     fn told(&self, subject: &Subject, at: Option<WatchAt>, compare: &[PartitionId]) -> WatchTold {
-        // An older image of the disk is started under the same count.
+        // An older image of the disk would restart under the same count, so the start here is the log's, not the counter.
         let (start, number) = (self.log.start, self.journals.number);
         let journal = &self.journals.by_subject[subject];
         let follows = at.filter(|at| at.start == start && (journal.floor..=number).contains(&at.number));
@@ -164,7 +164,7 @@ impl Node {
         }
     }
 
-    /// An event, with what is at hand of the task.
+    /// An event, with what is in memory of the task.
     fn event(&self, moved: &Moved) -> Option<WatchEvent> {
         let replica = self.partitions.get(&self.partition_of(&moved.id));
         let task = replica.and_then(|replica| replica.store.task(&moved.id));
@@ -183,7 +183,7 @@ impl Node {
         })
     }
 
-    /// Gives up journals for which nobody asks any more.
+    /// Drops journals that are no longer asked for.
     pub(in crate::protocol) fn prune_journals(&mut self) {
         if self.journals.by_subject.is_empty() {
             return;
@@ -197,7 +197,7 @@ impl Node {
     }
 }
 
-/// How a task ended, or that it goes on, as something that is told once.
+/// Key of an event, reported once: the task, and how it ended or that it goes on.
 pub(super) fn key(event: &WatchEvent) -> (TaskId, State) {
     (event.id, event.state)
 }

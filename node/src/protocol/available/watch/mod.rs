@@ -1,24 +1,24 @@
-//! Watches: a client asks what becomes of the tasks of a queue or of a group, and is answered when something does.
+//! Watches: a client asks what becomes of the tasks of a queue or of a group, and is answered when something changes.
 //!
-//! The node that is asked keeps nothing between two calls. It asks all nodes for what is behind the client's cursor in their
-//! journals ([`journal`]), and those tell it when there is more. Questions and answers may be lost: an answer says behind which
-//! place it is, so none counts twice or in the place of another one, and a sweep asks again.
+//! The coordinator of a watch keeps nothing between two calls. It asks all nodes for the events behind the client's cursor in their
+//! journals ([`journal`]), and the nodes notify it when there are more. Requests and answers may be lost: an answer names the place that
+//! it follows, so none counts twice or in the place of another one, and a sweep asks again.
 //!
-//! **No ending is missed silently.** An ending is a fact, and every replica of its partition learns of it sooner or later, if it
-//! does not lose its seat. So it is enough that one replica of each partition, any one, has told all that it has learned since
-//! the watch began: an ending that nobody knew then is told when that one learns of it. The cursor names these replicas: the
-//! partitions of which a node is **whole**. A node ceases to be whole of a partition where its answer does not follow the place
-//! in the cursor (it was started again, or its journal reaches no further back), and where its replica was not covered in
-//! between. A partition of which no node is whole makes the watch lag: the client is told, and it begins anew.
+//! **No ending is missed silently.** An ending is a fact, and every replica of its partition learns of it sooner or later, if it does not
+//! lose its seat. So it is enough that one replica of each partition, any one, has reported all that it has learned since the watch
+//! began: an ending that no replica knew then is reported when that one learns of it. The cursor names these replicas: the partitions of
+//! which a node is **whole**. A node ceases to be whole of a partition where its answer does not follow the place in the cursor (it was
+//! restarted, or its journal reaches no further back), and where its replica was not covered in between. A partition of which no node is
+//! whole makes the watch lag: the client is informed, and the watch begins anew.
 //!
-//! A node that has been started again becomes whole by comparison. It has been asked once, and from there on it follows; what it
-//! had learned before, others may not have told. If its replica has the same facts as one that is whole had when it last
-//! answered, then that one has learned of all of that, and what it learned is told up to its place in the same cursor. So a
-//! watch outlives that all nodes are started anew, one after the other. Where much is written replicas are hardly ever equal at
-//! one moment; then it goes on with those that are whole, and tries again with each call.
+//! A restarted node becomes whole by comparison. It has been asked once, and from there on its answers follow. What it had learned before
+//! may not have been reported by the others. If its replica has the same facts as a whole one had when it last answered, then the whole
+//! one has learned of all of that, and has reported it up to its place in the same cursor. So a watch survives a restart of all nodes,
+//! one after the other. Under heavy writes replicas are hardly ever equal at one moment; then the watch goes on with the nodes that are
+//! whole, and tries again with each call.
 //!
-//! A node that is gone keeps its place for as long as the cluster has it as a member. If it comes back as it was, it goes on; if
-//! it alone was whole of a partition, its silence is told, and at the end of the call the watch lags rather than to wait for it.
+//! A node that is gone keeps its place for as long as it is a member of the cluster. If it comes back as it was, it goes on. If it alone
+//! was whole of a partition, its silence is reported, and at the end of the call the watch lags rather than waits for it.
 
 mod journal;
 
@@ -36,45 +36,45 @@ use norn_wire::watch::WatchPlace;
 use norn_wire::{NodeId, PartitionId, Response, State, Subject, TaskId, WatchCursor, WatchEvent, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Between the first event and the answer, so that those of several nodes come together and a busy queue is no flood of calls.
+/// Time between the first event and the answer, so that events of several nodes are batched and a busy queue does not flood the client.
 const LINGER_MS: u64 = 10;
 
-/// What one node has told.
+/// What one node has reported.
 #[derive(Debug, Default)]
 struct Teller {
     at: Option<WatchAt>,
-    /// Since the watch began it has told all that it learned in these.
+    /// Partitions in which it has reported all that it learned since the watch began.
     whole: BTreeSet<PartitionId>,
-    /// From its last place on it tells all in these.
+    /// Partitions in which it reports all from its last place on.
     covers: BTreeSet<PartitionId>,
     roots: BTreeMap<PartitionId, u128>,
     answered: bool,
     refused: bool,
 }
 
-/// A call of a client that watches.
+/// A pending watch call.
 #[derive(Debug)]
 pub struct WatchAsk {
-    /// Who waits.
+    /// The waiting client.
     pub client: ClientId,
-    /// Its number.
+    /// Number of its request.
     pub number: u64,
-    /// Whose tasks are watched.
+    /// The queue or group watched.
     pub subject: Subject,
     begins: bool,
     tellers: BTreeMap<NodeId, Teller>,
     events: Vec<WatchEvent>,
     told: BTreeSet<(TaskId, State)>,
     compare: Vec<PartitionId>,
-    /// When to answer with what there is.
+    /// Time at which to answer with what there is.
     reply_us: Option<u64>,
     sweep_us: u64,
-    /// When to answer whatever there is.
+    /// Deadline, at which to answer in any case.
     pub deadline_us: u64,
 }
 
 impl WatchAsk {
-    /// Takes an answer in.
+    /// Takes in a node's answer.
     fn hear(&mut self, from: NodeId, told: WatchTold) {
         let Some(teller) = self.tellers.get_mut(&from) else { return };
         let covers: BTreeSet<PartitionId> = told.covers.into_iter().collect();
@@ -92,7 +92,7 @@ impl WatchAsk {
         self.compare();
     }
 
-    /// Whoever has the same facts as one that is whole is whole, too.
+    /// Marks nodes as whole that have the same facts as a whole one.
     fn compare(&mut self) {
         for partition in &self.compare {
             let whole = self.tellers.values().filter(|teller| teller.whole.contains(partition));
@@ -105,7 +105,7 @@ impl WatchAsk {
         }
     }
 
-    /// How many partitions some of the nodes are good for.
+    /// Number of partitions that at least one node covers, by the given sets.
     fn count(&self, of: impl Fn(&NodeId, &Teller) -> Option<BTreeSet<PartitionId>>) -> usize {
         let sets = self.tellers.iter().filter_map(|(node, teller)| of(node, teller));
         sets.flatten().collect::<BTreeSet<PartitionId>>().len()
@@ -169,7 +169,7 @@ impl Node {
         self.send_watches(ask, true);
     }
 
-    /// The nodes that can be asked, each where the cursor left it.
+    /// The nodes to ask, each at the place where the cursor left it.
     fn tellers(&self, cursor: WatchCursor) -> BTreeMap<NodeId, Teller> {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
         let mut places: BTreeMap<NodeId, WatchPlace> =
@@ -196,7 +196,7 @@ impl Node {
         (0..looks).map(|look| PartitionId(((first + look) % partitions) as u16)).filter(lacks).collect()
     }
 
-    /// Asks all, or those that have not answered.
+    /// Asks all nodes, or those that have not answered.
     fn send_watches(&mut self, ask: u64, all: bool) {
         let Some(Ask::Watch(watch)) = self.asks.get(ask) else { return };
         let wanted = watch.tellers.iter().filter(|(_, teller)| all || !teller.answered);
@@ -239,7 +239,7 @@ impl Node {
         self.send_watches(ask, all);
     }
 
-    /// Something has happened at that node for which somebody watches here.
+    /// Handles a node's notice that a watched queue or group has news.
     pub(in crate::protocol) fn on_watch_news(&mut self, from: NodeId, subject: &Subject) {
         for ask in self.asks.watching.get(subject).cloned().unwrap_or_default() {
             self.send_watch(ask, from);
@@ -286,7 +286,7 @@ impl Node {
         self.set_watch_timer(ask);
     }
 
-    /// Answers, unless it is too early to say anything.
+    /// Answers, unless too little is known to say anything.
     fn conclude_watch(&mut self, ask: u64, over: bool) {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
         let Some(Ask::Watch(watch)) = self.asks.get(ask) else { return };
@@ -317,7 +317,7 @@ impl Node {
         self.outbox.reply(watch.client, watch.number, Response::Watched(watched));
     }
 
-    /// Too few have answered for a watch to begin, or to go on.
+    /// Refuses a watch that cannot begin, or go on, as too few nodes have answered.
     fn refuse_watch(&mut self, ask: u64) {
         let Some(Ask::Watch(watch)) = self.close_ask(ask) else { return };
         let error = if watch.tellers.values().any(|teller| teller.refused) {
