@@ -1,4 +1,5 @@
-//! Which tasks of a partition can be claimed, by queue; kept by every change, so that a claim never scans tasks.
+//! Index of a partition: the claimable tasks by queue, and what else is derived from classes. Every change maintains it, so a claim never
+//! scans tasks.
 
 use super::lines::{LineKey, Lines, Served};
 use super::turn::{Moved, Turn};
@@ -13,13 +14,13 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Order of claiming: higher priority first, then the older id.
 pub type Rank = (Reverse<i32>, TaskId);
 
-/// In which queue a task has ended, if that is known, and when; or [`PURGED_MS`].
+/// Queue (if known) and time under which an ended task is indexed; the time may be [`PURGED_MS`].
 pub type Ended<'a> = (Option<&'a QueueName>, u64);
 
-/// Stands for when a task has ended whose retention is over, however long it is.
+/// Time of ending of a purged task: its retention is over, however long it is.
 pub const PURGED_MS: u64 = 0;
 
-/// Where a task stands for the index.
+/// Scheduling state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Facts without a spec.
@@ -37,10 +38,10 @@ pub enum Class {
 }
 
 impl Class {
-    /// The end of the longest delay: what is to be claimable later, is never.
+    /// End of the longest delay. A task that is to become claimable later than this never does.
     pub const NEVER_MS: u64 = u64::MAX - 16;
 
-    /// The state that a reader sees; an orphan has none.
+    /// The state shown to readers; an orphan has none.
     pub fn state(self) -> Option<State> {
         match self {
             Class::Orphan => None,
@@ -58,11 +59,11 @@ pub struct QueueIndex {
     ready: Choice<Rank>,
     /// Tasks by state.
     pub counts: [u64; 6],
-    /// Of tasks that have not ended.
+    /// Bytes of tasks that have not ended.
     pub open_bytes: u64,
 }
 
-/// Claimable tasks. Those with a key are apart: who does not know all keys that are held grants the others only.
+/// Claimable tasks. Those with a key are apart: a leader that does not know the keys of all held tasks grants only the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Choice<T> {
     plain: BTreeSet<T>,
@@ -88,7 +89,7 @@ impl<T: Ord> Choice<T> {
         self.parts(keys).filter_map(BTreeSet::first).min()
     }
 
-    /// The first that is not before `from`; from the start again, if there is none.
+    /// The first that is not before `from`; the first of all, if there is none.
     fn behind(&self, from: &T, keys: bool) -> Option<&T> {
         self.next(from, keys).or_else(|| self.first(keys))
     }
@@ -104,7 +105,7 @@ impl<T: Ord> Choice<T> {
 }
 
 impl QueueIndex {
-    /// The first to claim, of tasks with keys only where these may be.
+    /// The first task to claim. `keys`: tasks with keys may be claimed.
     pub fn head(&self, keys: bool) -> Option<Rank> {
         self.ready.first(keys).copied()
     }
@@ -117,12 +118,12 @@ impl QueueIndex {
         })
     }
 
-    /// How many are claimable.
+    /// Number of claimable tasks.
     pub fn ready_count(&self, keys: bool) -> u64 {
         self.ready.parts(keys).map(|part| part.len() as u64).sum()
     }
 
-    /// Tasks that have not ended.
+    /// Number of tasks that have not ended.
     pub fn open_count(&self) -> u64 {
         [State::Waiting, State::Ready, State::Claimed].into_iter().map(|state| self.counts[state as usize]).sum()
     }
@@ -138,22 +139,22 @@ impl QueueIndex {
     }
 }
 
-/// What the index goes by.
+/// The properties of a task that the index uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place<'a> {
     /// Queue.
     pub queue: &'a QueueName,
     /// Higher is claimed first.
     pub priority: i32,
-    /// Tasks that it waits for still.
+    /// Tasks that it still waits for.
     pub waits_for: &'a [TaskId],
     /// It has ended, and is kept until those have.
     pub over: bool,
     /// Hash of its key.
     pub key: Option<NonZeroU64>,
-    /// Not to be claimed before, as it was enqueued.
+    /// Not claimable before this time, as enqueued.
     pub not_before_ms: u64,
-    /// How large its spec is.
+    /// Size of its spec.
     pub bytes: u32,
 }
 
@@ -173,34 +174,34 @@ impl Place<'_> {
 pub struct Index {
     queues: BTreeMap<QueueName, QueueIndex>,
     delayed: BTreeSet<(u64, TaskId)>,
-    /// For each task that others wait for, those: to be claimed, or, of ended ones, to be buried.
+    /// Tasks that wait for others, by the one waited for: waiting to be claimed or, if ended, to be buried.
     dependents: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Ended tasks by queue and by when they ended; without a queue where only later facts are known.
     ended: BTreeMap<Option<QueueName>, BTreeSet<(u64, TaskId)>>,
     orphans: usize,
     /// By queue and by the hash of the key.
     turns: BTreeMap<(QueueName, NonZeroU64), Turn>,
-    /// How many tasks of a key may be held at once, in queues where that is not the default.
+    /// Limits of held tasks per key, for queues where that is not the default.
     limits: BTreeMap<QueueName, KeyConcurrency>,
-    /// At a leader, of queues whose keys take turns.
+    /// At a leader: lines of queues with fair queueing.
     lines: BTreeMap<QueueName, Lines>,
-    /// Claimable tasks of queues that are claimed at random, by hashes of their ids: each queue from its first draw on.
+    /// Claimable tasks of queues that are claimed at random, by hashes of their ids. A queue is added by its first draw.
     shuffled: BTreeMap<QueueName, Choice<(u64, TaskId)>>,
 }
 
-/// Where a task stands among the shuffled ones.
+/// The key of a task in the random order.
 fn shuffled(id: TaskId) -> (u64, TaskId) {
     (xxh3_64(&id.to_bytes()), id)
 }
 
 impl Index {
-    /// A claimable task of a queue at random: the first behind a point, by the hashes of ids.
+    /// Draws a claimable task of a queue at random: the first behind a point, by the hashes of ids.
     pub fn draw(&mut self, queue: &QueueName, point: u64, keys: bool) -> Option<TaskId> {
         self.shuffle(queue);
         self.shuffled.get(queue)?.behind(&(point, TaskId::MIN), keys).map(|(_, id)| *id)
     }
 
-    /// Keeps the claimable tasks of a queue in a random order, too. The first time that looks at each of them.
+    /// Keeps the claimable tasks of a queue in a random order, too. The first call looks at each of them.
     fn shuffle(&mut self, queue: &QueueName) {
         let Some(index) = self.queues.get(queue) else { return };
         if !index.ready.is_empty() && !self.shuffled.contains_key(queue) {
@@ -218,22 +219,22 @@ impl Index {
         }
     }
 
-    /// A queue is not claimed at random any more.
+    /// Drops the random order of a queue.
     pub fn end_shuffling(&mut self, queue: &QueueName) {
         self.shuffled.remove(queue);
     }
 
-    /// Shuffles what another one does, to be compared with it.
+    /// Takes over which queues are shuffled from another index, to be compared with it.
     pub fn shuffle_as(&mut self, other: &Index) {
         other.shuffled.keys().for_each(|queue| self.shuffle(queue));
     }
 
-    /// Lets as many tasks of a key be held at once as another one does, before there are any.
+    /// Takes over the limits per key from another index, before there are any tasks.
     pub fn limit_as(&mut self, other: &Index) {
         self.limits.clone_from(&other.limits);
     }
 
-    /// Has lines where another one has them, with keys that were served when they were there.
+    /// Takes over the lines of another index, for the keys that are here.
     pub fn line_up_as(&mut self, other: &Index) {
         for (queue, lines) in &other.lines {
             let has = |key: LineKey| key.is_none_or(|key| self.turns.contains_key(&(queue.clone(), key)));
@@ -242,7 +243,7 @@ impl Index {
         }
     }
 
-    /// So many tasks of each key of a queue may be held at once. Where that is news, it looks at each key.
+    /// Sets how many tasks of each key of a queue may be held at once. A change looks at each key.
     pub fn limit_keys(&mut self, queue: &QueueName, limit: KeyConcurrency) {
         if self.limits.get(queue).copied().unwrap_or_default() == limit {
             return;
@@ -258,7 +259,7 @@ impl Index {
         }
     }
 
-    /// How many tasks of a key may be held at once.
+    /// Number of tasks of a key that may be held at once.
     pub fn key_limit(&self, queue: &QueueName) -> usize {
         self.limits.get(queue).copied().unwrap_or_default().count()
     }
@@ -268,12 +269,12 @@ impl Index {
         self.turns.range(first..=last).map(|((_, key), turn)| (*key, turn))
     }
 
-    /// The lines of a queue whose keys take turns.
+    /// The lines of a queue with fair queueing.
     pub fn lines(&self, queue: &QueueName) -> Option<&Lines> {
         self.lines.get(queue)
     }
 
-    /// From now on the keys of a queue take turns; `served` tells when tasks of some of them were granted. It looks at each key.
+    /// Starts fair queueing for a queue. `served`: when tasks of some of its keys were granted. Looks at each key.
     pub fn line_up(&mut self, queue: &QueueName, served: &BTreeMap<Option<NonZeroU64>, u64>) {
         let plain = self.queues.get(queue).and_then(|index| index.ready.plain.first());
         let plain = (None, plain.map_or(0, |(_, id)| id.time_ms()));
@@ -293,7 +294,7 @@ impl Index {
         lines
     }
 
-    /// The keys of a queue do not take turns any more; of no queue, if none is named.
+    /// Ends fair queueing of a queue, or of all queues if none is named.
     pub fn end_lines(&mut self, queue: Option<&QueueName>) {
         match queue {
             Some(queue) => drop(self.lines.remove(queue)),
@@ -301,20 +302,20 @@ impl Index {
         }
     }
 
-    /// A task of a key is granted, where keys take turns.
+    /// Moves a key to the back as a task of it was granted, under fair queueing.
     pub fn serve(&mut self, queue: &QueueName, key: Option<NonZeroU64>, at_ms: u64) -> Option<Served> {
         self.lines.get_mut(queue)?.serve(key, at_ms)
     }
 
-    /// Such a grant is taken back.
+    /// Undoes that for a grant that is taken back.
     pub fn take_back(&mut self, queue: &QueueName, key: Option<NonZeroU64>, served: Served) {
         if let Some(lines) = self.lines.get_mut(queue) {
             lines.take_back(key, served);
         }
     }
 
-    /// A task goes from one class to another; `None` where it was or will be unknown. Where it is no orphan, `place` names
-    /// what its spec says.
+    /// Moves a task from one class to another; `None` where it was or will be unknown. Unless it is an orphan, `place` gives the
+    /// properties from its spec.
     pub fn change(&mut self, id: TaskId, place: Option<Place<'_>>, before: Option<Class>, after: Option<Class>) {
         if before == after {
             return;
@@ -386,7 +387,7 @@ impl Index {
         }
     }
 
-    /// A task is claimable.
+    /// Adds a claimable task.
     fn show(&mut self, queue: &QueueName, rank: Rank, key: LineKey) {
         let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
         index.ready.part(key.is_some()).insert(rank);
@@ -398,7 +399,7 @@ impl Index {
         }
     }
 
-    /// A task is not claimable any more.
+    /// Removes a task that is no longer claimable.
     fn hide(&mut self, queue: &QueueName, rank: Rank, key: LineKey) {
         let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
         assert!(index.ready.part(key.is_some()).remove(&rank), "a claimable task is in the index");
@@ -408,7 +409,7 @@ impl Index {
         }
     }
 
-    /// Something changes among the tasks of a key: whose turn it is follows from that.
+    /// Applies a change among the tasks of a key, and what follows from it for their turns.
     fn take_turn(&mut self, queue: &QueueName, key: NonZeroU64, change: impl FnOnce(&mut Turn, usize) -> Moved) {
         let limit = self.key_limit(queue);
         let name = (self.shared_name(queue), key);
@@ -433,12 +434,12 @@ impl Index {
         }
     }
 
-    /// The name of a queue, the one in memory if there is one.
+    /// The name of a queue, sharing the copy in memory if there is one.
     pub fn shared_name(&self, queue: &QueueName) -> QueueName {
         self.queues.get_key_value(queue).map_or(queue, |(shared, _)| shared).clone()
     }
 
-    /// A task has ended, in this queue and at this time, or is kept under them no longer.
+    /// Moves an ended task from one queue and time to another; `None` where it is not indexed as ended.
     pub fn change_ended(&mut self, id: TaskId, before: Option<Ended<'_>>, after: Option<Ended<'_>>) {
         if before == after {
             return;
@@ -456,7 +457,7 @@ impl Index {
         }
     }
 
-    /// Tasks of a queue with this key that are held.
+    /// Held tasks of a queue with this key.
     pub fn held(&self, queue: &QueueName, key: NonZeroU64) -> impl Iterator<Item = &TaskId> {
         self.turns.get(&(queue.clone(), key)).into_iter().flat_map(|turn| &turn.held)
     }
@@ -471,7 +472,7 @@ impl Index {
         !self.turns.is_empty()
     }
 
-    /// Ended tasks by queue, each in the order in which they ended, by their milliseconds since the Unix epoch.
+    /// Ended tasks by queue, each with its time in milliseconds since the Unix epoch, in the order of ending.
     pub fn ended(&self) -> impl Iterator<Item = (Option<&QueueName>, &BTreeSet<(u64, TaskId)>)> {
         self.ended.iter().map(|(queue, tasks)| (queue.as_ref(), tasks))
     }
@@ -508,7 +509,7 @@ impl Index {
         self.delayed.first().filter(|(until_ms, _)| *until_ms <= wall_ms).map(|(_, id)| *id)
     }
 
-    /// Tasks of which only later facts are known.
+    /// Number of tasks of which only later facts are known.
     pub fn orphans(&self) -> usize {
         self.orphans
     }

@@ -1,52 +1,52 @@
-//! Claimable tasks of a queue by key, where keys take turns (`queue set Q order fair`).
+//! Fair queueing: claimable tasks of a queue by key, where keys take turns (`queue set Q order fair`).
 //!
-//! Each key has a line, and the line that was served longest ago comes first: round robin over the keys that have something to be
-//! served, as in J. Nagle, *On Packet Switches With Infinite Storage* (RFC 970, 1985), with a list of the active ones as in M.
-//! Shreedhar and G. Varghese, *Efficient Fair Queueing Using Deficit Round Robin* (1995); every task counts the same, as nobody knows
-//! how long one takes. A key that is new comes behind all others, as if it had been served just now: if it came first, a stream of
-//! new keys would starve those that are there; start-time fair queueing (P. Goyal, H. Vin, H. Cheng, 1996) has to remember keys that
-//! went idle for that. So a key may be forgotten once it has no open tasks, and whoever has something to be claimed waits for at most
-//! one turn of each other key. Tasks without a key are one line together.
+//! Each key has a line, and the line that was served longest ago comes first. This is round robin over the keys with claimable tasks, as
+//! in J. Nagle, *On Packet Switches With Infinite Storage* (RFC 970, 1985), with a list of the active ones as in M. Shreedhar and G.
+//! Varghese, *Efficient Fair Queueing Using Deficit Round Robin* (1995). Every task counts the same, as its duration is not known. A new
+//! key comes behind all others, as if it had been served just now: if it came first, a stream of new keys would starve the existing ones.
+//! Start-time fair queueing (P. Goyal, H. Vin, H. Cheng, 1996) has to remember keys that went idle for that. So a key may be forgotten
+//! once it has no open tasks, and a key with claimable tasks waits for at most one turn of each other key. Tasks without a key are one
+//! line together.
 //!
 //! Within a partition the order is that of a counter, and no clock has a part in it. Partitions are compared by when the first line of
-//! each was last served, by the leader's wall clock; a line that never was counts from when the task was enqueued that opened it.
+//! each was last served, by the leader's wall clock. A line that was never served counts from when the task was enqueued that opened it.
 //!
-//! A grant that is taken back was nobody's: its line has the place of before again. Where the line was served once more since, it has
-//! that place once the later grant is taken back, too.
+//! A grant that is taken back was no service: its line returns to its former place. Where the line was served once more since, it returns
+//! once the later grant is taken back, too.
 
 use super::index::Rank;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-/// Hash of a key; of tasks without one, nothing.
+/// Hash of a key; none for tasks without one.
 pub(super) type LineKey = Option<NonZeroU64>;
 
-/// What a grant changed of its line.
+/// The effect of a grant on its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
-    /// The place that the line was given.
+    /// The place that the line got.
     place: u64,
-    /// Place and time of before.
+    /// Place and time before.
     before: (u64, u64),
 }
 
 impl Served {
-    /// The higher, the later.
+    /// The place; a higher one is later.
     pub fn place(self) -> u64 {
         self.place
     }
 }
 
-/// Grants of a line that were taken back before later ones, remembered at the most: the latest ones.
+/// Most grants of a line that are remembered as taken back before later ones: the latest.
 const UNDONE_MAX: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
-    /// Less was served longer ago.
+    /// A lower place was served longer ago.
     place: u64,
     at_ms: u64,
     tasks: BTreeSet<Rank>,
-    /// Places of grants that were taken back while a later one stood, each with place and time of before.
+    /// Places of grants that were taken back while a later one stood, each with the place and time before it.
     undone: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -56,12 +56,12 @@ impl Line {
     }
 }
 
-/// See the module.
+/// Lines of a queue.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Lines {
     next: u64,
     lines: BTreeMap<LineKey, Line>,
-    /// Lines that have tasks, by their places.
+    /// Lines with tasks, by their places.
     order: BTreeSet<(u64, LineKey)>,
 }
 
@@ -77,7 +77,7 @@ impl Lines {
         lines
     }
 
-    /// The same lines without tasks, of these keys.
+    /// The same lines without tasks, restricted to these keys.
     pub(super) fn emptied(&self, has: impl Fn(LineKey) -> bool) -> Lines {
         let lines = self.lines.iter().filter(|(key, _)| has(**key));
         let lines = lines
@@ -92,7 +92,7 @@ impl Lines {
         self.lines.entry(key).or_insert_with(|| Line::new(place, at_ms))
     }
 
-    /// A task is claimable.
+    /// Adds a claimable task.
     pub(super) fn show(&mut self, key: LineKey, rank: Rank) {
         if !self.lines.contains_key(&key) {
             self.open(key, rank.1.time_ms());
@@ -102,7 +102,7 @@ impl Lines {
         self.order.insert((line.place, key));
     }
 
-    /// A task is not claimable any more.
+    /// Removes a task that is no longer claimable.
     pub(super) fn hide(&mut self, key: LineKey, rank: &Rank) {
         let line = self.lines.get_mut(&key).expect("a claimable task's line is open");
         assert!(line.tasks.remove(rank), "a claimable task is in its line");
@@ -111,14 +111,14 @@ impl Lines {
         }
     }
 
-    /// A key has no open tasks any more.
+    /// Removes a key that has no open tasks any more.
     pub(super) fn forget(&mut self, key: LineKey) {
         if let Some(line) = self.lines.remove(&key) {
             self.order.remove(&(line.place, key));
         }
     }
 
-    /// A task of a key is granted.
+    /// Moves a key's line to the back, as a task of it was granted.
     pub(super) fn serve(&mut self, key: LineKey, at_ms: u64) -> Option<Served> {
         let line = self.lines.get(&key)?;
         let served = Served { place: self.next, before: (line.place, line.at_ms) };
@@ -127,11 +127,11 @@ impl Lines {
         Some(served)
     }
 
-    /// A grant is taken back.
+    /// Undoes the effect of a grant that is taken back.
     pub(super) fn take_back(&mut self, key: LineKey, served: Served) {
         let Some(line) = self.lines.get_mut(&key) else { return };
         line.undone.insert(served.place, served.before);
-        // Lines that were made anew, as other policies hold, count their places anew: then a line may be put elsewhere once.
+        // Lines that were rebuilt after a change of policy restart their places; then a line may be misplaced once.
         let mut before = None;
         while let Some(undone) = line.undone.remove(&before.map_or(line.place, |(place, _)| place)) {
             before = Some(undone);
@@ -153,7 +153,7 @@ impl Lines {
         }
     }
 
-    /// The first task of the first line, and when that was served; where keys are not known, of tasks without one.
+    /// The first task of the first line, and when that line was last served. Where keys are not known, only of tasks without one.
     pub(super) fn head(&self, keys: bool) -> Option<(u64, Rank)> {
         let first = match keys {
             true => self.order.first().map(|(_, key)| *key)?,
@@ -178,7 +178,7 @@ mod tests {
         (Reverse(priority), TaskId::new(time_ms, 1, 1, 1))
     }
 
-    /// Takes the first task, of the key that the function knows it by: its priority.
+    /// Takes the first task. Its priority is its key.
     fn take(lines: &mut Lines) -> i32 {
         let (_, rank) = lines.head(true).expect("there are tasks");
         let of = key(rank.0.0.unsigned_abs().into());
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(lines.lines.len(), 3);
     }
 
-    /// Goal: what is taken back leaves the order as it was, for grants of one line too, in any order.
+    /// Goal: a grant that is taken back leaves the order as it was, for several grants of one line too, in any order.
     #[test]
     fn a_line_whose_grant_is_taken_back_has_its_place_again() {
         let mut lines = Lines::default();
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(lines.order.len(), 2);
     }
 
-    /// However many new keys come, who is there waits for those before it only.
+    /// However many new keys come, an existing key waits only for those before it.
     #[test]
     fn a_stream_of_new_keys_starves_nobody() {
         let mut lines = Lines::default();

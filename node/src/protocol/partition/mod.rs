@@ -1,5 +1,4 @@
-//! One vnode: this node's replica of one partition. The one place where the available half (tasks) meets the consistent half
-//! (claims).
+//! A vnode: this node's replica of one partition. Here alone the available half (tasks) meets the consistent half (claims).
 
 pub mod index;
 pub mod lines;
@@ -29,28 +28,28 @@ use std::sync::Arc;
 pub use store::{Learned, Store, Whose};
 pub use wound::{Healing, Wound};
 
-/// What a replica is in its cohort, and what others have forgotten with it.
+/// Membership snapshot: what a replica is in its cohort, and what the others have forgotten with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// Of the cohort.
+    /// Version of the cohort.
     pub version: Viewstamp,
-    /// When it was admitted.
+    /// Version at which the replica was admitted.
     since: Option<Viewstamp>,
-    /// It is a member or a next member.
+    /// Whether it is a member or a next member.
     seated: bool,
-    /// How many times the table says that tasks were forgotten.
+    /// How often tasks were forgotten, by the table.
     forgets: u64,
-    /// It has not forgotten what the table names.
+    /// Whether it has still to forget the tasks that the table names.
     owes: bool,
 }
 
 impl Standing {
-    /// Whether a replica that stood at `before` may lack facts now: it has a seat that it did not have, or others have
-    /// forgotten tasks without asking it.
+    /// Whether a replica that stood at `before` may lack facts now: it has a seat that it did not have, or others have forgotten tasks
+    /// without asking it.
     pub fn lacks_facts(&self, before: &Standing) -> bool {
         let same = self.since.is_some() && self.since == before.since;
         let asked = same && self.seated && before.seated;
-        // What it owed it may owe still: nobody has waited for it.
+        // What it had still to forget it may have kept: the cohort did not wait for it.
         let passed_over = self.forgets > before.forgets || before.owes && !self.owes;
         self.seated && !same || passed_over && !asked
     }
@@ -65,53 +64,53 @@ pub struct Partition {
     pub store: Store,
     /// Claims.
     pub register: Register,
-    /// Heads that the node's brokers were told of: the first one and how many by queue.
+    /// Heads advertised to the node's brokers: the first one and the count, by queue.
     pub published: BTreeMap<QueueName, (order::Standing, u64)>,
     /// Ended tasks whose claims the leader has yet to drop.
     pub to_drop: BTreeSet<TaskId>,
-    /// Behind this one of them the next look begins.
+    /// The next look at them begins behind this one.
     pub drop_after: Option<TaskId>,
-    /// What of the log was lost, and is not healed.
+    /// What the log has lost, and recovery from it.
     pub healing: Healing,
-    /// Enough others have answered this start.
+    /// Whether enough peers have acknowledged this incarnation.
     pub answered: bool,
-    /// It was made, or cleared, and got no table since.
+    /// Whether it was created, or cleared, and got no table since.
     bare: bool,
-    /// Its cohort came with a table that it fetched, not as one that a leader installed here: nobody has promised that it
-    /// stays. Until a leader is followed the replica answers for nothing by it.
+    /// Whether its cohort came with a fetched table, and was not installed here by a leader: no member has promised that this cohort
+    /// stays. Until it follows a leader the replica answers nothing on behalf of the cohort.
     pub borrowed: bool,
-    /// When a `Wake` was last sent.
+    /// When it last sent a `Wake`.
     pub woke_us: u64,
-    /// As an exile, it is let go of for good by the cohort of this version.
+    /// For a draining replica: the version of the cohort that has dismissed it for good.
     pub dismissed: Option<Viewstamp>,
-    /// Since the start: up to this number, what the table says is forgotten was forgotten here.
+    /// Up to which count this replica has forgotten what the table names, since the node started.
     forgot: u64,
-    /// What of its store the node has counted.
+    /// Sizes of its store as last counted by the node.
     pub counted: Counted,
-    /// Tasks that were found to have ended by what the table said, since last asked.
+    /// Tasks whose endings came from the table, since last asked.
     ended: Vec<TaskId>,
 }
 
-/// What a store held when it was counted.
+/// Sizes of a store when it was counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Of bodies in memory.
+    /// Bytes of bodies in memory.
     pub bytes: usize,
-    /// With and without bodies.
+    /// Number of tasks, with and without bodies.
     pub tasks: usize,
 }
 
-/// Whether it has been another task's turn; see [`Partition::overtaken`].
+/// Whether other tasks of a key have had their turn; see [`Partition::overtaken`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overtaken {
-    /// It has.
+    /// They have.
     Surely,
-    /// It may have been that of a task of which nothing is known yet.
+    /// A task that is not known yet may have had it.
     Perhaps,
 }
 
 impl Partition {
-    /// Who holds the partition, as far as this replica knows.
+    /// The replicas that hold the partition, as far as this one knows.
     pub fn cohort(&self) -> &Cohort {
         &self.register.cohort
     }
@@ -121,7 +120,7 @@ impl Partition {
         self.cohort().role(self.register.me.node)
     }
 
-    /// Where it stands, to find what a change of the table means for it.
+    /// Its membership snapshot, compared around a change of the table.
     pub fn standing(&self) -> Standing {
         let (cohort, me) = (self.cohort(), self.register.me.node);
         let forgetting = &self.register.table.forgetting;
@@ -150,7 +149,7 @@ impl Partition {
         }
     }
 
-    /// The same, as one that keeps the root of a new cluster: also a blank one knows how that was founded.
+    /// An empty vnode of the metadata group of a new cluster: also a blank one knows the founding state.
     #[must_use]
     pub fn with_root(mut self, root: Root) -> Partition {
         assert_eq!(self.id, PartitionId::ROOT, "a cluster has one root");
@@ -158,7 +157,7 @@ impl Partition {
         self
     }
 
-    /// A vnode that has nothing yet, and does not count before it has.
+    /// A vnode that has no table yet, and does not count before it has one.
     pub fn blank(id: PartitionId, me: ReplicaId, preference: Vec<ReplicaId>) -> Partition {
         let mut replica = Partition::new(id, me, preference);
         replica.healing.wound = Wound { facts: true, table: true };
@@ -166,17 +165,17 @@ impl Partition {
         replica
     }
 
-    /// Whether it has nothing but a promise, and not because a disk has lost it.
+    /// Whether it has nothing but a promise, though no disk has lost anything.
     pub fn is_blank(&self) -> bool {
         self.bare && self.register.viewstamp == Viewstamp::default() && self.healing.losses == 0
     }
 
-    /// Whether it is let go of for good by the cohort that it knows.
+    /// Whether the cohort that it knows has dismissed it for good.
     pub fn is_dismissed(&self) -> bool {
         self.role() == Role::Exile && self.dismissed == Some(self.cohort().version)
     }
 
-    /// Drops all but what it has promised.
+    /// Drops all but its promise.
     pub fn clear(&mut self) {
         let register = self.register.cleared();
         let (id, answered, counted) = (self.id, self.answered, self.counted);
@@ -187,14 +186,14 @@ impl Partition {
     /// Merges facts about a task.
     pub fn learn(&mut self, id: TaskId, delta: Task, now: Now, config: &Config) -> Learned {
         if self.is_blank() {
-            // What is late is not for this one.
+            // Late facts are not for this replica.
             return Learned::default();
         }
         self.learn_again(id, delta, now, config)
     }
 
-    /// Merges facts that the log has, whatever the replica is: that it lost its table may become known only behind them. If it
-    /// was cleared the log says so behind them, too.
+    /// Merges facts of the log, whatever the state of the replica: that it lost its table, or was cleared, may be known only from later
+    /// records.
     pub fn learn_again(&mut self, id: TaskId, delta: Task, now: Now, config: &Config) -> Learned {
         let delta = if mutant!(config, MergeDropsUpdate) { self.without_known_log(&id, delta) } else { delta };
         let learned = self.store.merge(id, delta, self.register.hold(&id), now.wall_ms);
@@ -204,7 +203,7 @@ impl Partition {
         learned
     }
 
-    /// The bug of a merge that keeps the log it has.
+    /// The planted bug of a merge that keeps the log entries it has.
     fn without_known_log(&self, id: &TaskId, mut delta: Task) -> Task {
         let has_log = |task: &Task<Outline>| task.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty());
         if self.store.task(id).is_some_and(has_log)
@@ -215,7 +214,7 @@ impl Partition {
         delta
     }
 
-    /// Merges facts of a task that waited for what is in memory now.
+    /// Merges facts of a task that waited for bytes which are in memory now.
     pub fn settle_rival(&mut self, id: &TaskId, now: Now) -> Learned {
         let learned = self.store.settle_rival(id, self.register.hold(id), now.wall_ms);
         self.store.note_unwritten(id);
@@ -239,7 +238,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Learns an ending of which nobody but the table has told.
+    /// Merges an ending that so far is known from the table alone.
     fn learn_ending(&mut self, id: TaskId, facts: Task, now: Now, config: &Config) {
         if self.learn(id, facts, now, config).ended {
             self.ended.push(id);
@@ -247,7 +246,7 @@ impl Partition {
         self.store.note_unwritten(&id);
     }
 
-    /// Takes out the tasks that were found to have ended by what the table said.
+    /// Takes the tasks whose endings came from the table.
     pub fn take_ended(&mut self) -> Vec<TaskId> {
         std::mem::take(&mut self.ended)
     }
@@ -277,23 +276,23 @@ impl Partition {
         }
     }
 
-    /// Finds a task's class anew.
+    /// Recomputes a task's class.
     pub fn reclassify(&mut self, id: &TaskId, now: Now) {
         self.store.reclassify(id, self.register.hold(id), now.wall_ms);
     }
 
-    /// Whether this leader knows the keys of all tasks that are held: it has granted them itself, or knows what they are.
-    /// While it does not, any key may be held.
+    /// Whether this leader knows the keys of all held tasks: it granted them itself, or knows their specs. Until it does, any key may be
+    /// held.
     pub fn knows_keys(&self, config: &Config) -> bool {
         self.register.leading().is_some_and(|leading| leading.unknown.is_empty()) || mutant!(config, KeysUnknown)
     }
 
-    /// Claims that a new leader inherits of tasks of which it does not know what they are.
+    /// Held claims that a new leader inherits of tasks whose specs it does not know.
     pub fn unknown_claims(&self) -> BTreeSet<TaskId> {
         self.register.table.cells.keys().filter(|id| self.is_unknown(id)).copied().collect()
     }
 
-    /// Whether a task is claimed and may be of any queue.
+    /// Whether a task is claimed and its spec unknown, so that it may be of any queue.
     pub fn is_strange(&self, id: &TaskId) -> bool {
         self.register.cell(id).is_some_and(|cell| cell.state == CellState::Held) && self.store.lacks_spec(id)
     }
@@ -303,20 +302,20 @@ impl Partition {
         held && !self.register.has_run_out(id) && self.store.lacks_spec(id)
     }
 
-    /// What a task with a key shares with others.
+    /// The queue and key of a task that has a key.
     pub fn key_of(&self, id: &TaskId) -> Option<(QueueName, NonZeroU64)> {
         let spec = self.store.task(id)?.spec.as_ref()?;
         Some((spec.queue.clone(), spec.key?))
     }
 
-    /// Whether the claim of a task with a key cannot be prolonged, as its lease had run out and it has been the turn of others: what
-    /// was told of the end of its lease to nobody but the leader of that time is here. It may be told later, where it is not known what
-    /// is held; and where it is not known what this one is, it may have the key of any that is.
+    /// Whether the claim of a task with a key must not be renewed, because its lease had run out and other tasks of the key have had
+    /// their turn. Only the leader of that time may have known of the end of the lease; this check finds it from the table. `Perhaps`:
+    /// the specs of some held tasks are not known yet, or that of this task, which then may share the key of any held task.
     ///
-    /// A claim that this leader granted or prolonged, and did not see run out, has been held all the time. Of any other one it is asked
-    /// how many of the same key were granted or prolonged since and are held: where these are as many as may be, one more would be too
-    /// many. If its lease never ran out they are fewer. And if it did, each claim that is in force is among these: it is later, or was
-    /// in force as this one ran out, which happens only where several may be, and there what ran out is written down.
+    /// A claim that this leader granted or renewed, and did not see run out, has been held all the time. For any other, count the claims
+    /// of the same key that were granted or renewed later and are held. Where these are as many as the key allows, one more would be too
+    /// many. If its lease never ran out, they are fewer. If it did, each claim in force is among them: it is later, or was in force as
+    /// this one ran out. The latter happens only where a key allows several, and there the end of the lease is recorded.
     pub fn overtaken(&self, id: &TaskId) -> Option<Overtaken> {
         let renewed = self.register.cell(id)?.renewed;
         let later = |other: &TaskId| self.register.cell(other).is_some_and(|cell| cell.renewed > renewed);
@@ -343,7 +342,7 @@ impl Partition {
         unknown.any(later).then_some(Overtaken::Perhaps)
     }
 
-    /// Looks at the first of the unknown claims until that is still unknown; whether that was the last.
+    /// Drops claims from the front of the unknown ones whose tasks are known by now. Returns whether that emptied them.
     pub fn learn_keys(&mut self) -> bool {
         let before = self.register.leading().is_some_and(|leading| !leading.unknown.is_empty());
         while let Some(first) = self.register.leading().and_then(|leading| leading.unknown.first().copied())
@@ -354,9 +353,9 @@ impl Partition {
         before && self.register.leading().is_some_and(|leading| leading.unknown.is_empty())
     }
 
-    /// C-1: flags for those of the claims above the known commit whose tasks are known here to have ended. They are found
-    /// anew for each acknowledgement: neither a lost answer nor a restart nor a table that came whole can hide one. Every
-    /// flag is there; the evidence of those beyond the budget of a message, or that is not in memory, is not.
+    /// C-1: flags for the claims above the known commit whose tasks are known here to have ended. They are computed anew for each
+    /// acknowledgement: neither a lost answer nor a restart nor a table that came whole can hide one. Every flag is included. The
+    /// evidence of those beyond the budget of a message, or that is not in memory, is left out.
     pub fn done_flags(&self) -> Vec<DoneFlag> {
         let mut bytes = 0;
         self.register
@@ -371,8 +370,7 @@ impl Partition {
             .collect()
     }
 
-    /// What a leader tells its followers about a task whose claim it drops, if that is in memory: how it ended, and which claims it
-    /// had.
+    /// What a leader replicates about a task whose claim it drops, if that is in memory: how the task ended, and its claims.
     pub fn ending(&self, id: &TaskId) -> Option<Task> {
         let mut ending = self.store.told_ending(id)?;
         let cell = self.register.cell(id)?;
@@ -393,7 +391,7 @@ impl Partition {
         facts.seal.and_then(|_| facts.winner()).map(|(token, completed)| (*token, completed))
     }
 
-    /// Whether a claim is, or was, one of a task's, as far as that is remembered.
+    /// Whether a task has or had this claim, as far as that is remembered.
     pub fn had_claim(&self, id: &TaskId, token: Token) -> bool {
         let in_cell = |cell: &Cell| cell.token == token || cell.past.iter().any(|(past, _)| *past == token);
         let facts = || self.store.task(id).and_then(|task| task.facts.as_ref());
@@ -401,7 +399,7 @@ impl Partition {
             || facts().is_some_and(|facts| facts.claims.iter().any(|(past, _)| *past == token))
     }
 
-    /// The fact that follows from a claim that was given up or sealed; only for committed ones.
+    /// The fact that follows from a given-up or sealed claim; for committed ones only.
     pub fn verdict(&self, id: &TaskId) -> Option<Task> {
         let cell = self.register.cell(id)?;
         match &cell.state {
@@ -412,9 +410,8 @@ impl Partition {
         }
     }
 
-    /// Whether the claim of an ended task may be dropped. What it tells of itself becomes a fact for ever, so only what is committed
-    /// may be told; and that the task was given up, which becomes a fact once that is committed, is not to be lost because the
-    /// task had ended otherwise before.
+    /// Whether the claim of an ended task may be dropped. What is exported from the claim becomes a permanent fact, so it must be
+    /// committed. A committed death must not be lost because the task had ended otherwise before: it has to be a fact first.
     pub fn may_drop(&self, id: &TaskId, committed: Viewstamp) -> bool {
         let Some(cell) = self.register.cell(id) else { return true };
         let knows = |dead: &Cancel| {
@@ -427,13 +424,13 @@ impl Partition {
         cell.renewed <= committed && cell.dead().is_none_or(|dead| knows(&dead))
     }
 
-    /// Whether a task may have been forgotten: then nothing that is said of it is taken.
+    /// Whether a task may have been forgotten: then no facts about it are accepted.
     pub fn may_have_forgotten(&self, id: &TaskId) -> bool {
         self.register.table.forgetting.floor.is_some_and(|floor| *id <= floor) && !self.store.knows(id)
     }
 
-    /// Whether a task that another replica sends must not be taken, as it may have been forgotten here. `theirs` is how many
-    /// times that one has surely forgotten. What the table names is forgotten here, or it would be known.
+    /// Whether a task that another replica sends must be refused, as it may have been forgotten here. `theirs` is how often the sender
+    /// has surely forgotten. What the table names is forgotten here, or it would be known.
     pub fn refuses(&self, id: &TaskId, theirs: Option<u64>) -> bool {
         let behind = theirs.is_none_or(|theirs| theirs < self.forgets());
         self.may_have_forgotten(id) && (behind || self.has_forgotten(id))
@@ -444,37 +441,37 @@ impl Partition {
         self.register.table.forgetting.ids.binary_search(id).is_ok() && !self.store.knows(id)
     }
 
-    /// Whether a task that is known here may have been forgotten: what says so may be lost.
+    /// Whether a known task may have been forgotten, as the evidence for that may be lost.
     pub fn may_be_a_ghost(&self, id: &TaskId) -> bool {
         self.healing.wound.facts && self.register.table.forgetting.floor.is_some_and(|floor| *id <= floor)
     }
 
-    /// How many times tasks were forgotten here, where all of them certainly were.
+    /// How often tasks were forgotten here, if this replica has no holes.
     pub fn forgets_surely(&self) -> Option<u64> {
         (!self.healing.wound.facts).then(|| self.forgets())
     }
 
-    /// How many times tasks were forgotten here. The last time, that what is to be forgotten may still be known.
+    /// How often tasks were forgotten here. The latest time counts once the named tasks are no longer known.
     pub fn forgets(&self) -> u64 {
         let forgetting = &self.register.table.forgetting;
         let open = !forgetting.ids.is_empty() && self.forgot < forgetting.count;
         forgetting.count - u64::from(open)
     }
 
-    /// Forgets what the table says is forgotten, which must be committed. The tasks of which anything was known.
+    /// Forgets the tasks that the table names, which must be committed. Returns those of which anything was known.
     pub fn forget(&mut self) -> Vec<TaskId> {
         let Partition { register, store, .. } = self;
         self.forgot = register.table.forgetting.count;
         register.table.forgetting.ids.iter().filter(|id| store.forget(id)).copied().collect()
     }
 
-    /// What must always hold.
+    /// Checks the invariants.
     pub fn check(&self, now: Now) -> Result<(), String> {
         let register = &self.register;
         register.check()?;
         self.store.check(|id, task| store::class_of(task, register.hold(id), now.wall_ms))?;
         let dropped_unseen = |ended: &&crate::protocol::consistent::table::Ended| !self.store.ended(&ended.id);
-        // A table that has lost something may be older than what was forgotten since, and so may that of an exile.
+        // A table with losses may be older than what was forgotten since, and so may that of a draining replica.
         let whole = self.healing.wound.is_whole();
         match self.register.table.out.values().flatten().find(dropped_unseen).filter(|_| whole) {
             Some(ended) => Err(format!("task {}: its claim is dropped but its ending is not known", ended.id)),
@@ -482,7 +479,7 @@ impl Partition {
         }
     }
 
-    /// From now on the keys of a queue take turns: who was served when is told by the claims that are in the table.
+    /// Starts fair queueing for a queue. When each key was last served follows from the claims in the table.
     pub fn line_up(&mut self, queue: &QueueName) {
         let mut served: BTreeMap<Option<NonZeroU64>, u64> = BTreeMap::new();
         for (id, cell) in &self.register.table.cells {
@@ -495,7 +492,7 @@ impl Partition {
         self.store.line_up(queue, &served);
     }
 
-    /// The class of a task that could be granted.
+    /// Whether a task could be granted.
     pub fn is_ready(&self, id: &TaskId) -> bool {
         self.store.class(id) == Some(Class::Ready)
     }
@@ -507,7 +504,7 @@ impl Partition {
         Settled::of(state)
     }
 
-    /// Joins of groups that the completions of a task brought.
+    /// Joins of groups that the completions of a task brought, each with the id of that task.
     pub fn joins_of(&self, id: &TaskId) -> impl Iterator<Item = (TaskId, TaskId)> + '_ {
         let facts = self.store.task(id).and_then(|task| task.facts.as_deref());
         let counts = |facts: &Facts, token: Token| facts.seal.map_or(!token.needs_seal(), |seal| token == seal);

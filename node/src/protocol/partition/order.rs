@@ -1,21 +1,21 @@
-//! Which claimable task of a queue comes first, where tasks age (`queue set Q ageing DUR`).
+//! Order of the claimable tasks of a queue whose tasks age (`queue set Q ageing DUR`).
 //!
-//! A task counts for its priority and one more for each such time that it has been claimable: `priority + age / time`, and of equal
-//! ones the older id goes first. All of a queue gain alike as time passes, so their order stays as it is: what is compared is
-//! `since - priority * time`, which has no clock in it. Hence nothing is sorted again, and the first of a partition stays that
-//! until the tasks change. Only between queues, which may age at different paces, and between nodes a clock is needed: there the
-//! whole levels count that each first task has by then.
+//! A task gains one level of priority for each ageing time that it has been claimable: `priority + age / time`. Of equal ones the older
+//! id goes first. All tasks of a queue gain alike as time passes, so their order is fixed: the sort key is `since - priority * time`,
+//! which has no clock in it. Hence nothing is sorted again, and the first task of a partition stays first until the tasks change. A clock
+//! is needed only between queues, which may age at different paces, and between nodes: there the whole levels that each first task has by
+//! then are compared.
 //!
-//! The index has the tasks by priority and id, so of each priority the oldest is looked at.
+//! The index has the tasks by priority and id, so the oldest of each priority is compared.
 
 use super::Partition;
 use crate::protocol::task::Content;
 use norn_wire::{QueueName, TaskId};
 
-/// Priorities that are looked at. With more at once, the lower ones wait until some of the higher ones are worked off.
+/// Most priorities that are compared. With more at once, the lower ones wait until some of the higher ones are worked off.
 const LEVELS_MAX: usize = 64;
 
-/// Where a claimable task stands among those of its queue: what is less goes first.
+/// Sort key of a claimable task within its queue: the least goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Standing {
     order: i128,
@@ -23,14 +23,14 @@ pub struct Standing {
     pub id: TaskId,
     priority: i32,
     since_ms: u64,
-    /// 0: it does not age.
+    /// 0 where tasks do not age.
     ageing_ms: u64,
-    /// When its key was last served, where keys take turns.
+    /// When its key was last served, for fair queueing.
     pub served_ms: Option<u64>,
 }
 
 impl Standing {
-    /// Of a task that has been claimable since then, in a queue with this ageing.
+    /// The key of a task that has been claimable since then, in a queue with this ageing.
     pub fn new(id: TaskId, priority: i32, since_ms: u64, ageing_ms: Option<u64>) -> Standing {
         let order = match ageing_ms {
             Some(ageing_ms) => i128::from(since_ms) - i128::from(priority) * i128::from(ageing_ms),
@@ -39,12 +39,12 @@ impl Standing {
         Standing { order, id, priority, since_ms, ageing_ms: ageing_ms.unwrap_or(0), served_ms: None }
     }
 
-    /// Of the first claimable task of a key that was last served then, in a queue whose keys take turns.
+    /// The key of the first claimable task of a line that was last served then, for fair queueing.
     pub fn in_line(id: TaskId, priority: i32, served_ms: u64) -> Standing {
         Standing { order: i128::from(served_ms), served_ms: Some(served_ms), ..Standing::new(id, priority, 0, None) }
     }
 
-    /// No key was served later than now, whatever the clock of a client has said.
+    /// Caps the time of service at the present: no key was served later, whatever a client's clock was.
     #[must_use]
     pub fn by_now(self, wall_ms: u64) -> Standing {
         match self.served_ms {
@@ -61,7 +61,7 @@ impl Standing {
 }
 
 impl Partition {
-    /// The first of a queue to be claimed, of tasks with keys only where these may be.
+    /// The first task of a queue to claim. `keys`: tasks with keys may be claimed.
     pub fn head(&self, queue: &QueueName, keys: bool, ageing_ms: Option<u64>) -> Option<Standing> {
         let index = self.store.index().queue(queue)?;
         if let Some(lines) = self.store.index().lines(queue) {

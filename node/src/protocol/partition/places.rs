@@ -1,20 +1,19 @@
-//! Where the tasks of each bucket are, so that a bucket is listed without a look at all the others.
+//! Bucket listing index: where the tasks of each bucket are, so that a bucket is listed without a scan of all tasks.
 //!
-//! A store is sorted by id, and ids begin with the time: no ranges of them are fixed *and* alike in size, so that buckets
-//! must be scattered. What is kept of a task is the beginning of its id: 8 bytes, from which a look into the sorted store
-//! finds the rest. A second sorted set of ids would cost five times as much, and stores sorted by hash could not be listed
-//! in the order of ids.
+//! A store is sorted by id, and ids begin with the time: no ranges of ids are fixed *and* alike in size, so that buckets must be
+//! scattered. The index keeps the beginning of each task's id: 8 bytes, from which a look into the sorted store finds the rest. A second
+//! sorted set of ids would cost five times as much, and stores sorted by hash could not be listed in the order of ids.
 //!
-//! A **place** is 42 bits of the time and the upper 22 of the counter. Ids of one batch share a place and a routing tag, and
-//! the bucket is chosen by no more than place, minter and tag: they are found by one look, and a batch that somebody
-//! missed is a difference in one bucket. Few other ids have the same place; those are passed over.
+//! A **place** is 42 bits of the time and the upper 22 of the counter. Ids of one batch share a place and a routing tag, and the bucket
+//! is chosen by place, minter and tag alone. So one look finds a batch, and a batch that a replica missed is a difference in one bucket.
+//! Few other ids have the same place; those are skipped.
 
 use crate::limits::BUCKETS;
 use norn_wire::TaskId;
 use std::ops::RangeInclusive;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Parts of a bucket that are compared where it has many tasks; a power of two.
+/// Parts of a large bucket that are compared one by one; a power of two.
 pub const CELLS: usize = 32;
 const _: () = assert!(CELLS.is_power_of_two());
 /// Bits of the counter that a place leaves out.
@@ -23,7 +22,7 @@ const COUNTER_BITS_LEFT: u32 = 10;
 const COUNTER_BITS: u32 = u32::BITS - COUNTER_BITS_LEFT;
 /// Ids of this time (in the year 2109) and later share the last place.
 const TIME_MS_MAX: u64 = (1 << (u64::BITS - COUNTER_BITS)) - 1;
-/// A list grows by this part of its length, so that little is spare.
+/// A list grows by one part in this many of its length, so that little is spare.
 const GROWTH: usize = 8;
 
 /// The bucket of a task.
@@ -34,12 +33,12 @@ pub fn bucket_of(id: &TaskId) -> usize {
     (xxh3_64(&bytes) % BUCKETS as u64) as usize
 }
 
-/// The cell of a task in its bucket. Tasks of a batch are in different ones.
+/// The cell of a task in its bucket. Tasks of a batch are in different cells.
 pub fn cell_of(id: &TaskId) -> usize {
     (xxh3_64(id.as_bytes()) % CELLS as u64) as usize
 }
 
-/// Grows with the id.
+/// The place of a task. It grows with the id.
 pub fn place_of(id: &TaskId) -> u64 {
     if id.time_ms() >= TIME_MS_MAX {
         return u64::MAX;
@@ -49,7 +48,7 @@ pub fn place_of(id: &TaskId) -> u64 {
     id.time_ms() << COUNTER_BITS | u64::from(counter >> COUNTER_BITS_LEFT)
 }
 
-/// The ids that have a place.
+/// The range of ids that have a place.
 fn ids_at(place: u64) -> RangeInclusive<TaskId> {
     let (time_ms, counter) = (place >> COUNTER_BITS, (place as u32) << COUNTER_BITS_LEFT);
     if time_ms >= TIME_MS_MAX {
@@ -64,12 +63,12 @@ fn ids_at(place: u64) -> RangeInclusive<TaskId> {
 /// The places of all tasks, by bucket.
 #[derive(Debug, Default)]
 pub struct Places {
-    /// Sorted, each as often as there are tasks. Allocated with the first task.
+    /// Sorted, each place as often as there are tasks with it. Allocated with the first task.
     buckets: Vec<Vec<u64>>,
 }
 
 impl Places {
-    /// A task is there that was not.
+    /// Adds a task.
     pub fn insert(&mut self, bucket: usize, id: &TaskId) {
         if self.buckets.is_empty() {
             self.buckets = vec![Vec::new(); BUCKETS];
@@ -78,7 +77,7 @@ impl Places {
         if list.len() == list.capacity() {
             list.reserve_exact(list.len() / GROWTH + 3);
         }
-        // New ids are the newest, nearly always.
+        // New ids are nearly always the newest.
         let at = if list.last().is_none_or(|last| *last <= place) {
             list.len()
         } else {
@@ -87,7 +86,7 @@ impl Places {
         list.insert(at, place);
     }
 
-    /// A task is there no more.
+    /// Removes a task.
     pub fn remove(&mut self, bucket: usize, id: &TaskId) {
         let at = self.buckets[bucket].binary_search(&place_of(id)).expect("it was inserted");
         self.buckets[bucket].remove(at);
@@ -98,17 +97,17 @@ impl Places {
         self.buckets.get(bucket).map_or(&[], Vec::as_slice)
     }
 
-    /// Tasks in all buckets, counted.
+    /// Number of tasks in all buckets.
     pub fn total(&self) -> usize {
         self.buckets.iter().map(Vec::len).sum()
     }
 
-    /// Tasks in a bucket.
+    /// Number of tasks in a bucket.
     pub fn count(&self, bucket: usize) -> usize {
         self.buckets.get(bucket).map_or(0, Vec::len)
     }
 
-    /// In order, the ranges in which all tasks of a bucket are whose ids are above `after`. Others may be in them, too.
+    /// Ranges of ids, in order, that contain all tasks of a bucket with ids above `after`. They may contain tasks of other buckets, too.
     pub fn ranges(&self, bucket: usize, after: Option<TaskId>) -> impl Iterator<Item = RangeInclusive<TaskId>> + '_ {
         let list = self.of(bucket);
         let from = after.map_or(0, |after| list.partition_point(|place| *place < place_of(&after)));

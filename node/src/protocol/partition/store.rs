@@ -23,33 +23,33 @@ use blobs::Leavers;
 pub use blobs::Whose;
 use entry::Entry;
 
-/// What merging taught.
+/// Result of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Learned {
-    /// Anything at all.
+    /// Anything changed.
     pub changed: bool,
     /// The task has ended, and had not before.
     pub ended: bool,
-    /// Hash of its spec, if the body is new here: the host will tell where the log has it.
+    /// Hash of its spec, if the body is new here: the host will report where the log has it.
     pub body: Option<u64>,
-    /// Its completions brought tasks that may not be enqueued yet.
+    /// Its completions brought children that may not be enqueued yet.
     pub outbox: bool,
-    /// Nothing keeps it any more: they did, and now all are, or the join of its group has ended.
+    /// The task is no longer kept for others: all its children are enqueued now, or the join of its group has ended.
     pub freed: bool,
-    /// It has ended, and an operator wants nothing of it to be kept: that was not known before.
+    /// The task has ended and an operator purged it, which was not known before.
     pub purged: bool,
 }
 
-/// A task came to a state that is told to those who watch.
+/// A change of state that watchers are notified of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
     /// Task.
     pub id: TaskId,
     /// Claimable, held, or how it ended.
     pub state: State,
-    /// Its queue. It is not known of a task of which nothing but its tombstone has come.
+    /// Its queue; unknown for a task of which only the tombstone has come.
     pub queue: Option<QueueName>,
-    /// The group that it is a member of.
+    /// The group of which it is a member.
     pub group: Option<TaskId>,
 }
 
@@ -60,15 +60,15 @@ pub struct Store {
     tasks: BTreeMap<TaskId, Box<Entry>>,
     /// Tasks whose retention is over; disjoint from `tasks`.
     tombs: BTreeMap<TaskId, Tomb>,
-    /// Of these: completions that brought tasks, all of which are handed over.
+    /// For tombstones: tokens of completions whose children are all handed over.
     handed: BTreeMap<TaskId, Vec<Token>>,
-    /// Tasks whose completions brought others that may not be enqueued yet.
+    /// Tasks whose completions brought children that may not be enqueued yet.
     outboxes: BTreeSet<TaskId>,
-    /// Those others, each with who brings it.
+    /// Those children, each with its parent.
     brought: BTreeSet<(TaskId, TaskId)>,
     tree: Tree,
     index: Index,
-    /// Changes numbered from 1 in each boot; the newest `RECENT_CHANGES_MAX` are kept.
+    /// Changes are numbered from 1 in each incarnation; the newest `RECENT_CHANGES_MAX` are kept.
     recent: VecDeque<TaskId>,
     changes: u64,
     /// Queues whose ready tasks changed since last asked.
@@ -79,17 +79,17 @@ pub struct Store {
     body_bytes: usize,
     /// Tasks with results or log entries that are in memory and need not be.
     leavers: Leavers,
-    /// Tasks of which the log may have no place for results or log entries, as no record of facts told of them.
+    /// Tasks of which the log may have no place for results or log entries, as no record of facts contains them.
     unwritten: BTreeSet<TaskId>,
     /// Facts that cannot be merged before results or log entries under the same keys are back in memory.
     rivals: BTreeMap<TaskId, Task>,
-    /// Somebody watches a queue: what becomes of tasks is noted.
+    /// Whether a queue is watched, so that changes of state are noted.
     watched: bool,
-    /// What was, since last asked.
+    /// Changes of state noted since last asked.
     moved: Vec<Moved>,
 }
 
-/// What the index goes by of a task with a spec.
+/// The properties that the index uses of a task with a spec.
 #[derive(PartialEq, Eq)]
 struct Indexed {
     queue: QueueName,
@@ -114,7 +114,7 @@ impl Indexed {
             waits_for,
             over,
             key: *key,
-            // As the class has it, so that a task that is never claimable takes no other's turn.
+            // As in the class, so that a task that is never claimable takes no other task's turn.
             not_before_ms: spec.not_before_ms().min(Class::NEVER_MS),
             bytes: body.bytes(),
         })
@@ -127,7 +127,7 @@ impl Indexed {
     }
 }
 
-/// What a task waits for that it did not wait for before.
+/// Tasks that a task waits for and did not wait for before.
 fn newly_waited_for(
     (before, before_class): (&Option<Indexed>, Option<Class>),
     (after, class): (&Option<Indexed>, Class),
@@ -140,8 +140,9 @@ fn newly_waited_for(
     after.filter(|id| !before.contains(*id)).copied().collect()
 }
 
-/// In which queue a task has ended that may be buried, and when: not before it was enqueued, whatever a client says. One that is
-/// purged comes before all others; without its spec it is not known what else needs it, so it waits as if it were not.
+/// Queue and time under which an ended task is indexed that may be buried. The time is not before its enqueue, whatever a client's clock
+/// said. A purged task comes before all others. Without its spec it is not known what else needs it, so it waits as if it were not
+/// purged.
 fn ended<'a>(id: &TaskId, task: &'a Task<Outline>) -> Option<Ended<'a>> {
     let tomb = task.tomb().filter(|_| !task.has_outbox() && !task.awaits_join())?;
     let queue = task.spec.as_ref().map(|spec| &spec.queue);
@@ -152,12 +153,12 @@ fn ended<'a>(id: &TaskId, task: &'a Task<Outline>) -> Option<Ended<'a>> {
     Some((queue, at_ms))
 }
 
-/// Whether nothing of a task is to be kept, and it has ended.
+/// Whether a task has ended and is purged.
 fn is_over_early(task: &Task<Outline>) -> bool {
     task.is_purged() && task.ended().is_some()
 }
 
-/// Where a task stands, from its facts and what holds it.
+/// The class of a task, from its facts and its claim.
 pub fn classify<S: Content>(task: &Task<S>, Hold { cell, lapsed, locked }: Hold<'_>, wall_ms: u64) -> Class {
     if let Some(state) = task.ended() {
         return Class::Ended(state);
@@ -166,13 +167,13 @@ pub fn classify<S: Content>(task: &Task<S>, Hold { cell, lapsed, locked }: Hold<
     let not_before_ms = match cell.map(|cell| &cell.state) {
         Some(CellState::Dead { .. }) => return Class::Ended(State::Dead),
         Some(CellState::Held) if lapsed => 0,
-        // Nobody is told of a seal before it is a fact: until that is committed it may be lost.
+        // A seal is not reported before it is a fact: until it is committed it may be lost.
         Some(CellState::Held | CellState::Sealed { .. }) => return Class::Held,
         Some(CellState::Released { not_before_ms, .. }) => *not_before_ms,
         Some(CellState::Void) | None => spec.not_before_ms(),
     };
     if !spec.is_readable() {
-        // Nobody can be given it before a peer has told what it was.
+        // It cannot be granted before a peer has sent its body.
         return Class::Orphan;
     }
     if task.is_blocked() {
@@ -184,7 +185,7 @@ pub fn classify<S: Content>(task: &Task<S>, Hold { cell, lapsed, locked }: Hold<
     if not_before_ms > wall_ms { Class::Delayed(not_before_ms.min(Class::NEVER_MS)) } else { Class::Ready }
 }
 
-/// Where a task stands at a replica that keeps it. Without a part of its log no worker is handed it, as without its body.
+/// The class of a task at a replica that keeps it. Without a part of its log it is not granted, as without its body.
 pub fn class_of(task: &Task<Outline>, hold: Hold<'_>, wall_ms: u64) -> Class {
     match classify(task, hold, wall_ms) {
         Class::Ready | Class::Delayed(_) | Class::Blocked if task.lacks_entries() => Class::Orphan,
@@ -192,8 +193,8 @@ pub fn class_of(task: &Task<Outline>, hold: Hold<'_>, wall_ms: u64) -> Class {
     }
 }
 
-/// What is told of a task that has come to a class. Of one whose spec is not known that waits for it; and only facts are told as
-/// endings, as a claim that was the last one may be undone.
+/// The change of state to report for a task that came to a class. A task without a known spec reports none until the spec arrives. Only
+/// facts are reported as endings, as a death in the claim table may be undone.
 fn moved(id: TaskId, task: &Task<Outline>, class: Class) -> Option<Moved> {
     let state = match class {
         Class::Ready => State::Ready,
@@ -234,7 +235,7 @@ impl Store {
         let restored = entry.restore_blobs(&delta) || restored_body;
         entry.task.merge(delta);
         if let Some(spec) = &mut entry.task.spec {
-            // One name for all tasks of a queue.
+            // One copy of the name for all tasks of a queue.
             spec.queue = index.shared_name(&spec.queue);
         }
         let indexed_after = Indexed::of(&id, &entry.task);
@@ -247,7 +248,8 @@ impl Store {
         let digest = spec_part.wrapping_add(entry.task.facts_digest(&id));
         entry.set_digest(digest);
         if before_class.is_some() && digest == before_digest && !restored {
-            // Nothing was learned. A class that changed with the clock alone would go unnoticed by whoever sets timers.
+            // Nothing was learned. The class stays: one that changed with the clock alone would go unnoticed by the code that sets
+            // timers.
             return Learned { changed: rival, ..Learned::default() };
         }
         let class = class_of(&entry.task, hold, wall_ms);
@@ -270,7 +272,7 @@ impl Store {
         let join_over = awaited_join && !entry.task.awaits_join();
         let purged = !was_over && is_over_early(&entry.task);
         if ended && let Some(spec) = &mut entry.task.spec {
-            // What is over is only read.
+            // Tasks that have ended are only read.
             spec.leave_memory();
         }
         *body_bytes = *body_bytes + entry.body_bytes() - before_bytes;
@@ -281,7 +283,7 @@ impl Store {
         Learned { changed: true, ended, body, outbox, freed: had_outbox && !outbox || join_over, purged }
     }
 
-    /// Takes a task out of everything but the tree. Its digest, and whether it had ended.
+    /// Removes a task from everything but the tree. Returns its digest, and whether it had ended.
     fn remove(&mut self, id: &TaskId) -> (Digest, bool) {
         let Some(entry) = self.tasks.remove(id) else { return (0, false) };
         self.body_bytes -= entry.body_bytes();
@@ -307,7 +309,7 @@ impl Store {
         }
     }
 
-    /// The claim of a task, or the time, changed: finds its class anew.
+    /// Recomputes the class of a task after a change of its claim, or of the time.
     pub fn reclassify(&mut self, id: &TaskId, hold: Hold<'_>, wall_ms: u64) {
         let Some(entry) = self.tasks.get(id) else { return };
         let class = class_of(&entry.task, hold, wall_ms);
@@ -330,7 +332,7 @@ impl Store {
         if self.watched {
             self.moved.extend(moved(*id, &entry.task, class));
         }
-        // Where there is a key, it may be another one's turn; and whatever is held counts where that is limited.
+        // A change of a keyed task may give another one its turn. Where the held tasks of a queue are limited, each counts.
         let counts = |class: Class| matches!(class, Class::Ready | Class::Held);
         if let Some(spec) = &entry.task.spec
             && (counts(before) || counts(class) || spec.key.is_some())
@@ -354,20 +356,20 @@ impl Store {
         self.tombs.get(id)
     }
 
-    /// All that is known of a task, to be sent: its facts, and what is not in memory of them; or its tombstone.
+    /// All that is known of a task, to be sent: its facts, and the parts of them that are not in memory; or its tombstone.
     pub fn content(&self, id: &TaskId) -> Option<(Task, Vec<Wanted>)> {
         let tomb = || Some((self.buried_task(id)?, Vec::new()));
         self.task(id).map(|task| task.whole(*id)).or_else(tomb)
     }
 
-    /// How a task ended: what another replica needs to judge alike, as far as it is in memory.
+    /// How a task ended: what another replica needs to come to the same conclusion, as far as it is in memory.
     pub fn ending(&self, id: &TaskId) -> Option<Task> {
         let ended = self.task(id).filter(|task| task.ended().is_some()).map(Task::ending);
         ended.or_else(|| self.buried_task(id))
     }
 
-    /// The same, to be told; nothing if it is not all in memory. An operator who has a task purged whose result is lost lets go of that,
-    /// if it is known to have ended all the same.
+    /// The same, to be replicated; nothing if it is not all in memory. For a purged task whose result is lost, the lost part is left out
+    /// if it is known to have ended all the same: by the purge the operator gave that part up.
     pub fn told_ending(&self, id: &TaskId) -> Option<Task> {
         let mut ending = self.ending(id)?;
         if !ending.has_blobs() {
@@ -390,7 +392,7 @@ impl Store {
         self.tasks.contains_key(id) || self.tombs.contains_key(id)
     }
 
-    /// Whether a task's spec is not known, and could be.
+    /// Whether a task's spec is unknown and may still come.
     pub fn lacks_spec(&self, id: &TaskId) -> bool {
         !self.tombs.contains_key(id) && self.task(id).is_none_or(|task| task.spec.is_none() && task.tomb.is_none())
     }
@@ -424,39 +426,39 @@ impl Store {
         self.tasks.range((from, Bound::Unbounded)).map(|(id, entry)| (id, &entry.task))
     }
 
-    /// A claimable task of a queue at random.
+    /// Draws a claimable task of a queue at random.
     pub fn draw(&mut self, queue: &QueueName, point: u64, keys: bool) -> Option<TaskId> {
         self.index.draw(queue, point, keys)
     }
 
-    /// A queue is not claimed at random any more.
+    /// Ends the random order of a queue.
     pub fn end_shuffling(&mut self, queue: &QueueName) {
         self.index.end_shuffling(queue);
     }
 
-    /// So many tasks of each key of a queue may be held at once.
+    /// Sets how many tasks of each key of a queue may be held at once.
     pub fn limit_keys(&mut self, queue: &QueueName, limit: KeyConcurrency) {
         self.index.limit_keys(queue, limit);
     }
 
-    /// The keys of a queue take turns; `served` tells when tasks of some of them were granted.
+    /// Starts fair queueing for a queue; `served`: when tasks of some of its keys were granted.
     pub fn line_up(&mut self, queue: &QueueName, served: &BTreeMap<Option<NonZeroU64>, u64>) {
         self.index.line_up(queue, served);
     }
 
-    /// The keys of a queue, or of all of them, do not take turns any more.
+    /// Ends fair queueing of a queue, or of all of them.
     pub fn end_lines(&mut self, queue: Option<&QueueName>) {
         self.index.end_lines(queue);
     }
 
-    /// A task is granted, where keys take turns.
+    /// Moves a task's key to the back as the task was granted, under fair queueing.
     pub fn serve(&mut self, id: &TaskId, at_ms: u64) -> Option<Served> {
         let Store { tasks, index, .. } = self;
         let spec = tasks.get(id)?.task.spec.as_ref()?;
         index.serve(&spec.queue, spec.key, at_ms)
     }
 
-    /// Such a grant is taken back: another task may be the first one.
+    /// Undoes that for a grant that is taken back: another task may now be the first.
     pub fn take_back(&mut self, id: &TaskId, served: Served) {
         let Store { tasks, index, touched, .. } = self;
         if let Some(spec) = tasks.get(id).and_then(|entry| entry.task.spec.as_ref()) {
@@ -498,7 +500,7 @@ impl Store {
         self.changes
     }
 
-    /// Tasks changed after change number `after`, oldest first; `None` if that is longer ago than is remembered.
+    /// Tasks changed after change number `after`, oldest first; `None` if that is no longer remembered.
     pub fn recent_after(&self, after: u64) -> Option<impl Iterator<Item = TaskId> + '_> {
         let oldest = self.changes - self.recent.len() as u64;
         (after >= oldest).then(|| self.recent.iter().skip((after - oldest) as usize).copied())
@@ -509,18 +511,18 @@ impl Store {
         std::mem::take(&mut self.touched)
     }
 
-    /// Whether it is noted what becomes of tasks.
+    /// Whether changes of state are noted.
     pub fn is_watched(&self) -> bool {
         self.watched
     }
 
-    /// From now on it is noted, or not.
+    /// Starts or stops noting changes of state.
     pub fn watch(&mut self, watched: bool) {
         self.watched = watched;
         self.moved = Vec::new();
     }
 
-    /// What was noted since the last call.
+    /// Changes of state noted since the last call.
     pub fn take_moved(&mut self) -> Vec<Moved> {
         std::mem::take(&mut self.moved)
     }
@@ -530,7 +532,7 @@ impl Store {
         std::mem::take(&mut self.blocked)
     }
 
-    /// Everything derived is as it would be from scratch. `expected` gives a task's class.
+    /// Checks that everything derived is as it would be from scratch. `expected` gives a task's class.
     pub fn check(&self, expected: impl Fn(&TaskId, &Task<Outline>) -> Class) -> Result<(), String> {
         let mut index = Index::default();
         index.limit_as(&self.index);
@@ -571,7 +573,7 @@ impl Store {
         if index != self.index {
             return Err("the index is not that of its tasks".into());
         }
-        // Building whole trees is dear; the groups take turns.
+        // Building whole trees is expensive; the groups take turns.
         let tasks = self.tasks.iter().map(|(id, entry)| (id, entry.digest()));
         let tombs = self.tombs.keys().map(|id| (id, self.tomb_digest(id)));
         if !self.tree.is_of(tasks.chain(tombs), self.changes as usize) {

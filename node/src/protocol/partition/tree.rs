@@ -1,8 +1,8 @@
-//! Hash tree over the tasks of a partition: a fixed number of buckets, each the sum of its tasks' digests.
+//! Merkle tree over the tasks of a partition: a fixed number of buckets, each the sum of its tasks' digests.
 //!
-//! A change costs one subtraction and one addition. The tree above the buckets is built when it is asked for
-//! (`merkle_light`), and only where something changed since: groups of buckets keep their own roots, and the leaves of the
-//! tree above are those. As both numbers are powers of two, no leaf is ever duplicated, and the root is that of one tree.
+//! A change costs one subtraction and one addition. The tree above the buckets is built on demand (`merkle_light`), and only where
+//! something changed since: groups of buckets keep their own roots, and these are the leaves of the tree above. As both numbers are
+//! powers of two, no leaf is ever duplicated, and the root equals that of one tree.
 
 use super::places::{Places, bucket_of, place_of};
 use crate::limits::BUCKETS;
@@ -77,7 +77,7 @@ pub struct Tree {
     /// Roots of the groups; absent where a bucket changed since.
     groups: Vec<Cell<Option<[u8; 16]>>>,
     root: Cell<Option<Root>>,
-    /// Where the tasks of the buckets are.
+    /// Bucket listing index.
     places: Places,
 }
 
@@ -86,7 +86,7 @@ fn root_of(leaves: impl Iterator<Item = [u8; 16]>) -> [u8; 16] {
 }
 
 impl Tree {
-    /// A task's digest changed; 0 is that of a task which is not there.
+    /// Changes a task's digest; 0 stands for a task that is not there.
     pub fn change(&mut self, id: &TaskId, before: Digest, after: Digest) {
         if before == after {
             return;
@@ -138,12 +138,12 @@ impl Tree {
         Tree::buckets_of(group).map(|bucket| (self.count(bucket) > 0).then(|| self.buckets[bucket]))
     }
 
-    /// Tasks in a bucket.
+    /// Number of tasks in a bucket.
     pub fn count(&self, bucket: usize) -> usize {
         self.places.count(bucket)
     }
 
-    /// In order, the ranges of ids in which all tasks of a bucket are that come after one. Others may be there, too.
+    /// Ranges of ids, in order, that contain all tasks of a bucket after one id. They may contain tasks of other buckets, too.
     pub fn ranges(&self, bucket: usize, after: Option<TaskId>) -> impl Iterator<Item = RangeInclusive<TaskId>> + '_ {
         self.places.ranges(bucket, after)
     }
@@ -158,7 +158,7 @@ impl Tree {
         root
     }
 
-    /// Whether this is the tree of these tasks and digests, and what is kept of one group's tree, chosen by `turn`, is true.
+    /// Whether this is the tree of these tasks and digests, and the cached root of one group, chosen by `turn`, is right.
     pub fn is_of<'a>(&self, tasks: impl Iterator<Item = (&'a TaskId, Digest)>, turn: usize) -> bool {
         let mut expected: Vec<(usize, u64, Digest)> =
             tasks.map(|(id, digest)| (bucket_of(id), place_of(id), digest)).collect();
@@ -177,7 +177,7 @@ impl Tree {
         self.sum == sum(&expected) && nothing_besides && buckets.all(holds) && self.is_group_true(turn % GROUPS)
     }
 
-    /// Whether what is kept of a group's tree is what it would be if it were built anew.
+    /// Whether the cached root of a group is what it would be if it were built anew.
     fn is_group_true(&self, group: usize) -> bool {
         let Some(kept) = self.groups.get(group).and_then(Cell::get) else { return true };
         let buckets = &self.buckets[Tree::buckets_of(group)];
@@ -198,7 +198,7 @@ mod tests {
         TaskId::new(u64::from(number), 1, 2, 3)
     }
 
-    /// Which children of a node are not alike.
+    /// Places at which the children of two nodes differ.
     fn differing(one: impl Iterator<Item = Option<Digest>>, other: impl Iterator<Item = Option<Digest>>) -> Vec<usize> {
         one.zip(other).enumerate().filter(|(_, (one, other))| one != other).map(|(place, _)| place).collect()
     }

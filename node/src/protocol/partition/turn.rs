@@ -1,34 +1,34 @@
-//! Tasks of one queue and key that have not ended: so many are run at a time, the oldest first. One that was tried and is to be
-//! tried again later keeps its turn.
+//! Per-key order: the tasks of one queue and key that have not ended. A limited number runs at a time, the oldest first. A task that
+//! failed and waits for its retry keeps its turn.
 //!
-//! Each change moves at most one task over the line between those whose turn it is and those behind them, whatever the limit.
+//! Each change moves at most one task across the line between those whose turn it is and those behind them, whatever the limit.
 
 use super::index::{Class, Place, Rank};
 use norn_wire::TaskId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tasks that became claimable, or are not any more.
+/// Tasks that became claimable (`true`), or ceased to be.
 pub(super) type Moved = Vec<(Rank, bool)>;
 
-/// See the module.
+/// Open tasks of one key.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Turn {
     /// All of them.
     pub all: BTreeSet<TaskId>,
-    /// Those that are claimed.
+    /// Claimed tasks.
     pub held: BTreeSet<TaskId>,
-    /// Those whose turn it is: the oldest, as many as may be held beside those that are. Not those that were never claimable yet: who
-    /// waits for tasks that are behind it, or for tomorrow, would hold up all.
+    /// Tasks whose turn it is: the oldest, as many as may be held beside the claimed ones. Tasks that were never claimable yet are
+    /// excluded: a task that waits for tasks behind it, or for tomorrow, would hold up all.
     front: BTreeSet<TaskId>,
-    /// The others that were claimable once, all of them younger.
+    /// The other tasks that were claimable once, all of them younger.
     back: BTreeSet<TaskId>,
-    /// Of both, those that wait for nothing but their turn, with their priorities.
+    /// Of both, tasks that wait for nothing but their turn, with their priorities.
     ready: BTreeMap<TaskId, i32>,
 }
 
 impl Turn {
-    /// A task is there, where so many may be held at once.
+    /// Adds a task, where `limit` tasks may be held at once.
     pub fn enter(&mut self, id: TaskId, place: Place<'_>, class: Class, limit: usize) -> Moved {
         let mut moved = Moved::new();
         if !matches!(class, Class::Orphan | Class::Ended(_)) {
@@ -56,7 +56,7 @@ impl Turn {
         moved
     }
 
-    /// A task is not there any more, or not as it was.
+    /// Removes a task that has ended or changed.
     pub fn leave(&mut self, id: &TaskId, limit: usize) -> Moved {
         let mut moved = Moved::new();
         let rank = self.rank(*id);
@@ -71,7 +71,7 @@ impl Turn {
         moved
     }
 
-    /// Another number may be held at once. What is held stays so.
+    /// Changes the limit. Tasks that are held stay held.
     pub fn limit(&mut self, limit: usize) -> Moved {
         let mut moved = Moved::new();
         self.settle(limit, &mut moved);
@@ -98,7 +98,7 @@ impl Turn {
         self.ready.get(&id).map(|priority| (Reverse(*priority), id))
     }
 
-    /// Those that are claimable.
+    /// Claimable tasks.
     pub fn claimable(&self) -> impl Iterator<Item = Rank> + '_ {
         self.front.iter().filter_map(|id| self.rank(*id))
     }

@@ -1,4 +1,4 @@
-//! Versions of tasks: what a transaction goes by that is to find a task as it was seen.
+//! Versions of tasks: the digest by which a transaction checks that a task has not changed since it was read.
 
 use crate::protocol::consistent::table::{Cell, CellState};
 use crate::protocol::task::{Content, Task};
@@ -6,7 +6,7 @@ use norn_wire::transaction::Expected;
 use norn_wire::{TaskVersion, Token};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The claim under which a task is or was last, and whether it is held. A grant that nobody was told of is none.
+/// The present or last claim of a task, and whether it is held. A voided grant, which no client got, does not count.
 fn claim<S>(task: &Task<S>, cell: Option<&Cell>) -> (Option<Token>, bool) {
     let told = cell.filter(|cell| cell.state != CellState::Void).map(|cell| cell.token);
     let before = || cell.and_then(|cell| cell.past.last()).map(|(token, _)| *token);
@@ -15,7 +15,7 @@ fn claim<S>(task: &Task<S>, cell: Option<&Cell>) -> (Option<Token>, bool) {
     (told.or_else(before).or_else(exported), held)
 }
 
-/// What a task is like: its content, its log, how it ended, and its claim. What follows from other tasks is no part of it.
+/// Digest of a task's own state: its content, its log, how it ended, and its claim. What follows from other tasks is not part of it.
 pub fn version<S: Content>(task: &Task<S>, cell: Option<&Cell>) -> TaskVersion {
     let facts = task.facts.as_deref();
     let parts = (
@@ -29,7 +29,7 @@ pub fn version<S: Content>(task: &Task<S>, cell: Option<&Cell>) -> TaskVersion {
     TaskVersion(xxh3_64(&rmp_serde::to_vec(&parts).expect("facts always encode")))
 }
 
-/// Whether a task is there that has not ended, and is as somebody expects it.
+/// Whether a task exists, has not ended, and is as a transaction expects it.
 pub fn is_as_expected<S: Content>(task: &Task<S>, cell: Option<&Cell>, expected: Expected) -> bool {
     let over = task.spec.is_none() || task.ended().is_some() || cell.is_some_and(|cell| cell.state.is_final());
     !over

@@ -1,4 +1,4 @@
-//! Results and log entries in a store: they leave memory as bodies do, and come back where they are needed.
+//! Results and log entries in a store: they are evicted from memory like bodies, and loaded where they are needed.
 
 use super::{Entry, Learned, Store};
 use crate::protocol::consistent::register::Hold;
@@ -8,19 +8,19 @@ use norn_wire::TaskId;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-/// Tasks of which something could leave memory.
+/// Tasks of which something could be evicted.
 #[derive(Debug, Default)]
 pub(super) struct Leavers {
     ended: BTreeSet<TaskId>,
     open: BTreeSet<TaskId>,
 }
 
-/// Whose results and log entries leave.
+/// The tasks whose results and log entries are evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// Those of tasks that are over, which are only read.
+    /// Tasks that have ended, which are only read.
     Ended,
-    /// Those of all others, which workers are shown.
+    /// All other tasks, whose results and log entries workers are sent.
     Open,
 }
 
@@ -44,13 +44,13 @@ impl Entry {
         self.task.blobs().map(|(_, blob)| blob.memory_bytes()).sum()
     }
 
-    /// Whether something of it may leave, and then with whom.
+    /// The kind of task it is, if something of it may be evicted.
     fn may_leave(&self) -> Option<Whose> {
         let whose = if self.task.ended().is_some() { Whose::Ended } else { Whose::Open };
         self.task.facts.as_ref().is_some_and(|facts| facts.may_leave()).then_some(whose)
     }
 
-    /// Takes from a delta what is lost here; whether there is any of it.
+    /// Restores from a delta what is lost here. Returns whether there was any of it.
     pub(super) fn restore_blobs(&mut self, delta: &Task<Outline>) -> bool {
         match (&mut self.task.facts, &delta.facts) {
             (Some(known), Some(facts)) => known.restore(facts),
@@ -62,14 +62,14 @@ impl Entry {
 impl Store {
     pub(super) fn change_blob(&mut self, id: &TaskId, slot: Slot, change: impl FnOnce(&mut Blob)) {
         let Some(entry) = self.tasks.get_mut(id) else { return };
-        // Only this one changes: to count all others each time would take as long as there are, squared.
+        // Only this blob changes: to recount all others each time would take quadratic time.
         let Some(blob) = entry.task.facts.as_mut().and_then(|facts| facts.blob_mut(slot)) else { return };
         let before = blob.memory_bytes();
         change(blob);
         self.body_bytes = self.body_bytes + blob.memory_bytes() - before;
     }
 
-    /// Something of a task has changed: whether anything of it could leave.
+    /// Updates the lists of evictable tasks after a change of one.
     pub(super) fn note_leaver(&mut self, id: &TaskId) {
         let whose = self.tasks.get(id).and_then(|entry| entry.may_leave());
         for (list, is_there) in [
@@ -84,13 +84,13 @@ impl Store {
         }
     }
 
-    /// The first of these tasks behind that one of which something could leave.
+    /// The next task of that kind, behind `after`, of which something could be evicted.
     pub fn leaver_after(&self, whose: Whose, after: Option<TaskId>) -> Option<TaskId> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.leavers.of(whose).range((from, Bound::Unbounded)).next().copied()
     }
 
-    /// What of a task can leave memory leaves it, results only if they may. Whether anything did.
+    /// Evicts what it can of a task, results only if `results` is set. Returns whether anything was.
     pub fn leave(&mut self, id: &TaskId, results: bool) -> bool {
         let Some(entry) = self.tasks.get_mut(id) else { return false };
         let before = entry.body_bytes();
@@ -103,45 +103,45 @@ impl Store {
         after < before
     }
 
-    /// Whether the log has not told a place for all results and log entries of a task.
+    /// Whether the place in the log is unknown for a result or log entry of a task.
     fn is_unplaced(&self, id: &TaskId) -> bool {
         self.task(id).is_some_and(|task| task.blobs().any(|(_, blob)| blob.is_unplaced()))
     }
 
-    /// Something was learned of a task that is in no record of facts.
+    /// Notes that facts of a task came that are in no record of facts.
     pub fn note_unwritten(&mut self, id: &TaskId) {
         if self.is_unplaced(id) {
             self.unwritten.insert(*id);
         }
     }
 
-    /// The log has told a place for something of a task.
+    /// Notes that the log has reported a place for a part of a task.
     pub(super) fn note_written(&mut self, id: &TaskId) {
         if self.unwritten.contains(id) && !self.is_unplaced(id) {
             self.unwritten.remove(id);
         }
     }
 
-    /// Whether any may be in no record of facts.
+    /// Whether facts of any task may be in no record of facts.
     pub fn has_unwritten(&self) -> bool {
         !self.unwritten.is_empty()
     }
 
-    /// Takes out one of them with what is to be written of it.
+    /// Takes out one such task with the facts to be logged.
     pub fn take_unwritten(&mut self) -> Option<(TaskId, Task)> {
         let id = self.unwritten.pop_first()?;
         let facts = self.task(&id).and_then(|task| task.facts.as_ref()).map(|facts| facts.unplaced());
         Some((id, Task::from_facts(facts.unwrap_or_default())))
     }
 
-    /// The log has given something back that is needed here.
+    /// Puts back into memory what the log has loaded.
     pub fn bring_back(&mut self, wanted: &Wanted, filling: Filling) {
         let Filling::Bytes(bytes) = filling else { return };
         self.change_blob(&wanted.id, wanted.slot, |blob| blob.bring_back(bytes, wanted.hash));
         self.note_leaver(&wanted.id);
     }
 
-    /// Keeps what of a delta cannot be merged with what is in memory of a task until it can. Whether there is any that is new.
+    /// Sets the facts of a delta aside that cannot be compared with what is not in memory. Returns whether any of them is new.
     pub(super) fn keep_rival(&mut self, id: TaskId, delta: &mut Task<Outline>) -> bool {
         let Some(undecided) = self.task(&id).and_then(|task| task.take_undecided(delta)) else { return false };
         let known = self.rivals.entry(id).or_default();
@@ -150,26 +150,26 @@ impl Store {
         is_new
     }
 
-    /// Facts of a task that wait for what is not in memory, to be written with it.
+    /// Facts of a task that wait for what is not in memory, to be logged with it.
     pub fn rival_of(&self, id: &TaskId) -> Option<&Task> {
         self.rivals.get(id)
     }
 
-    /// Tasks of which facts wait, from those behind this one on, in turn.
+    /// Tasks with waiting facts, beginning behind `after`, in turn.
     pub fn rivals(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let first = self.rivals.range((from, Bound::Unbounded));
         first.chain(&self.rivals).take(self.rivals.len()).map(|(id, _)| *id)
     }
 
-    /// Merges facts that waited, as far as what they needed is there; `hold` and `wall_ms` as in [`super::class_of`].
+    /// Merges waiting facts of a task, as far as the bytes that they need are there; `hold` and `wall_ms` as in [`super::class_of`].
     pub fn settle_rival(&mut self, id: &TaskId, hold: Hold<'_>, wall_ms: u64) -> Learned {
         let Some(rival) = self.rivals.remove(id) else { return Learned::default() };
         // What is still undecided waits again.
         self.merge(*id, rival, hold, wall_ms)
     }
 
-    /// What is listed is what is there.
+    /// Checks that the lists match the tasks.
     pub(super) fn check_leavers(&self) -> Result<(), String> {
         for whose in [Whose::Ended, Whose::Open] {
             let leavers = self.tasks.iter().filter(|(_, entry)| entry.may_leave() == Some(whose)).map(|(id, _)| id);

@@ -1,4 +1,4 @@
-//! Bodies in a store: which are in memory, where the others are, and which are lost.
+//! Bodies in a store: which are in memory, where the others are in the log, and which are lost.
 
 use super::{Entry, Store, class_of};
 use crate::protocol::consistent::register::Hold;
@@ -11,7 +11,7 @@ impl Entry {
         self.task.spec.as_ref().map_or(0, |spec| spec.body.memory_bytes()) + self.blob_bytes()
     }
 
-    /// Takes the body out of a delta if it is the one that was lost here; whether it is.
+    /// Takes the body out of a delta if it is the one that was lost here. Returns whether it was.
     pub(super) fn restore_body(&mut self, delta: &mut Task<Outline>) -> bool {
         let Some(known) = self.task.spec.as_mut().filter(|spec| spec.body.is_lost()) else { return false };
         let Some(spec) = delta.spec.take_if(|spec| spec.hash == known.hash) else { return false };
@@ -19,7 +19,7 @@ impl Entry {
         true
     }
 
-    /// What is derived is as it would be from scratch, as far as the body is in memory.
+    /// Checks that what is derived is as it would be from scratch, as far as the body is in memory.
     pub(super) fn check(&self, id: &TaskId) -> Result<(), String> {
         let spec_part = self.digest().wrapping_sub(self.task.facts_digest(id));
         let right = match &self.task.spec {
@@ -51,7 +51,7 @@ impl Store {
         self.body_bytes += spec.body.memory_bytes();
     }
 
-    /// The log has what has this hash there. A spec leaves memory without room in it, as that of an ended task does.
+    /// Notes the log's place for the part with this hash. Without room a spec is evicted, as that of an ended task is.
     pub fn place(&mut self, id: &TaskId, (slot, hash): (Slot, u64), place: Place, room: bool) {
         if slot == Slot::Spec {
             let room = room && !self.ended(id);
@@ -63,7 +63,7 @@ impl Store {
         }
     }
 
-    /// All bodies of the tasks from `first` to `last` that are in older files are there, too.
+    /// Notes that all bodies of the tasks from `first` to `last` that were in older files are at this place, too.
     pub fn move_to(&mut self, first: TaskId, last: TaskId, place: Place) {
         if first > last {
             return;
@@ -78,8 +78,8 @@ impl Store {
         }
     }
 
-    /// The log could not give this back, or could after all; `hold` and `wall_ms` as in [`class_of`]. Whether anything of the task is
-    /// lost now.
+    /// Notes that the log could not load this part, or could after all; `hold` and `wall_ms` as in [`class_of`]. Returns whether anything
+    /// of the task is lost now.
     pub fn set_lost(&mut self, wanted: &Wanted, lost: bool, hold: Hold<'_>, wall_ms: u64) -> bool {
         let (id, hash) = (&wanted.id, wanted.hash);
         if wanted.slot == Slot::Spec {

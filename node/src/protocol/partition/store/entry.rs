@@ -1,5 +1,5 @@
-//! A task as a store keeps it. There is one for each task of a node, so its size decides how many a machine can hold: what is derived
-//! from the task is packed into words, and what few tasks have stands behind a pointer.
+//! A task as a store keeps it. There is one entry for each task of a node, so its size decides how many a machine can hold: what is
+//! derived from the task is packed into words, and what few tasks have stands behind a pointer.
 
 use super::Class;
 use crate::protocol::task::{Digest, Outline, Task};
@@ -9,12 +9,12 @@ use norn_wire::State;
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub task: Task<Outline>,
-    /// As two words, since one number of this length would have all that is beside it aligned to its own.
+    /// Two words, since a 16-byte number would align all the fields beside it to its own size.
     digest: [u64; 2],
     class: u64,
 }
 
-/// A field that most tasks leave empty belongs behind the pointer of `Outline`; `node/docs/operating.md` says what a task takes.
+/// A field that most tasks leave empty belongs behind the pointer of `Outline`; `node/docs/operating.md` states the memory of a task.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Entry>() <= 112);
 
@@ -43,7 +43,7 @@ impl Entry {
     }
 }
 
-/// A class in one word: until when it is delayed, or behind the last such time the number of another one.
+/// A class in one word: the end of a delay or, above the last such time, the number of another class.
 fn packed(class: Class) -> u64 {
     let number = match class {
         Class::Delayed(until_ms) => {

@@ -1,5 +1,5 @@
-//! Tombstones in a store, and what may stand beside one: a task is not given up before the tasks that its completions brought
-//! are enqueued, so such a completion stays, and is kept among the tasks.
+//! Tombstones in a store, and what may stand beside one: a task's children must be enqueued before it is forgotten, so a completion with
+//! an open outbox stays, and is kept among the tasks.
 
 use super::{Class, Entry, Learned, Moved, Store};
 use crate::protocol::task::{Completed, Digest, Facts, Task, Tomb, buried};
@@ -13,14 +13,14 @@ impl Store {
         self.tombs.contains_key(id) || self.task(id).is_some_and(|task| task.tomb.is_some())
     }
 
-    /// Merges facts of which some are a tombstone.
+    /// Merges facts that include a tombstone, or facts of a buried task.
     pub(super) fn bury(&mut self, id: TaskId, delta: Task) -> Learned {
         let before = self.digest(&id);
         let known = self.buried_task(&id);
         let of_task = || self.tasks.get(&id).map(|entry| (entry.task.facts.clone(), entry.task.tomb.clone()));
         let (facts, tomb) = known.map_or_else(|| of_task().unwrap_or_default(), |task| (task.facts, task.tomb));
         let was_buried = tomb.is_some();
-        // All that stays of it is in memory.
+        // All that remains of it is in memory.
         let mut facts = facts.and_then(|facts| facts.buried());
         facts.iter_mut().for_each(|facts| facts.leave_out_places());
         let mut task: Task = Task { spec: None, facts, tomb };
@@ -58,7 +58,7 @@ impl Store {
         Learned { changed: true, ended: !had_ended, body: None, outbox, freed, purged: false }
     }
 
-    /// The tombstone of a task of which it was not known that it has ended, or whose queue was not known, says so.
+    /// Notes a change of state for a tombstone, unless the task was already known to have ended in its queue.
     fn note_burial(&mut self, id: TaskId, state: Option<State>) {
         let known = self.task(&id).filter(|task| task.spec.is_some());
         if known.is_some_and(|task| task.ended().is_some()) {
@@ -69,13 +69,13 @@ impl Store {
         self.moved.extend(state.map(|state| Moved { id, state, queue, group }));
     }
 
-    /// Takes a tombstone out of everything but the tree. Whether there was one.
+    /// Removes a tombstone from everything but the tree. Returns whether there was one.
     fn take_tomb(&mut self, id: &TaskId) -> bool {
         self.handed.remove(id);
         self.tombs.remove(id).is_some()
     }
 
-    /// A task is no more: nothing is known of it any longer. Whether anything was.
+    /// Forgets a task entirely. Returns whether anything was known of it.
     pub fn forget(&mut self, id: &TaskId) -> bool {
         let before = self.digest(id);
         if !self.take_tomb(id) {
@@ -85,8 +85,8 @@ impl Store {
         before != 0
     }
 
-    /// All whose retention is over, after an id, in order: tombstones, and those that are kept among the tasks for what they
-    /// brought. An id may go from the ones to the others at any time.
+    /// Buried tasks after an id, in order: tombstones, and those kept among the tasks for their open outboxes. An id may go from the ones
+    /// to the others at any time.
     pub fn buried_after(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
         let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let mut tombs = self.tombs.range(range).map(|(id, _)| *id).peekable();
@@ -117,17 +117,17 @@ impl Store {
         }
     }
 
-    /// Whether a completion with children may be taken from a client, if it is not too old for that. Not if the task is buried
-    /// and this completion was not known before: who has said so already would be taken at its word, and the task be forgotten
-    /// with its children. Which they were is not kept beside a tombstone, but when the completion was made that counts: another
-    /// one under its token was made at another time ([`Completed::is`]).
+    /// Whether a completion with children may be accepted from a client, its age apart. It may not if the task is buried and this
+    /// completion was not known before: a member that has already acknowledged the tombstone would be relied on, and the task be
+    /// forgotten with its children. The children's ids are not kept beside a tombstone, but the time of the winning completion is:
+    /// another completion under its token was made at another time ([`Completed::is`]).
     pub fn takes_outbox(&self, id: &TaskId, delta: &Task) -> bool {
         let task = self.task(id);
         let Some(tomb) = self.tombs.get(id).or_else(|| task?.tomb.as_deref()) else { return true };
         let facts = task.and_then(|task| task.facts.as_deref());
         let handed = self.handed.get(id).into_iter().chain(facts.map(|facts| &facts.handed));
         let handed: Vec<Token> = handed.flatten().copied().collect();
-        // The token of a copy is that of one task.
+        // The token of a copy belongs to one task.
         let repeats = |token: Token, done: &Completed| token.is_of_copy() || done.at_ms == tomb.at_ms;
         let open = || facts.into_iter().flat_map(|facts| &facts.completions);
         delta.outbox().all(|(token, done)| {
@@ -136,7 +136,7 @@ impl Store {
         })
     }
 
-    /// The children of a task changed that may not be enqueued yet: whether there were any, and whether there are.
+    /// Updates the lists of open children of a task. Returns whether it had any, and whether it has.
     pub(super) fn note_outbox(&mut self, id: TaskId, before: &[TaskId]) -> (bool, bool) {
         for child in before {
             self.brought.remove(&(*child, id));
@@ -153,7 +153,7 @@ impl Store {
         (had_outbox, has_outbox)
     }
 
-    /// Whether a completion brings this task that may not be enqueued yet.
+    /// Whether this task is a child that may not be enqueued yet.
     pub fn is_brought(&self, child: &TaskId) -> bool {
         self.brought.range((*child, TaskId::MIN)..=(*child, TaskId::MAX)).next().is_some()
     }
@@ -167,7 +167,7 @@ impl Store {
         children.filter(move |child| above.is_none_or(|above| *child > above))
     }
 
-    /// Tasks after an id whose completions brought others that may not be enqueued yet, in order.
+    /// Tasks after an id whose completions brought children that may not be enqueued yet, in order.
     pub fn outboxes_after(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
         self.outboxes.range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)).copied()
     }
