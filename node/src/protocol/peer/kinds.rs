@@ -1,9 +1,9 @@
-//! What is to be known of a message without reading it: its stream, its name, what it says of its sender's log.
+//! Properties of messages: stream, name, and the sender's durable log position.
 
 use super::{LogWord, PeerMessage};
 use norn_wire::{PartitionId, Request};
 
-/// Which stream a message travels on, so that bulk never stands in the way of claims.
+/// The stream of a message. Streams are separate so that bulk never delays claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Heartbeats, elections, claims, writes.
@@ -13,7 +13,7 @@ pub enum Class {
 }
 
 impl PeerMessage {
-    /// The stream it travels on.
+    /// The stream that it travels on.
     pub fn class(&self) -> Class {
         match self {
             PeerMessage::State { .. }
@@ -40,7 +40,7 @@ impl PeerMessage {
         }
     }
 
-    /// What it says of its sender's log, if it rests on that.
+    /// The sender's durable log position, if the message depends on it.
     pub fn log(&self) -> Option<LogWord> {
         let word = match self {
             PeerMessage::VoteAnswer { log, .. }
@@ -58,7 +58,7 @@ impl PeerMessage {
         (word.boot > 0).then_some(word)
     }
 
-    /// Puts in how far its sender's log is durable, now that all it rests on is.
+    /// Fills in the sender's durable log position, once everything the message depends on is durable.
     pub fn set_log(&mut self, word: LogWord) {
         match self {
             PeerMessage::VoteAnswer { log, .. }
@@ -72,7 +72,7 @@ impl PeerMessage {
         }
     }
 
-    /// The partition in which the receiver's replica is asked to promise something, or to say that it knows all it should.
+    /// The partition in which the receiver's replica is asked for a promise, or for a statement that it knows all it should.
     pub fn asks_for_promise(&self) -> Option<PartitionId> {
         match self {
             PeerMessage::PreVote { partition, .. }
@@ -90,9 +90,9 @@ impl PeerMessage {
         }
     }
 
-    /// The number of a question that takes something for the process that asks: claims, permits, longer leases, changes of the cluster.
-    /// A copy may be as late as the network likes, and nobody waits for the answer once that process has ended. What gives something
-    /// back is true all the same then.
+    /// Number of a request that takes something for the process that asks: claims, permits, longer leases, changes of the cluster. A copy
+    /// may arrive arbitrarily late, and once the asking process has ended no client waits for the answer. Requests that give something
+    /// back stay valid then.
     pub fn takes(&self) -> Option<u64> {
         match self {
             PeerMessage::GrantAsk { ask, max, recall, .. } => (!recall || *max > 0).then_some(*ask),

@@ -1,4 +1,4 @@
-//! What a replica says of a task to a reader.
+//! Answer of a replica to the coordinator of a read.
 
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::cohort::Told;
@@ -9,30 +9,30 @@ use norn_wire::Spec;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What a replica knows of a task, to a reader.
+/// What a replica knows of a task, for a read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// Facts.
     pub task: Task,
-    /// Its cell in the replica's table.
+    /// The claim-table entry of the task.
     pub cell: Option<Cell>,
     /// Viewstamp of that table.
     pub viewstamp: Viewstamp,
     /// Version of its cohort.
     pub at: Viewstamp,
-    /// The cohort, where the question had another version.
+    /// The replica's cohort, where the question had another version.
     #[serde(default)]
     pub told: Option<Box<Told>>,
-    /// The replica may have forgotten something: what it says is true, what it does not say means nothing.
+    /// Whether the replica may have lost something: what it states is true, what it does not state proves nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub holes: bool,
-    /// Its log cannot give back a part of the task. Fields go by their places, so `holes`, which
-    /// must not be left out before this one, is set on the way.
+    /// Set if its log cannot load a part of the task. Fields are encoded by position, so `holes`, which must not be left out before this
+    /// one, is set in the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Box<Lost>>,
 }
 
-/// What a replica still knows of parts of a task that it has lost.
+/// What a replica still knows of lost parts of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     /// Whether the replica has holes.
@@ -41,19 +41,19 @@ pub struct Lost {
     pub spec: Option<Arc<Spec>>,
     /// Completions whose results are lost, and lost log entries, without the bytes.
     pub facts: Task,
-    /// What is known of those bytes.
+    /// What is known of the lost bytes.
     pub bytes: Vec<LostBytes>,
 }
 
 impl Known {
-    /// Tells of what could not be read back that it is lost, and, where the payload is, what else the spec says.
+    /// Moves what could not be loaded to `lost`, with the rest of the spec where the payload is lost.
     pub fn lose(&mut self, spec: Option<Arc<Spec>>) {
         let (facts, bytes) = self.task.take_gaps();
         let holes = std::mem::replace(&mut self.holes, true);
         self.lost = Some(Box::new(Lost { holes, spec, facts, bytes }));
     }
 
-    /// Puts what came apart together, with what is lost marked so.
+    /// Merges the lost parts back into the task at the reader, marked as lost.
     pub fn take_losses(&mut self) {
         let Some(lost) = &mut self.lost else { return };
         self.holes = lost.holes;
@@ -74,7 +74,7 @@ mod tests {
 
     const TOKEN: Token = Token { epoch: 1, number: 1 };
 
-    /// Goal: what is lost goes over the wire and is put together there: the task is the same, and says of its result that it is lost.
+    /// Goal: lost parts go over the wire and are merged back there: the task is the same, and its result is marked as lost.
     #[test]
     fn what_is_lost_is_marked_so_at_the_reader() {
         let completed = Completed { sequence: Some(1), result: Some(vec![7; 1_000].into()), at_ms: 5, children: None };

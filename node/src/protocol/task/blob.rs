@@ -1,8 +1,8 @@
 //! Bytes of a result or a log entry as a replica keeps them: in memory, or in the log alone.
 //!
-//! On the wire and in the log they are always there. What a replica compares and digests of bytes that have left is their hash and
-//! the digest of their fact, which it keeps. Which of two different values under one key is the greater one only the bytes can
-//! tell: such facts are undecided ([`Task::take_undecided`]) until the bytes are back.
+//! In messages and in the log the bytes are always present. For bytes that were evicted the replica keeps their hash and the digest of
+//! their fact, for comparisons and digests. Only the bytes decide which of two different values under one key is the greater one: such
+//! facts are undecided ([`Task::take_undecided`]) until the bytes are loaded.
 
 use super::outline::Place;
 use super::{Completed, Digest, Facts, Task, Wanted};
@@ -17,10 +17,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What is smaller stays: to know where it is would take as much memory.
+/// Smaller blobs are never evicted: to keep their place would take as much memory.
 pub const SMALL_BYTES: usize = 128;
 
-/// What of a task may be in the log alone.
+/// A part of a task that may be in the log alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Slot {
     /// Its spec.
@@ -31,10 +31,10 @@ pub enum Slot {
     Result(Token),
 }
 
-/// What is known of bytes that a replica has lost: where they belong, their hash, and how many they were.
+/// What is known of lost bytes: their slot, their hash, and their number.
 pub type LostBytes = (Slot, u64, u32);
 
-/// What the log has given back.
+/// A part that was loaded from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filling {
     /// A spec.
@@ -43,14 +43,14 @@ pub enum Filling {
     Bytes(ByteBuf),
 }
 
-/// See the module.
+/// Bytes of a result or log entry, in memory or in the log alone.
 #[derive(Debug, Clone)]
 pub struct Blob(Content);
 
 #[derive(Debug, Clone)]
 enum Content {
     Here(ByteBuf),
-    /// The log has told where it has them.
+    /// The log has reported where it has them.
     Placed(Box<Placed>),
 }
 
@@ -60,9 +60,9 @@ struct Placed {
     place: Place,
     hash: u64,
     bytes: u32,
-    /// The log could not give them back when it was last asked, nor has a peer.
+    /// Whether the log could not load them when it was last asked, and no peer had them either.
     lost: bool,
-    /// Of their fact, once they have left.
+    /// Digest of their fact, once they are evicted.
     digest: Digest,
 }
 
@@ -81,7 +81,7 @@ impl Blob {
         }
     }
 
-    /// How many they are, in memory or not.
+    /// Number of bytes, in memory or not.
     pub fn len(&self) -> usize {
         match &self.0 {
             Content::Here(bytes) => bytes.len(),
@@ -94,17 +94,17 @@ impl Blob {
         self.len() == 0
     }
 
-    /// What they count for in memory.
+    /// Bytes counted as memory.
     pub fn memory_bytes(&self) -> usize {
         if self.is_small() || self.here().is_none() { 0 } else { self.len() }
     }
 
-    /// Whether they never leave.
+    /// Whether they are never evicted.
     pub fn is_small(&self) -> bool {
         self.len() < SMALL_BYTES
     }
 
-    /// Whether they could leave if the log had told where it has them.
+    /// Whether they could be evicted if the log had reported where it has them.
     pub fn is_unplaced(&self) -> bool {
         matches!(self.0, Content::Here(_)) && !self.is_small()
     }
@@ -114,7 +114,7 @@ impl Blob {
         matches!(&self.0, Content::Placed(placed) if placed.here.is_some())
     }
 
-    /// Whether nobody here can say what they were.
+    /// Whether they are lost at this node.
     pub fn is_lost(&self) -> bool {
         matches!(&self.0, Content::Placed(placed) if placed.lost)
     }
@@ -127,7 +127,7 @@ impl Blob {
         }
     }
 
-    /// The digest of their fact, if they have left.
+    /// The digest of their fact, if they are evicted.
     pub(super) fn digest(&self) -> Option<Digest> {
         match &self.0 {
             Content::Placed(placed) if placed.here.is_none() => Some(placed.digest),
@@ -135,7 +135,7 @@ impl Blob {
         }
     }
 
-    /// What to ask of the host to have the bytes; nothing where they are in memory.
+    /// The part to ask the host for; nothing where the bytes are in memory.
     pub fn wanted(&self, id: TaskId, slot: Slot) -> Option<Wanted> {
         match &self.0 {
             Content::Placed(placed) if placed.here.is_none() => {
@@ -146,7 +146,7 @@ impl Blob {
         }
     }
 
-    /// The log has them there, if these are the ones with this hash.
+    /// Notes the log's place for the bytes, if these are the ones with this hash.
     pub fn place(&mut self, place: Place, hash: u64) {
         if let Content::Here(bytes) = &mut self.0
             && bytes.len() >= SMALL_BYTES
@@ -158,7 +158,7 @@ impl Blob {
         }
     }
 
-    /// The log has them in a younger file, too, and will not have the older ones for long.
+    /// Notes that the log has them in a younger file, too, and will soon drop the older ones.
     pub fn move_to(&mut self, place: Place) {
         if let Content::Placed(placed) = &mut self.0
             && placed.place.file < place.file
@@ -167,21 +167,21 @@ impl Blob {
         }
     }
 
-    /// They will be read rarely.
+    /// Evicts the bytes.
     fn leave(&mut self, digest: Digest) {
         if let Content::Placed(placed) = &mut self.0 {
             (placed.here, placed.digest) = (None, digest);
         }
     }
 
-    /// The log cannot give them back, or could after all.
+    /// Notes that the log cannot load them, or could after all.
     pub fn set_lost(&mut self, lost: bool) {
         if let Content::Placed(placed) = &mut self.0 {
             placed.lost = lost && placed.here.is_none();
         }
     }
 
-    /// The log has given them back, and they are needed here.
+    /// Puts loaded bytes back into memory.
     pub fn bring_back(&mut self, bytes: ByteBuf, hash: u64) {
         if let Content::Placed(placed) = &mut self.0
             && placed.here.is_none()
@@ -191,7 +191,7 @@ impl Blob {
         }
     }
 
-    /// Another replica had what is lost here: it is as if it had just been learned. Whether it is that.
+    /// Restores lost bytes from another replica, as if they had just been learned. Returns whether these are the ones.
     fn restore(&mut self, other: &Blob) -> bool {
         let restores = self.is_lost() && other.here().is_some() && *self == *other;
         if restores {
@@ -200,7 +200,7 @@ impl Blob {
         restores
     }
 
-    /// As it travels: where one log has it says nothing to others.
+    /// Drops the place in the log, which means nothing to other nodes, for sending.
     fn leave_out_place(&mut self) {
         if let Content::Placed(placed) = &mut self.0
             && let Some(bytes) = placed.here.take()
@@ -209,7 +209,7 @@ impl Blob {
         }
     }
 
-    /// Whether only bytes that are not in memory could tell which of two is the greater one.
+    /// Whether only bytes that are not in memory could decide which of two is the greater one.
     fn is_undecided(&self, other: &Blob) -> bool {
         (self.here().is_none() || other.here().is_none()) && self != other
     }
@@ -239,7 +239,7 @@ impl PartialEq for Blob {
 impl Eq for Blob {}
 
 impl Ord for Blob {
-    /// By content. A store compares no others.
+    /// By content. A store compares only blobs whose bytes are in memory.
     fn cmp(&self, other: &Blob) -> Ordering {
         match (self.here(), other.here()) {
             (Some(own), Some(other)) => own.cmp(other),
@@ -268,7 +268,7 @@ impl<'de> Deserialize<'de> for Blob {
 }
 
 impl Facts {
-    /// All that may be in the log alone.
+    /// All parts that may be in the log alone.
     pub fn blobs(&self) -> impl Iterator<Item = (Slot, &Blob)> {
         let entries = self.updates.iter().map(|((token, sequence), data)| (Slot::Entry(*token, *sequence), data));
         let results = self.completions.iter();
@@ -281,7 +281,7 @@ impl Facts {
         entries.chain(results.filter_map(|(token, done)| Some((Slot::Result(*token), done.result.as_mut()?))))
     }
 
-    /// One of them.
+    /// One of these parts.
     pub fn blob(&self, slot: Slot) -> Option<&Blob> {
         match slot {
             Slot::Spec => None,
@@ -296,7 +296,7 @@ impl Facts {
         }
     }
 
-    /// As [`Facts::blob`].
+    /// One of these parts, as in [`Facts::blob`].
     pub fn blob_mut(&mut self, slot: Slot) -> Option<&mut Blob> {
         match slot {
             Slot::Spec => None,
@@ -311,7 +311,7 @@ impl Facts {
         }
     }
 
-    /// Takes out of others what can be merged only with bytes that are not in memory.
+    /// Takes facts out of `other` that can be merged only with bytes that are not in memory.
     fn take_undecided(&self, other: &mut Facts) -> Facts {
         let entry = |((token, sequence), data): &mut ((Token, u32), Blob)| {
             self.blob(Slot::Entry(*token, *sequence)).is_some_and(|known| known.is_undecided(data))
@@ -327,13 +327,13 @@ impl Facts {
         Facts { updates, completions, ..Facts::default() }
     }
 
-    /// Whether something may leave memory.
+    /// Whether anything may be evicted.
     pub fn may_leave(&self) -> bool {
         self.updates.iter().any(|(_, data)| data.can_leave())
             || self.completions.iter().any(|(_, done)| done.may_leave())
     }
 
-    /// All log entries that may leave memory leave it, and results if they are to.
+    /// Evicts all log entries that it may and, if `results` is set, results.
     pub fn leave_memory(&mut self, id: &TaskId, results: bool) {
         for entry in &mut self.updates {
             if entry.1.can_leave() {
@@ -349,7 +349,7 @@ impl Facts {
         }
     }
 
-    /// Takes from others what is lost here. Whether there is any.
+    /// Restores from other facts what is lost here. Returns whether there was any of it.
     pub fn restore(&mut self, other: &Facts) -> bool {
         let mut restored = false;
         for (slot, blob) in self.blobs_mut().filter(|(_, blob)| blob.is_lost()) {
@@ -358,7 +358,7 @@ impl Facts {
         restored
     }
 
-    /// What of it the log has not told a place for.
+    /// The parts for which the log has reported no place.
     pub fn unplaced(&self) -> Facts {
         let is_unplaced = |blob: &Blob| blob.is_unplaced();
         let updates = self.updates.iter().filter(|(_, data)| is_unplaced(data)).cloned().collect();
@@ -367,17 +367,17 @@ impl Facts {
         Facts { updates, completions: completions.collect(), ..Facts::default() }
     }
 
-    /// A snapshot has all of it.
+    /// Notes that a snapshot has all of it.
     pub fn move_to(&mut self, place: Place) {
         self.blobs_mut().for_each(|(_, blob)| blob.move_to(place));
     }
 
-    /// Makes it as it travels, as far as it is in memory.
+    /// Brings it into the form in which it is sent, as far as it is in memory.
     pub fn leave_out_places(&mut self) {
         self.blobs_mut().for_each(|(_, blob)| blob.leave_out_place());
     }
 
-    /// Takes out what cannot be told, without the bytes.
+    /// Takes out the parts that cannot be sent, without their bytes.
     fn take_gaps(&mut self) -> (Facts, Vec<LostBytes>) {
         let gaps = self.blobs().filter(|(_, blob)| blob.here().is_none());
         let bytes: Vec<LostBytes> = gaps.map(|(slot, blob)| (slot, blob.hash(), blob.len() as u32)).collect();
@@ -397,12 +397,12 @@ impl Facts {
         (facts, bytes)
     }
 
-    /// Leaves out what nobody can tell.
+    /// Leaves out parts whose bytes are not in memory.
     fn leave_out_gaps(&mut self) {
         self.updates.retain(|(_, data)| data.here().is_some());
         let is_gap =
             |(_, done): &(Token, Completed)| done.result.as_ref().is_some_and(|result| result.here().is_none());
-        // A seal without its completion would be an end of which nobody knows when it was.
+        // A seal without its completion would be an end without a known time.
         let unsealed = |token: &Token| !self.completions.iter().any(|done| done.0 == *token && is_gap(done));
         self.seal = self.seal.filter(unsealed);
         self.completions.retain(|done| !is_gap(done));
@@ -410,7 +410,7 @@ impl Facts {
 }
 
 impl Completed {
-    /// Whether the result may leave memory. As long as children may not be enqueued yet the completion changes, and its digest with it.
+    /// Whether the result may be evicted. As long as children may not be enqueued yet, the completion changes, and its digest with it.
     fn may_leave(&self) -> bool {
         self.result.as_ref().is_some_and(Blob::can_leave) && self.open_children().is_none()
     }
@@ -422,17 +422,17 @@ impl<S> Task<S> {
         self.facts.iter().flat_map(|facts| facts.blobs())
     }
 
-    /// What of them is to be asked for.
+    /// The parts of them to ask the host for.
     pub fn blobs_wanted(&self, id: TaskId) -> impl Iterator<Item = Wanted> {
         self.blobs().filter_map(move |(slot, blob)| blob.wanted(id, slot))
     }
 
-    /// Whether a log entry is lost. With every claim its worker is shown the log.
+    /// Whether a log entry is lost. A worker gets the log with every claim.
     pub fn lacks_entries(&self) -> bool {
         self.blobs().any(|(slot, blob)| matches!(slot, Slot::Entry(..)) && blob.is_lost())
     }
 
-    /// Puts a result or a log entry where it belongs.
+    /// Puts a result or a log entry into its slot.
     pub fn fill_blob(&mut self, slot: Slot, bytes: ByteBuf) {
         if let Some(blob) = self.facts.as_mut().and_then(|facts| facts.blob_mut(slot)) {
             *blob = bytes.into();
@@ -453,7 +453,7 @@ impl<S> Task<S> {
 }
 
 impl Task {
-    /// What a record has of it in this place.
+    /// The content of a slot, as in a record.
     pub fn filling(&self, slot: Slot) -> Option<Filling> {
         match slot {
             Slot::Spec => self.spec.clone().map(Filling::Spec),
@@ -461,7 +461,7 @@ impl Task {
         }
     }
 
-    /// Puts what was missing where it belongs.
+    /// Puts a missing part into its slot.
     pub fn fill(&mut self, slot: Slot, filling: Filling) {
         match filling {
             Filling::Spec(spec) => self.spec = Some(spec),
@@ -481,7 +481,7 @@ impl Task {
         }
     }
 
-    /// What another replica told without these bytes has lost them.
+    /// Marks blobs as lost which another replica sent without their bytes.
     pub fn mark_lost(&mut self, bytes: &[LostBytes]) {
         let Some(facts) = &mut self.facts else { return };
         for (slot, hash, length) in bytes {
@@ -491,7 +491,7 @@ impl Task {
         }
     }
 
-    /// Merges what another replica told a reader: what the one has lost, the other one may have.
+    /// Merges an answer to a reader from another replica: bytes that one has lost, the other may have.
     pub fn merge_told(&mut self, mut other: Task) {
         if let (Some(known), Some(facts)) = (&mut self.facts, &mut other.facts) {
             known.restore(facts);
@@ -500,7 +500,7 @@ impl Task {
         self.merge(other);
     }
 
-    /// Leaves out what could not be filled: it says less then, and nothing that is not so.
+    /// Leaves out what could not be filled: the rest is less, but still true.
     pub fn leave_out_gaps(&mut self) {
         if !self.has_blobs() {
             self.facts.iter_mut().for_each(|facts| facts.leave_out_gaps());
@@ -527,7 +527,7 @@ mod tests {
         Task::from_completion(TOKEN, Completed { sequence: None, result, at_ms, children: None })
     }
 
-    /// The same in the log alone.
+    /// The same, in the log alone.
     fn left(task: &Task) -> Task {
         let mut task = task.clone();
         let facts = task.facts.as_mut().expect("there are some");

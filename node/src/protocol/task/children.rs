@@ -1,7 +1,7 @@
-//! Tasks that travel in a completion, until they are enqueued on their own.
+//! Child tasks in a completion, until they are enqueued on their own.
 //!
-//! What they are is part of the completion's content: who they are and a hash of all of it. Their specs are there as long as
-//! somebody may have to hand them over. That it was done is the greater of two states, so that it merges as all facts do.
+//! The ids of the children and a hash of their specs are part of the completion's content. The specs themselves are kept as long as a
+//! replica may have to hand them over. "Handed over" is the greater of two states, so that it merges like all facts.
 
 use norn_wire::{NewTask, Spec, TaskId};
 use serde::ser::SerializeStruct;
@@ -10,23 +10,23 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// See the module.
+/// Child tasks of a completion.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Children {
-    /// In the order in which they were named.
+    /// In the order in which the client named them.
     pub ids: Vec<TaskId>,
-    /// Of their specs.
+    /// Hash of their specs.
     hash: u64,
     /// In the order of the ids; absent once all are handed over.
     #[serde(default)]
     specs: Option<Vec<Arc<Spec>>>,
-    /// Of these, the one that is the join of a group.
+    /// The child that is the join of a group, if one is.
     #[serde(default)]
     pub join: Option<TaskId>,
 }
 
 impl Serialize for Children {
-    /// Fields are left out from the end, where there is nothing in them: digests that logs have are over these bytes.
+    /// Fields are left out from the end where they are empty: digests in logs are over these bytes.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const FIRST: usize = 2;
         let later = [self.specs.is_some(), self.join.is_some()];
@@ -45,7 +45,7 @@ impl Serialize for Children {
 }
 
 impl Children {
-    /// Of a completion that is new; nothing where it brings none.
+    /// The children of a new completion; nothing where it has none.
     pub fn new(tasks: Vec<NewTask>) -> Option<Children> {
         if tasks.is_empty() {
             return None;
@@ -63,7 +63,7 @@ impl Children {
         self.specs.is_some()
     }
 
-    /// What is to be enqueued.
+    /// The tasks to enqueue.
     pub fn tasks(&self) -> impl Iterator<Item = (TaskId, Arc<Spec>)> + '_ {
         self.ids.iter().copied().zip(self.specs.iter().flatten().cloned())
     }
@@ -79,7 +79,7 @@ impl Children {
         self.hash == other.hash && self.ids == other.ids
     }
 
-    /// Bytes in memory and in a message, about.
+    /// Approximate bytes in memory and in a message.
     pub fn size_bytes(&self) -> usize {
         let specs = self.specs.iter().flatten();
         32 + self.ids.len() * 20 + specs.map(|spec| super::outline::body_bytes(spec) + 64).sum::<usize>()
@@ -87,7 +87,7 @@ impl Children {
 }
 
 impl Ord for Children {
-    /// By content; of the same content what is handed over is greater.
+    /// By content. Of equal content, children that are handed over are greater.
     fn cmp(&self, other: &Self) -> Ordering {
         let open = |children: &Children| children.specs.is_none();
         let of = |children: &Children| (children.hash, children.join, open(children));

@@ -1,8 +1,8 @@
-//! Digest of a task: a sum over its facts, so that learning a fact costs that fact alone.
+//! Digest of a task: a sum over its facts, so that merging a fact costs that fact alone.
 //!
-//! Each fact is hashed with the task's id (xxh3, 128 bits) and the hashes are added. Equal digests mean equal facts, short
-//! of an accident; they are no proof against somebody who crafts payloads. Repair depends on them, and which state of a task
-//! is archived.
+//! Each fact is hashed with the task's id (xxh3, 128 bits) and the hashes are added. Equal digests mean equal facts, short of an
+//! accidental collision; they do not resist an adversary who crafts payloads. Repair depends on digests, and so does which state of a
+//! task is archived.
 
 use super::{Blob, Completed, Facts, Task};
 use norn_wire::{Spec, TaskId, Token};
@@ -20,17 +20,17 @@ fn fact(id: &TaskId, kind: u8, value: &impl Serialize) -> Digest {
     xxh3_128(&bytes)
 }
 
-/// The digest of a tombstone, whatever it says: replicas that buried a task at different times do not go on comparing.
+/// The digest of a tombstone, whatever its content: replicas that buried a task at different times must not keep comparing it.
 pub fn buried(id: &TaskId) -> Digest {
     fact(id, 7, &())
 }
 
-/// Of a log entry, be it in memory or not.
+/// The digest of a log entry, whether its bytes are in memory or not.
 pub(super) fn entry_digest(id: &TaskId, entry: &((Token, u32), Blob)) -> Digest {
     entry.1.digest().unwrap_or_else(|| fact(id, 2, entry))
 }
 
-/// Of a completion, be its result in memory or not.
+/// The digest of a completion, whether its result is in memory or not.
 pub(super) fn completion_digest(id: &TaskId, completion: &(Token, Completed)) -> Digest {
     let left = completion.1.result.as_ref().and_then(Blob::digest);
     left.unwrap_or_else(|| fact(id, 3, completion))
@@ -84,13 +84,13 @@ impl Task {
     }
 }
 
-/// The part of the digest that the spec makes.
+/// The spec's part of the digest.
 pub fn spec_digest(id: &TaskId, spec: &Spec) -> Digest {
     fact(id, 1, spec)
 }
 
 impl<S> Task<S> {
-    /// The part of the digest that the later facts make, so that a task whose spec does not change need not hash it again.
+    /// The later facts' part of the digest, so that a task whose spec does not change need not hash it again.
     pub fn facts_digest(&self, id: &TaskId) -> Digest {
         self.facts.as_ref().map_or(0, |facts| facts.digest(id))
     }

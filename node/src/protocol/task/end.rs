@@ -1,4 +1,4 @@
-//! How claims end, as it is kept beside them: the reason within a bound.
+//! Ends of claims as they are stored: with a reason of bounded length.
 
 use super::PastClaim;
 use crate::limits::{CLAIM_REASON_BYTES_MAX, CLAIM_REASONS_BYTES_MAX};
@@ -6,7 +6,7 @@ use norn_wire::Token;
 use norn_wire::response::{ClaimEnd, ClaimOutcome};
 use std::sync::Arc;
 
-/// Stands for what is cut off.
+/// Marks what was cut off.
 const CUT: &str = "… (cut)";
 
 /// The end of a claim; an empty reason is none.
@@ -15,7 +15,7 @@ pub fn claim_end(outcome: ClaimOutcome, at_ms: u64, reason: &str) -> Arc<ClaimEn
     Arc::new(ClaimEnd { outcome, at_ms, reason })
 }
 
-/// Whether a claim may have ended for this reason: of one that is not kept, any reason may be.
+/// Whether a claim may have ended for this reason: where the reason is not kept, any may match.
 pub fn is_reason(end: &ClaimEnd, reason: &str) -> bool {
     end.reason.as_deref().is_none_or(|kept| kept == CUT || kept == cut(reason))
 }
@@ -28,7 +28,7 @@ fn cut(reason: &str) -> String {
     format!("{}{CUT}", &reason[..end])
 }
 
-/// Leaves the reasons of the latest of a task's past claims, oldest first, up to a bound of bytes.
+/// Keeps the reasons of the latest past claims of a task (oldest first) up to a bound of bytes, and cuts the others.
 pub fn bound_reasons(past: &mut [(Token, PastClaim)]) {
     let mut bytes = 0;
     for (_, claim) in past.iter_mut().rev() {

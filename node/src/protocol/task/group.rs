@@ -1,4 +1,4 @@
-//! What a task waits for: those that it names, and, where it is the join of a group, the group's members.
+//! Dependencies of a task: the tasks that it names and, for the join of a group, the group's members.
 
 use super::{Content, Members, Task};
 use crate::limits::GROUP_WINDOW;
@@ -6,24 +6,24 @@ use norn_wire::TaskId;
 use norn_wire::group::{GroupView, Join, MemberOf};
 use serde::{Deserialize, Serialize};
 
-/// What is known of a group, at its join.
+/// Facts about a group, at its join.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct GroupFacts {
-    /// How many members there are.
+    /// Number of members.
     pub total: Option<u32>,
-    /// How members ended.
+    /// Outcomes of members.
     pub members: Members,
     /// Joins that the completions of members brought: the group has not ended before they have. Sorted.
     pub joins: Vec<TaskId>,
 }
 
 impl GroupFacts {
-    /// Only how many members there are.
+    /// Only the number of members.
     pub fn closed(total: u32) -> GroupFacts {
         GroupFacts { total: Some(total), ..GroupFacts::default() }
     }
 
-    /// Takes in what another one says; whether both contradict each other.
+    /// Merges other facts. Returns whether both contradict each other.
     pub fn merge(&mut self, other: GroupFacts) -> bool {
         let conflict = self.contradicts(&other);
         self.total = self.total.max(other.total);
@@ -36,14 +36,14 @@ impl GroupFacts {
         conflict
     }
 
-    /// Whether merging another one would teach nothing.
+    /// Whether merging other facts would add nothing.
     pub fn knows(&self, other: &GroupFacts) -> bool {
         self.total >= other.total
             && self.members.knows(&other.members)
             && other.joins.iter().all(|join| self.joins.binary_search(join).is_ok())
     }
 
-    /// Whether another one says that there are more members, or fewer.
+    /// Whether other facts state another number of members.
     pub fn contradicts(&self, other: &GroupFacts) -> bool {
         self.total.zip(other.total).is_some_and(|(known, total)| known != total)
     }
@@ -55,12 +55,12 @@ impl GroupFacts {
 }
 
 impl<S: Content> Task<S> {
-    /// The group that it comes behind.
+    /// The group of which it is the join.
     pub fn join(&self) -> Option<Join> {
         self.spec.as_ref()?.grouping()?.join
     }
 
-    /// The group that it belongs to.
+    /// The group of which it is a member.
     pub fn member_of(&self) -> Option<MemberOf> {
         self.spec.as_ref()?.grouping()?.member
     }
@@ -69,7 +69,7 @@ impl<S: Content> Task<S> {
         self.facts.as_ref()?.group.as_deref()
     }
 
-    /// Of a join: how many members its group has, if that is known.
+    /// For a join: the number of members of its group, if known.
     pub fn total(&self) -> Option<u32> {
         self.join()?.total.or_else(|| self.group()?.total)
     }
@@ -79,8 +79,7 @@ impl<S: Content> Task<S> {
         settled.binary_search_by(|(known, _)| known.cmp(other)).is_ok()
     }
 
-    /// Of a join: members that have not ended as far as it has heard, by number. None as long as it is not known how many
-    /// there are.
+    /// For a join: members that have not ended as far as it knows, by number. None as long as the number of members is not known.
     pub fn open_members(&self) -> impl Iterator<Item = u32> + '_ {
         let total = self.total().unwrap_or(0);
         let known = self.group().map(|group| group.members.open(total));
@@ -88,12 +87,12 @@ impl<S: Content> Task<S> {
         known.into_iter().flatten().chain(unheard)
     }
 
-    /// Whether it has ended and is kept for the join of its group, which may want to know how.
+    /// Whether it has ended and is kept for the join of its group, which may still ask for its outcome.
     pub fn awaits_join(&self) -> bool {
         self.member_of().is_some_and(|member| self.ended().is_some() && !self.is_settled(&member.group))
     }
 
-    /// Whether it may not be claimed yet for what others do.
+    /// Whether it may not be claimed yet, as dependencies are open.
     pub fn is_blocked(&self) -> bool {
         let after = self.spec.as_ref().map_or(&[][..], Content::after);
         let joins = self.group().map_or(&[][..], |group| &group.joins);
@@ -101,8 +100,8 @@ impl<S: Content> Task<S> {
         open_group || after.iter().chain(joins).any(|id| !self.is_settled(id))
     }
 
-    /// Of the tasks that it waits for, those of which nothing is settled: before it can be claimed, or, once it has ended, be
-    /// buried. Of a group, the first ones: the others come when these have ended.
+    /// Dependencies that are not settled: before it can be claimed or, once it has ended, be buried. Of a group, the first members: the
+    /// others follow when these have ended.
     pub fn waits_for(&self, id: &TaskId) -> Vec<TaskId> {
         if self.ended().is_some() {
             return self.member_of().filter(|_| self.awaits_join()).map(|member| member.group).into_iter().collect();
@@ -114,7 +113,7 @@ impl<S: Content> Task<S> {
         open.chain(members).collect()
     }
 
-    /// Of a join: how far its group is.
+    /// For a join: the progress of its group.
     pub fn group_view(&self) -> Option<GroupView> {
         self.join()?;
         let total = self.total();
@@ -123,7 +122,7 @@ impl<S: Content> Task<S> {
         Some(GroupView { total, ended, failed })
     }
 
-    /// Of a join: the others are not wanted any more, as one has failed.
+    /// For a join: whether the other members are to be cancelled, as one has failed.
     pub fn aborts_group(&self) -> bool {
         self.join().is_some_and(|join| join.fail_fast)
             && self.ended().is_none()

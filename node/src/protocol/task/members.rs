@@ -1,10 +1,10 @@
-//! How the members of a group ended, by number: runs of those that ended alike, as most do.
+//! Outcomes of a group's members, by number: as runs of members with equal outcomes, as most have.
 
 use super::Settled;
 use norn_wire::limits::GROUP_MEMBERS_MAX;
 use serde::{Deserialize, Serialize};
 
-/// From one number to another one, both included.
+/// A range of members, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Run {
     first: u32,
@@ -12,7 +12,7 @@ struct Run {
     how: Settled,
 }
 
-/// See the module. Runs are sorted and as long as can be, so that the same knowledge is always the same bytes.
+/// Member outcomes. Runs are sorted and as long as can be, so that the same knowledge is always the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Run>")]
 pub struct Members(Vec<Run>);
@@ -34,7 +34,7 @@ impl TryFrom<Vec<Run>> for Members {
 }
 
 impl Members {
-    /// Only that one has ended.
+    /// Only that one member has ended.
     pub fn of(number: u32, how: Settled) -> Members {
         assert!((1..=GROUP_MEMBERS_MAX).contains(&number), "members are numbered from 1");
         Members(vec![Run { first: number, last: number, how }])
@@ -51,14 +51,14 @@ impl Members {
         self.0.is_empty()
     }
 
-    /// Those up to a number that have not ended, in order.
+    /// Members up to a number that have not ended, in order.
     pub fn open(&self, total: u32) -> impl Iterator<Item = u32> + '_ {
         let ends = self.0.iter().map(|run| run.first).chain([total.saturating_add(1)]);
         let begins = [1].into_iter().chain(self.0.iter().map(|run| run.last + 1));
         begins.zip(ends).flat_map(move |(from, to)| from..to.min(total.saturating_add(1)))
     }
 
-    /// How many have ended of those up to a number, and how many of these otherwise than by completion.
+    /// Number of members up to a number that have ended, and of these the number that ended otherwise than by completion.
     pub fn counts(&self, total: u32) -> (u32, u32) {
         let within = self.0.iter().filter(|run| run.first <= total);
         within.fold((0, 0), |(ended, failed), run| {
@@ -67,19 +67,19 @@ impl Members {
         })
     }
 
-    /// Memory and bytes in a message, about.
+    /// Approximate memory, and bytes in a message.
     pub fn size_bytes(&self) -> usize {
         self.0.len() * size_of::<Run>()
     }
 
-    /// Whether merging would teach nothing.
+    /// Whether merging would add nothing.
     pub fn knows(&self, other: &Members) -> bool {
         let mut merged = self.clone();
         merged.merge(other);
         merged == *self
     }
 
-    /// The greater of both for each member.
+    /// Merges: the greater outcome for each member.
     pub fn merge(&mut self, other: &Members) {
         if other.0.is_empty() {
             return;
@@ -126,7 +126,7 @@ impl Members {
         *self = merged;
     }
 
-    /// Behind all others.
+    /// Appends a run behind all others.
     fn push(&mut self, run: Run) {
         match self.0.last_mut() {
             Some(last) if last.last + 1 == run.first && last.how == run.how => last.last = run.last,

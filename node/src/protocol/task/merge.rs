@@ -1,18 +1,18 @@
 //! Merge: pointwise maximum. Laws: commutative, associative, idempotent, monotone.
 //!
-//! Values under one key are ordered by content, a total order, so a client that writes two different values under
-//! one key gets the same winner everywhere and a flag that says so. Specs go by the hash of their content, as a replica may
-//! not have the rest at hand; the one that a transaction made goes before what it changed, and a later one before that.
+//! Values under one key are ordered by content, a total order. So a client that writes two different values under one key gets the same
+//! winner everywhere, and a flag that reports the conflict. Specs are ordered by the hash of their content, as a replica may not have the
+//! rest in memory. A spec made by a transaction takes precedence over the one it changed, and a later one over that.
 
 use super::{Completed, Content, Facts, Task};
 use crdts::CvRDT;
 use std::convert::Infallible;
 
-/// What a delta holds against what is known: another value under a key of which only one may ever exist.
+/// A delta contradicts what is known: it has another value under a key of which only one may ever exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conflict;
 
-/// Merges sorted lists; `greater` tells whether the newcomer replaces the value and may flag a conflict.
+/// Merges sorted lists. `merge` decides whether the newcomer replaces the value, and may flag a conflict.
 fn merge_sorted<K: Ord, V>(into: &mut Vec<(K, V)>, from: Vec<(K, V)>, mut merge: impl FnMut(&mut V, V)) {
     for (key, value) in from {
         match into.binary_search_by(|(known, _)| known.cmp(&key)) {
@@ -25,7 +25,7 @@ fn merge_sorted<K: Ord, V>(into: &mut Vec<(K, V)>, from: Vec<(K, V)>, mut merge:
     }
 }
 
-/// Whether each of some values stands in a sorted list under its key, or makes no difference to the one that does.
+/// Whether each of some values stands in a sorted list under its key, or makes no difference to the one there.
 fn has_all<K: Ord, V>(list: &[(K, V)], values: &[(K, V)], same: impl Fn(&V, &V) -> bool) -> bool {
     let has = |key: &K, value: &V| {
         list.binary_search_by(|(known, _)| known.cmp(key)).is_ok_and(|place| same(&list[place].1, value))
@@ -59,7 +59,7 @@ impl Facts {
                 self.handed.insert(place, token);
             }
         }
-        // Several people may cancel one task, each in their own words; that is no conflict.
+        // Several people may cancel one task, each with their own reason; that is no conflict.
         self.cancel = self.cancel.take().max(other.cancel);
         merge_sorted(&mut self.claims, other.claims, |known, value| {
             if value > *known {
@@ -77,7 +77,7 @@ impl Facts {
         self.conflict = conflict;
     }
 
-    /// What of it stands beside a tombstone: a completion whose children are not enqueued, or that they are.
+    /// The part that stands beside a tombstone: completions whose children are not enqueued, or the tokens of those whose children are.
     pub fn buried(mut self) -> Option<Box<Facts>> {
         for (token, done) in &self.completions {
             if done.children.as_ref().is_some_and(|children| !children.are_open())
@@ -94,7 +94,7 @@ impl Facts {
         (!nothing).then(|| Box::new(Facts { completions, handed, ..Facts::default() }))
     }
 
-    /// Whether merging `other` would teach anything. Looks at the keys of `other` alone.
+    /// Whether merging `other` would add nothing. Looks at the keys of `other` alone.
     fn knows(&self, other: &Facts) -> bool {
         (self.conflict || !other.conflict)
             && (self.purged || !other.purged)
@@ -148,8 +148,8 @@ impl<S: Content> CvRDT for Task<S> {
 }
 
 impl<S: Content> Task<S> {
-    /// Whether a client's delta contradicts what is known. Such a delta is refused at the door; between replicas, which
-    /// may each have accepted one of two, merge decides.
+    /// Whether a client's delta contradicts what is known. Such a delta is refused on arrival; between replicas, which may each have
+    /// accepted one of two, merge decides.
     pub fn contradicts(&self, delta: &Task) -> Result<(), Conflict> {
         if let (Some(known), Some(spec)) = (&self.spec, &delta.spec)
             && known.origin() != spec.origin()
@@ -178,7 +178,7 @@ impl<S: Content> Task<S> {
 }
 
 impl Task {
-    /// Whether merging `delta` would teach anything.
+    /// Whether merging `delta` would add nothing.
     pub fn knows(&self, delta: &Task) -> bool {
         if self.tomb.is_some() || delta.tomb.is_some() {
             let mut merged = self.clone();

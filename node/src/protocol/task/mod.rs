@@ -1,9 +1,8 @@
 //! The task as a CRDT: a product of join-semilattices. Pure: no partition, no clock.
 //!
-//! A fact once known is never unlearned, so replicas may learn facts in any order, any number of times, and agree.
-//! Claims are not in here: who holds a task is decided by the consistent half, and only *past* claims arrive as
-//! information. Whether a task has ended follows from the facts alone ([`Task::ended`]), needs no spec, and can only
-//! turn true.
+//! A fact once known is never removed, so replicas may merge facts in any order, any number of times, and agree. Claims are not part of
+//! it: the consistent half decides which worker holds a task, and only *past* claims arrive as information. Whether a task has ended
+//! follows from the facts alone ([`Task::ended`]), needs no spec, and can only turn true.
 
 mod blob;
 mod children;
@@ -37,21 +36,21 @@ use std::sync::Arc;
 
 /// Facts about one task; also a delta, which is just fewer facts.
 ///
-/// `Default` is bottom: nothing known. What is rarely there sits behind one pointer. The spec is whole in messages and
-/// records, and an [`Outline`] where it is kept.
+/// `Default` is bottom: nothing known. Rare fields sit behind one pointer. The spec is whole in messages and records, and an [`Outline`]
+/// in a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task<S = Arc<Spec>> {
-    /// What was enqueued.
+    /// The spec, as enqueued.
     pub spec: Option<S>,
-    /// Everything that came later.
+    /// All later facts.
     pub facts: Option<Box<Facts>>,
     /// All that is left, once its retention is over: nothing else stands beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tomb: Option<Box<Tomb>>,
 }
 
-/// Tombstone of a task: that it ended. The top of the lattice, so that whatever is still said of the task is over, too. Only
-/// completions whose children are not enqueued yet stand beside it until they are, and then which they were.
+/// Tombstone of a task: that and how it ended. The top of the lattice, so that facts which arrive later add nothing. Only completions
+/// whose children are not enqueued yet stand beside it until they are, and then the tokens of these completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tomb {
     /// How it ended.
@@ -65,7 +64,7 @@ pub struct Tomb {
 pub struct Facts {
     /// Log entries by (claim, sequence).
     pub updates: Vec<((Token, u32), Blob)>,
-    /// Completions by claim. One whose token needs a seal ends the task only if it has it.
+    /// Completions by claim. One whose token needs a seal ends the task only if it has that.
     pub completions: Vec<(Token, Completed)>,
     /// Cancellation or death.
     pub cancel: Option<Cancel>,
@@ -73,26 +72,26 @@ pub struct Facts {
     pub claims: Vec<(Token, PastClaim)>,
     /// Two different values were written under one key. Only ever turns true.
     pub conflict: bool,
-    /// Of the tasks that it waits for, those that it need not wait for any more, and how they ended.
+    /// Dependencies of the task that are settled, and how they ended.
     #[serde(default)]
     pub settled: Vec<(TaskId, Settled)>,
     /// The claim whose completion the leader has sealed: there is never another one.
     #[serde(default)]
     pub seal: Option<Token>,
-    /// Beside a tombstone alone: claims whose completions brought tasks that are all handed over.
+    /// Beside a tombstone alone: claims whose completions brought children that are all handed over.
     #[serde(default)]
     pub handed: Vec<Token>,
-    /// Of a join: what is known of its group.
+    /// For a join: what is known of its group.
     #[serde(default)]
     pub group: Option<Box<GroupFacts>>,
-    /// An operator wants nothing of it to be kept any more: once it has ended, its retention is over. Only ever turns true.
+    /// An operator purged the task: once it has ended, its retention is over. Only ever turns true.
     #[serde(default)]
     pub purged: bool,
 }
 
 impl Serialize for Facts {
-    /// Fields that came later are left out from the end, where there is nothing in them: digests that logs have are over these bytes, and
-    /// most tasks have none of them.
+    /// Later fields are left out from the end where they are empty: digests in logs are over these bytes, and most tasks have none of the
+    /// fields.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const FIRST: usize = 5;
         let later =
@@ -123,10 +122,10 @@ impl Serialize for Facts {
     }
 }
 
-/// How a task ended that others waited for. The greatest is shown where several were learned.
+/// Outcome of a dependency. The greatest is shown where several were learned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Settled {
-    /// Unknown, and older than tasks that were forgotten: it will never be known any more.
+    /// Unknown, and older than forgotten tasks: it will never be known any more.
     #[serde(rename = "F")]
     Forgotten,
     /// Cancelled.
@@ -141,7 +140,7 @@ pub enum Settled {
 }
 
 impl Settled {
-    /// Of a state, if it is an end.
+    /// The outcome for a state, if that is an end.
     pub fn of(state: State) -> Option<Settled> {
         match state {
             State::Done => Some(Settled::Done),
@@ -155,19 +154,19 @@ impl Settled {
 /// A completion under one claim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Completed {
-    /// How many log entries the claim wrote before it.
+    /// Number of log entries that the claim wrote before it.
     pub sequence: Option<u32>,
     /// Opaque bytes.
     pub result: Option<Blob>,
     /// When, by the session's server time.
     pub at_ms: u64,
-    /// Tasks to enqueue with it.
+    /// Child tasks to enqueue with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub children: Option<Children>,
 }
 
 impl Completed {
-    /// What a client asks for.
+    /// The completion in a client's request.
     pub fn new(item: Completion) -> Completed {
         let Completion { sequence, result, at_ms, children, .. } = item;
         Completed { sequence, result: result.map(Blob::from), at_ms, children: Children::new(children) }
@@ -178,15 +177,15 @@ impl Completed {
         self.result.as_ref()?.here().cloned()
     }
 
-    /// Whether a client has written the same, whatever has become of its children. One that says it anew says when, too; with
-    /// children it is another completion then, whose children nobody has handed over.
+    /// Whether a client has written the same, whatever has become of its children. A client that writes it anew also states a new time.
+    /// With children that makes another completion, whose children are not handed over.
     pub fn is(&self, other: &Completed) -> bool {
         self.brings_as(other)
             && (self.sequence, &self.result) == (other.sequence, &other.result)
             && (self.children.is_none() || self.at_ms == other.at_ms)
     }
 
-    /// Whether its children are those of another one.
+    /// Whether its children are those of another completion.
     pub fn brings_as(&self, other: &Completed) -> bool {
         match (&self.children, &other.children) {
             (Some(own), Some(other)) => own.are(other),
@@ -205,13 +204,13 @@ impl Completed {
     }
 }
 
-/// Why a member of a group is cancelled that is not wanted any more.
+/// The reason for cancelling the other members of a group that has failed.
 pub const GROUP_FAILED: &str = "another task of its group failed";
 
-/// Why a task ended without completion. The greatest wins where several were written.
+/// The reason why a task ended without completion. The greatest wins where several were written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancel {
-    /// Given up by the leader, rather than cancelled by a client, or by the leader of its group.
+    /// Given up by the leader, rather than cancelled by a client or by the leader of its group.
     pub dead: bool,
     /// For people.
     pub reason: String,
@@ -220,8 +219,8 @@ pub struct Cancel {
 }
 
 impl Ord for Cancel {
-    /// A person's word shows over the leader's. That shows over the group's, whose leader may be new and not have heard yet that
-    /// the task has failed, and that it is the one for which the others are cancelled. Then the content decides.
+    /// A person's cancellation takes precedence over the leader's. The leader's takes precedence over the group's: the group's leader may
+    /// be new and not know yet that the task has failed, and is the one for which the others are cancelled. Then the content decides.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let rank = |cancel: &Cancel| match cancel {
             Cancel { dead: true, .. } => 1,
@@ -238,14 +237,14 @@ impl PartialOrd for Cancel {
     }
 }
 
-/// A claim that was granted, for readers.
+/// A past claim, for readers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PastClaim {
     /// When it was granted, by the leader's wall clock.
     pub start_ms: u64,
     /// When its lease ended or would have ended.
     pub end_ms: u64,
-    /// Who worked.
+    /// The worker.
     pub worker: String,
     /// How it ended, where that does not follow from the task's own end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,34 +296,34 @@ impl Task {
         Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() })
     }
 
-    /// Only that it need not wait for another one any more.
+    /// Only that a dependency is settled.
     pub fn from_settled(other: TaskId, how: Settled) -> Self {
         Task::from_facts(Facts { settled: vec![(other, how)], ..Facts::default() })
     }
 
-    /// Only something about the group that it comes behind.
+    /// Only facts about the group that it joins.
     pub fn from_group(group: GroupFacts) -> Self {
         Task::from_facts(Facts { group: Some(Box::new(group)), ..Facts::default() })
     }
 
-    /// Only that its retention is over once it has ended.
+    /// Only a purge: its retention is over once it has ended.
     pub fn from_purge() -> Self {
         Task::from_facts(Facts { purged: true, ..Facts::default() })
     }
 
-    /// Only that it ended.
+    /// Only a tombstone.
     pub fn from_tomb(tomb: Tomb) -> Self {
         Task { tomb: Some(Box::new(tomb)), ..Task::default() }
     }
 
-    /// As it is kept.
+    /// The form in which a store keeps it.
     pub fn outlined(self) -> Task<Outline> {
         Task { spec: self.spec.map(Outline::new), facts: self.facts, tomb: self.tomb }
     }
 }
 
 impl Task<Outline> {
-    /// As it travels, as far as it is in memory. The rest is left out, and comes with what is to be asked for.
+    /// The form in which it is sent, as far as it is in memory, and the parts to be loaded for the rest.
     pub fn whole(&self, id: TaskId) -> (Task, Vec<Wanted>) {
         let spec = self.spec.as_ref().and_then(|spec| spec.body.here().cloned());
         let mut facts = self.facts.clone();
@@ -332,24 +331,24 @@ impl Task<Outline> {
         (Task { spec, facts, tomb: self.tomb.clone() }, self.wanted(id))
     }
 
-    /// Whether this replica hands it out to no worker, as what that would be shown is lost.
+    /// Whether this replica does not grant it, as a part that the worker needs is lost.
     pub fn is_withheld(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.body.is_lost()) || self.lacks_entries()
     }
 
-    /// Whether nobody here can say what a part of it was.
+    /// Whether a part of it is lost at this node.
     pub fn is_lost(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.body.is_lost()) || self.blobs().any(|(_, blob)| blob.is_lost())
     }
 
-    /// What to ask of the host to have what is lost.
+    /// The lost parts, to ask the host for.
     pub fn lost(&self, id: TaskId) -> Vec<Wanted> {
         let spec = self.spec.as_ref().filter(|spec| spec.body.is_lost()).and_then(|spec| spec.wanted(id));
         let blobs = self.blobs().filter(|(_, blob)| blob.is_lost());
         spec.into_iter().chain(blobs.filter_map(|(slot, blob)| blob.wanted(id, slot))).collect()
     }
 
-    /// What to ask of the host to have this; nothing where it is in memory.
+    /// A part to ask the host for; nothing where it is in memory.
     pub fn wanted_in(&self, id: TaskId, slot: Slot) -> Option<Wanted> {
         match slot {
             Slot::Spec => self.spec.as_ref()?.wanted(id),
@@ -357,7 +356,7 @@ impl Task<Outline> {
         }
     }
 
-    /// This, if it is in memory.
+    /// A part, if it is in memory.
     pub fn here(&self, slot: Slot) -> Option<Filling> {
         match slot {
             Slot::Spec => self.spec.as_ref()?.body.here().cloned().map(Filling::Spec),
@@ -365,7 +364,7 @@ impl Task<Outline> {
         }
     }
 
-    /// What to ask of the host to have all of it.
+    /// All parts to ask the host for.
     pub fn wanted(&self, id: TaskId) -> Vec<Wanted> {
         let spec = self.spec.as_ref().and_then(|spec| spec.wanted(id));
         spec.into_iter().chain(self.blobs_wanted(id)).collect()
@@ -373,7 +372,7 @@ impl Task<Outline> {
 }
 
 impl<S: Content> Task<S> {
-    /// Nothing is known.
+    /// Whether nothing is known.
     pub fn is_bottom(&self) -> bool {
         let no_facts = self.facts.as_ref().is_none_or(|facts| **facts == Facts::default());
         self.spec.is_none() && no_facts && self.tomb.is_none()
@@ -385,23 +384,23 @@ impl<S: Content> Task<S> {
         completions.filter(|(_, done)| done.open_children().is_some()).map(|(token, done)| (*token, done))
     }
 
-    /// The tasks that these bring.
+    /// The children of these.
     pub fn brings(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.outbox().filter_map(|(_, done)| done.children.as_ref()).flat_map(|children| &children.ids).copied()
     }
 
-    /// Copies that it brings in its stead, being dead.
+    /// Copies of a dead task: its dead-letter copy or redrives.
     pub fn copies(&self) -> impl Iterator<Item = (TaskId, &Completed)> {
         self.facts.iter().flat_map(|facts| facts.copies())
     }
 
-    /// Whether it has to be kept for what its completions brought.
+    /// Whether it must be kept for the children of its completions.
     pub fn has_outbox(&self) -> bool {
         self.outbox().next().is_some()
     }
 
-    /// How the task ended, if it did. Monotone: once `Some`, always `Some`; completion shows over a person's
-    /// cancellation, that over death, and that over a cancellation for the group.
+    /// How the task ended, if it did. Monotone: once `Some`, always `Some`. A completion takes precedence over a person's cancellation,
+    /// that over death, and that over a cancellation for the group.
     pub fn ended(&self) -> Option<State> {
         if let Some(tomb) = &self.tomb {
             return Some(tomb.state);
@@ -413,7 +412,7 @@ impl<S: Content> Task<S> {
         facts.cancel.as_ref().map(|cancel| if cancel.dead { State::Dead } else { State::Cancelled })
     }
 
-    /// What would be left of it at the end of its retention, if it has ended.
+    /// Its tombstone at the end of its retention, if it has ended.
     pub fn tomb(&self) -> Option<Tomb> {
         let state = self.ended()?;
         if let Some(tomb) = &self.tomb {
@@ -425,12 +424,12 @@ impl<S: Content> Task<S> {
         Some(Tomb { state, at_ms })
     }
 
-    /// Whether nothing of it is to be kept once it has ended.
+    /// Whether an operator purged it, so that nothing of it is kept once it has ended.
     pub fn is_purged(&self) -> bool {
         self.facts.as_ref().is_some_and(|facts| facts.purged)
     }
 
-    /// The facts that make it ended, without anything else: what a replica needs to judge alike, if it [`has_blobs`](Task::has_blobs).
+    /// Only the facts that make it ended: what a replica needs to come to the same conclusion, if it [`has_blobs`](Task::has_blobs).
     pub fn ending(&self) -> Task {
         if let Some(tomb) = &self.tomb {
             return Task { facts: self.facts.clone(), ..Task::from_tomb(**tomb) };
@@ -442,7 +441,7 @@ impl<S: Content> Task<S> {
         Task::from_facts(ending)
     }
 
-    /// That nothing of it is kept any longer, and how it ended, for who has not heard of that.
+    /// A purge with the task's end, for replicas that do not know of the end.
     pub fn purge(&self) -> Task {
         let Some(facts) = self.facts.as_ref().filter(|_| self.tomb.is_none()) else { return Task::from_purge() };
         Task::from_facts(Facts {

@@ -1,7 +1,6 @@
 //! A spec as a replica keeps it: what claiming needs stays in memory, the body only as long as there is room.
 //!
-//! On the wire and in the log a spec is always whole. Which of two is meant is told by a hash of all of it, so that facts
-//! merge without their bodies.
+//! In messages and in the log a spec is always whole. A hash of the whole spec identifies it, so that facts merge without their bodies.
 
 use super::blob::{Filling, Slot};
 use norn_wire::group::Grouping;
@@ -11,20 +10,20 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Memory of a spec besides payload and headers, about.
+/// Approximate memory of a spec besides payload and headers.
 const SPEC_BYTES: usize = 160;
 
-/// Where the host has a record. Files have numbers that grow with their age: a snapshot counts as older than the segment
-/// that it is followed by, and as younger than those it stands for. Otherwise this is the host's affair.
+/// Location of a record in the host's log. File numbers grow with age: a snapshot counts as older than the segment that follows it, and
+/// as younger than those it replaces. All else about a place is up to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Number of the file.
     pub file: NonZeroU32,
-    /// Where the record begins in it.
+    /// Offset of the record in the file.
     pub offset: u64,
 }
 
-/// The same with its offset in two halves: as each task has one, no room is left for its alignment.
+/// The same with its offset in two halves, which saves the padding for its alignment: each task has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Halved {
     file: NonZeroU32,
@@ -44,23 +43,23 @@ impl From<Halved> for Place {
     }
 }
 
-/// What of a task is not in memory.
+/// A part of a task that is not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// Whose it is.
+    /// Its task.
     pub id: TaskId,
-    /// What it is.
+    /// Its slot.
     pub slot: Slot,
     /// The record that carries it.
     pub place: Place,
-    /// Hash of it, of a spec as in [`Outline::hash`].
+    /// Its hash, for a spec as in [`Outline::hash`].
     pub hash: u64,
-    /// Bytes that it takes in memory, about.
+    /// Approximate bytes that it takes in memory.
     pub bytes: u32,
 }
 
 impl Wanted {
-    /// Whether this is what was meant.
+    /// Whether a filling is this part.
     pub fn is(&self, filling: &Filling) -> bool {
         let hash = match filling {
             Filling::Spec(spec) => hash_of(spec),
@@ -69,26 +68,26 @@ impl Wanted {
         hash == self.hash && matches!(filling, Filling::Spec(_)) == (self.slot == Slot::Spec)
     }
 
-    /// What a message is larger with it than its size says without: that counts bytes of results and log entries already.
+    /// Bytes that it adds to the size of a message: bytes of results and log entries are counted already.
     pub fn adds_bytes(&self) -> usize {
         if self.slot == Slot::Spec { self.bytes as usize } else { 0 }
     }
 }
 
-/// What a record has of a task, with its hash.
+/// A part of a task in a record, with its hash.
 pub type Part = (TaskId, Slot, u64);
 
 /// The whole spec, in memory or in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body {
     here: Option<Arc<Spec>>,
-    /// Absent until the host has told.
+    /// Absent until the host has reported it.
     place: Option<Halved>,
-    /// Bytes, and [`LOST`].
+    /// Bytes, and the bit [`LOST`].
     size: u32,
 }
 
-/// The log could not give the body back when it was last asked, nor has a peer: a bit that no size reaches.
+/// Whether the log could not load the body when it was last asked, and no peer had it either: a bit that no size reaches.
 const LOST: u32 = 1 << 31;
 
 impl Body {
@@ -107,32 +106,32 @@ impl Body {
         if self.here.is_some() { self.bytes() as usize } else { 0 }
     }
 
-    /// Whether nobody here can say what it was.
+    /// Whether it is lost at this node.
     pub fn is_lost(&self) -> bool {
         self.size & LOST != 0
     }
 }
 
-/// See the module.
+/// A spec with its body in memory or in the log alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outline {
     /// Its queue.
     pub queue: QueueName,
     /// Hash of the whole spec.
     pub hash: u64,
-    /// Everything.
+    /// The whole spec.
     pub body: Body,
     /// As in [`Spec`].
     pub priority: i32,
     /// As in [`Spec`].
     pub attempts_max: u32,
-    /// Hash of its key: tasks of one queue with the same are run one at a time.
+    /// Hash of its key: tasks of one queue with equal keys run one at a time, unless the queue allows more.
     pub key: Option<NonZeroU64>,
     /// Absent where all of it is empty.
     rare: Option<Box<Rare>>,
 }
 
-/// What few specs have, as in [`Spec`].
+/// The fields that few specs have, as in [`Spec`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Rare {
     not_before_ms: u64,
@@ -154,7 +153,7 @@ impl Rare {
 }
 
 impl Outline {
-    /// Of a spec that was just learned.
+    /// The outline of a spec that was just learned.
     pub fn new(spec: Arc<Spec>) -> Outline {
         let size = whole_bytes(&spec);
         Outline {
@@ -168,13 +167,13 @@ impl Outline {
         }
     }
 
-    /// What to ask of the host to have the body; nothing where it is in memory.
+    /// The part to ask the host for; nothing where the body is in memory.
     pub fn wanted(&self, id: TaskId) -> Option<Wanted> {
         let place = self.body.place.filter(|_| self.body.here.is_none())?;
         Some(Wanted { id, slot: Slot::Spec, place: place.into(), hash: self.hash, bytes: self.body.bytes() })
     }
 
-    /// The log has it there. Without room in memory it leaves it.
+    /// Notes the log's place for the body. Without room in memory the body is evicted.
     pub fn place(&mut self, place: Place, room: bool) {
         self.body.place = Some(place.into());
         if !room {
@@ -182,21 +181,21 @@ impl Outline {
         }
     }
 
-    /// The log has it in a younger file, too, and will not have the older ones for long.
+    /// Notes that the log has it in a younger file, too, and will soon drop the older ones.
     pub fn move_to(&mut self, place: Place) {
         if self.body.place.is_some_and(|old| old.file < place.file) {
             self.body.place = Some(place.into());
         }
     }
 
-    /// It will be read rarely, if the log can give it back.
+    /// Evicts the body, if the log can load it again.
     pub fn leave_memory(&mut self) {
         if self.body.place.is_some() {
             self.body.here = None;
         }
     }
 
-    /// The log cannot give it back.
+    /// Notes that the log cannot load it.
     pub fn lose(&mut self) {
         self.find();
         if self.body.here.is_none() {
@@ -204,7 +203,7 @@ impl Outline {
         }
     }
 
-    /// The log could give it back after all.
+    /// Notes that the log could load it after all.
     pub fn find(&mut self) {
         self.body.size &= !LOST;
     }
@@ -226,14 +225,14 @@ impl Outline {
         }
     }
 
-    /// Another replica had it: it is as if it had just been learned.
+    /// Restores a lost body from another replica, as if it had just been learned.
     pub fn restore(&mut self, body: Body) {
         assert!(self.body.is_lost() && body.here.is_some(), "a lost body comes back from who has it");
         self.body = body;
     }
 }
 
-/// What a spec counts for: as [`Body::bytes`]. No spec that a node takes comes near the bound.
+/// Size of a spec as in [`Body::bytes`]. No spec that a node accepts comes near the bound.
 pub fn whole_bytes(spec: &Spec) -> u32 {
     u32::try_from(SPEC_BYTES + body_bytes(spec)).unwrap_or(u32::MAX).min(LOST - 1)
 }
@@ -256,29 +255,29 @@ fn hash_of(spec: &Spec) -> u64 {
     xxh3_64(&bytes)
 }
 
-/// What merging and claiming ask of a spec, whole or not.
+/// What merging and claiming need of a spec, whole or outlined.
 pub trait Content {
-    /// Of all of it.
+    /// Hash of the whole spec.
     fn hash(&self) -> u64;
-    /// Not claimable before.
+    /// Not claimable before this time.
     fn not_before_ms(&self) -> u64;
-    /// Not claimable before these have ended.
+    /// Not claimable before these tasks have ended.
     fn after(&self) -> &[TaskId];
-    /// What it has to do with groups.
+    /// Its part in groups.
     fn grouping(&self) -> Option<&Grouping>;
-    /// That it is not as it was enqueued.
+    /// Set if a transaction changed it since it was enqueued.
     fn revision(&self) -> Option<&Revision>;
-    /// Whether it can be handed out.
+    /// Whether its body can be read.
     fn is_readable(&self) -> bool;
-    /// Bytes that it takes in a message, about.
+    /// Approximate bytes in a message.
     fn size_bytes(&self) -> usize;
 
-    /// Hash of what was enqueued.
+    /// Hash of the spec as enqueued.
     fn origin(&self) -> u64 {
         self.revision().map_or_else(|| self.hash(), |revision| revision.origin)
     }
 
-    /// Of two, the greater one is kept: the later change, and else any.
+    /// Order of two specs: the later change is greater, and otherwise the greater hash.
     fn rank(&self) -> (Option<Token>, u64) {
         (self.revision().map(|revision| revision.at), self.hash())
     }

@@ -63,7 +63,7 @@ fn fact() -> impl Strategy<Value = Task> {
     ]
 }
 
-/// An honest client writes one completion under a claim; its children are handed over or not.
+/// An honest client writes one completion for a claim; its children are handed over or not.
 fn with_children(number: u64, handed: bool) -> Task {
     let spec = Spec {
         queue: QueueName::new("next").unwrap(),
@@ -83,7 +83,7 @@ fn with_children(number: u64, handed: bool) -> Task {
     Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 2, children })
 }
 
-/// Whether all facts are completions with children that may not be enqueued yet, and which these were.
+/// Whether all facts are completions with open children, and the tokens of those handed over.
 fn is_of_children(task: &Task) -> bool {
     task.facts.as_ref().is_none_or(|facts| {
         let Facts { completions, handed, .. } = &**facts;
@@ -103,7 +103,7 @@ fn a_persons_word_shows_over_the_leaders_and_that_over_the_groups() {
     }
 }
 
-/// A replica that has heard of nothing else ends the task as the one that purges it.
+/// A replica that knows of nothing else ends the task as the purging one does.
 #[test]
 fn a_purge_says_how_the_task_ended_and_nothing_besides() {
     let completed = |result: &[u8]| {
@@ -201,7 +201,7 @@ proptest! {
     #[test]
     fn equal_digests_mean_equal_tasks(a in task(), b in task()) {
         let id = TaskId::new(1, 2, 3, 4);
-        // What a tombstone says besides is not compared, but for what stands beside it.
+        // The content of tombstones is not compared, but for what stands beside them.
         let buried = a.tomb.is_some() && b.tomb.is_some() && a.facts == b.facts;
         prop_assert_eq!(a == b || (a.is_bottom() && b.is_bottom()) || buried, a.digest(&id) == b.digest(&id));
     }
@@ -263,7 +263,7 @@ fn a_completion_that_needs_a_seal_ends_nothing_without_it() {
     assert!(join(&sealed, &Task::from_seal(token(4), completed(b"too"))).facts.expect("some").conflict);
 }
 
-/// What has no later field is told as it always was, and each later one is found in its place.
+/// A task without later fields is encoded as it always was, and each later field is read back at its place.
 #[test]
 fn facts_of_any_kind_are_read_back() {
     let other = TaskId::new(1, 2, 3, 4);

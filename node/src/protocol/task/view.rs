@@ -4,7 +4,7 @@ use super::{Blob, Facts, Task};
 use norn_wire::response::LogEntry;
 use norn_wire::{TaskId, Token};
 
-/// The visible log, be it in memory or not: per claim, the entries from 0 up to the first gap.
+/// The visible log, in memory or not: for each claim, the entries from 0 up to the first gap.
 pub fn in_order<S>(task: &Task<S>) -> impl Iterator<Item = (Token, u32, &Blob)> {
     let mut expected = (Token::default(), 0);
     let updates = task.facts.iter().flat_map(|facts| &facts.updates);
@@ -18,7 +18,7 @@ pub fn in_order<S>(task: &Task<S>) -> impl Iterator<Item = (Token, u32, &Blob)> 
     })
 }
 
-/// What a reader is shown of that: of a claim of which an entry is lost, those before it.
+/// The visible log as a reader sees it: for a claim with a lost entry, the entries before that.
 pub fn visible<S>(task: &Task<S>) -> Vec<LogEntry> {
     let mut entries = Vec::with_capacity(task.facts.as_ref().map_or(0, |facts| facts.updates.len()));
     let mut lost = None;
@@ -44,7 +44,7 @@ impl Facts {
         self.completions.iter().filter(move |(token, _)| of_claim(*token) && self.seal != Some(*token))
     }
 
-    /// Copies that a dead task brings in its stead, with what stands for them.
+    /// Copies of a dead task, with the completions that stand for them.
     pub fn copies(&self) -> impl Iterator<Item = (TaskId, &super::Completed)> {
         let of_copies = self.completions.iter().filter(|(token, _)| token.is_of_copy());
         of_copies.filter_map(|(_, done)| Some((*done.children.as_ref()?.ids.first()?, done)))
@@ -52,7 +52,7 @@ impl Facts {
 }
 
 impl<S> Task<S> {
-    /// How many log entries of a claim are visible.
+    /// Number of visible log entries of a claim.
     pub fn visible_length(&self, token: Token) -> u32 {
         let Some(facts) = &self.facts else { return 0 };
         let mut length = 0;
@@ -64,8 +64,8 @@ impl<S> Task<S> {
         length
     }
 
-    /// Log entries are known to be missing here: some are hidden behind a gap, or the completion that counts says that more came before
-    /// it than are visible.
+    /// Whether log entries are known to be missing here: some are hidden behind a gap, or the winning completion states more entries than
+    /// are visible.
     pub fn log_incomplete(&self) -> bool {
         let Some(facts) = &self.facts else { return false };
         let mut expected = (Token::default(), 0);
