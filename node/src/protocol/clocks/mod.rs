@@ -1,12 +1,12 @@
-//! Whether this node's wall clock can be relied on, judged by the clocks of a majority.
+//! Clock judgement: whether this node's wall clock can be relied on, compared with the clocks of a majority.
 //!
-//! Every exchange of heartbeats measures the other clock as NTP does (RFC 5905, section 8), with half the round trip as the
-//! bound of the error. The clocks that a majority agrees on are those of the narrowest window that holds a majority of them,
-//! an interval in Marzullo's sense; a node is as wrong as it is certainly away from that window. It is demoted, not killed: a
-//! node with a wrong clock is a good follower, whose clock decides nothing.
+//! Every exchange of heartbeats measures the other clock as NTP does (RFC 5905, section 8), with half the round trip as the bound of the
+//! error. The clocks that a majority agrees on are those of the narrowest window that holds a majority of them, an interval in Marzullo's
+//! sense. A clock is wrong by its certain distance from that window. Its node is demoted, not killed: a node with a wrong clock is a good
+//! follower, whose clock decides nothing.
 //!
-//! Safety does not rest on this: a claim runs out by both clocks of its leader. It takes a leader whose clock would make
-//! claims end late, or one of the two bounds meaningless, out of the way.
+//! Safety does not rest on this: a claim expires by both clocks of its leader. The judgement only removes leaders whose clocks would make
+//! claims end late, or one of the two bounds meaningless.
 
 mod window;
 
@@ -17,25 +17,25 @@ use norn_wire::response::Standing;
 use std::collections::BTreeMap;
 use window::{Interval, distance_to_majority};
 
-/// Older measurements say nothing, and neither do those that took longer.
+/// Older measurements, and round trips that took longer, are ignored.
 const SAMPLE_AGE_US_MAX: u64 = 10_000_000;
-/// A wall clock that moves so much against the monotonic one between two events has jumped.
+/// A wall clock that moves by this much against the monotonic one between two events has jumped.
 const JUMP_US: u64 = 50_000;
 /// Half a unit of the wall clock's readings.
 const READING_ERROR_US: u64 = 500;
-/// Who is further off does not lead for long.
+/// A leader whose clock is further off does not lead for long.
 const MARGIN_EPSILONS_MAX: u64 = 4;
-/// Later wall clocks are nobody's.
+/// Later wall clocks are ignored as absurd.
 const WALL_MS_MAX: u64 = 1 << 48;
 
 /// One measurement of another node's wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sample {
-    /// Its wall clock minus the own monotonic clock.
+    /// The other wall clock minus the own monotonic clock.
     ahead_us: i64,
     /// The greatest error of that.
     error_us: u64,
-    /// When it was made, on the own monotonic clock.
+    /// Time of the measurement, on the own monotonic clock.
     at_us: u64,
 }
 
@@ -53,25 +53,25 @@ impl Sample {
     }
 }
 
-/// What a look at the clock found.
+/// Result of a look at the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judgement {
-    /// How the clock stands.
+    /// Status of the clock.
     pub standing: Standing,
-    /// How far it is certainly away from a majority's, where that is known.
+    /// Certain distance from the clocks of a majority, where known.
     pub off_us: Option<u64>,
 }
 
-/// What is known of everybody's wall clock.
+/// Measurements of all other wall clocks, and the status of the own one.
 #[derive(Debug, Default)]
 pub struct Clocks {
     samples: BTreeMap<NodeId, Sample>,
     standing: Standing,
-    /// Since when the clock has been better than it stands.
+    /// Time since when the clock has been better than its status.
     better_since_us: Option<u64>,
     /// The own wall clock minus the own monotonic clock, when last looked at.
     own_us: Option<i64>,
-    /// When it jumped, if no majority was there to compare with since.
+    /// Time of a jump after which no majority has been there to compare with.
     jumped_us: Option<u64>,
     /// Round trips that began before the latest jump measured two clocks.
     measurable_since_us: u64,
@@ -80,14 +80,14 @@ pub struct Clocks {
 /// A round trip that ends now, by the own monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundTrip {
-    /// When it began.
+    /// Time at which it began.
     pub sent_us: u64,
-    /// How long the other node kept it, by its own clock.
+    /// How long the other node held it, by its own clock.
     pub kept_us: u64,
 }
 
 impl RoundTrip {
-    /// How long it was on the way, and the error of that; `None` if it cannot have been so.
+    /// Time that it was on the way, and the error of that; `None` if the readings are impossible.
     pub fn length_us(&self, now_us: u64, config: &Config) -> Option<(u64, u64)> {
         let whole_us = now_us.checked_sub(self.sent_us)?;
         let error_us = self.kept_us.min(SAMPLE_AGE_US_MAX) * 2 * config.clock_drift_ppm / 1_000_000;
@@ -103,14 +103,14 @@ fn ahead_us(now: Now) -> i64 {
 }
 
 impl Clocks {
-    /// How the own clock stands.
+    /// Status of the own clock.
     pub fn standing(&self) -> Standing {
         if self.jumped_us.is_some() { Standing::Fenced } else { self.standing }
     }
 
-    /// Another node's wall clock showed `wall_ms` when it answered on a round trip that ends now.
+    /// Takes a measurement: another node's wall clock showed `wall_ms` when it answered on a round trip that ends now.
     pub fn measure(&mut self, node: NodeId, wall_ms: u64, trip: RoundTrip, now: Now, config: &Config) {
-        // What was on its way while the own clock jumped, or the machine slept, was not measured by one clock.
+        // A round trip during which the own clock jumped, or the machine slept, was not measured by one clock.
         let one_clock = trip.sent_us >= self.measurable_since_us;
         let Some((length_us, error_us)) = trip.length_us(now.mono_us, config).filter(|_| one_clock) else { return };
         if wall_ms > WALL_MS_MAX {
@@ -126,7 +126,7 @@ impl Clocks {
         let new = fresh.interval(now.mono_us, 0, config);
         let known = self.samples.get(&node).filter(|kept| kept.is_fresh(now.mono_us));
         let keeps = known.map(|kept| kept.interval(now.mono_us, 0, config)).is_some_and(|known| {
-            // A clock that jumped makes the better measurement of before worthless.
+            // After a jump of the other clock, an earlier and better measurement is worthless.
             known.error_us < new.error_us && new.apart_us(&known) == 0
         });
         if !keeps {
@@ -141,8 +141,7 @@ impl Clocks {
         Some((interval.center_us, interval.error_us))
     }
 
-    /// How far apart the wall clocks of two nodes that lead may be: what is allowed, or what was measured where that is more,
-    /// within reason.
+    /// How far apart the wall clocks of two leaders may be: what is allowed, or what was measured where that is more, within a bound.
     pub fn margin_ms(&self, now: Now, config: &Config) -> u64 {
         let own_us = ahead_us(now);
         let fresh = self.samples.values().filter(|sample| sample.is_fresh(now.mono_us));
@@ -154,15 +153,15 @@ impl Clocks {
         apart_us.max().unwrap_or(0).div_ceil(1_000).clamp(epsilon_ms, MARGIN_EPSILONS_MAX * epsilon_ms)
     }
 
-    /// Whether the own wall clock jumped since the last look.
+    /// Whether the own wall clock jumped since the last call.
     pub fn has_jumped(&mut self, now: Now) -> bool {
         let own_us = ahead_us(now);
         let before_us = self.own_us.replace(own_us);
         before_us.is_some_and(|before_us| own_us.abs_diff(before_us) > JUMP_US)
     }
 
-    /// Compares the own clock with those of a majority of `members` nodes. `jumped` as [`Clocks::has_jumped`] said: unless
-    /// the jump was small, nothing that was measured before counts, as all clocks may have jumped together.
+    /// Compares the own clock with those of a majority of `members` nodes. `jumped` is the result of [`Clocks::has_jumped`]: unless the
+    /// jump was small, earlier measurements are discarded, as all clocks may have jumped together.
     pub fn judge(&mut self, now: Now, members: usize, jumped: bool, config: &Config) -> Judgement {
         let epsilon_us = config.clock_epsilon_ms * 1_000;
         let mut off_us = self.off_us(now, members, config);
@@ -171,7 +170,7 @@ impl Clocks {
             (self.jumped_us, self.measurable_since_us) = (Some(now.mono_us), now.mono_us);
             off_us = self.off_us(now, members, config);
         }
-        // Where no majority can be had for long, the two clocks of a lease must do.
+        // Where no majority is available for long, the two clocks of a lease must suffice.
         let since_us = self.jumped_us.filter(|at_us| now.mono_us < at_us + config.clock_calm_ms.max(1) * 1_000);
         self.jumped_us = since_us.filter(|_| off_us.is_none());
         let target = match off_us {
@@ -184,7 +183,7 @@ impl Clocks {
         Judgement { standing: self.standing(), off_us }
     }
 
-    /// How far the own clock is certainly away from a majority's of `members` nodes.
+    /// Certain distance of the own clock from the clocks of a majority of `members` nodes.
     pub fn off_us(&self, now: Now, members: usize, config: &Config) -> Option<u64> {
         let own_us = ahead_us(now);
         let fresh = self.samples.values().filter(|sample| sample.is_fresh(now.mono_us));
@@ -192,7 +191,7 @@ impl Clocks {
         distance_to_majority(others, members, config.clock_epsilon_ms * 1_000)
     }
 
-    /// Gets worse at once, and better only after a while. Not to know is no reason to trust a clock that was wrong.
+    /// Worsens the status at once, and improves it only after a while. Missing knowledge is no reason to trust a clock that was wrong.
     fn approach(&mut self, target: Standing, now_us: u64, config: &Config) {
         let wrong = |standing: Standing| matches!(standing, Standing::Suspect | Standing::Fenced);
         let better = target < self.standing && wrong(self.standing);

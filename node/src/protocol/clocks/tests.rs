@@ -49,7 +49,7 @@ fn a_clock_gets_better_only_after_a_while() {
     let mut at = now(5 * SECOND_US, 1_000_000);
     let mut clocks = measured([900, 900], at, &config);
     assert_eq!(clocks.judge(at, 3, false, &config).standing, Standing::Fenced);
-    // It is set right.
+    // The clock is set right.
     at.wall_ms += 900;
     let right_us = at.mono_us;
     loop {
@@ -121,7 +121,7 @@ fn clocks_that_jump_together_are_good_as_soon_as_they_are_compared() {
     assert!(clocks.has_jumped(awake));
     clocks.judge(awake, 3, true, &config);
     let soon = now(awake.mono_us + 60_000, awake.wall_ms + 60);
-    // What was on its way meanwhile is an hour old, and says nothing.
+    // A round trip that was under way meanwhile is an hour old, and is ignored.
     let stale = RoundTrip { sent_us: at.mono_us - 1_000, kept_us: 0 };
     clocks.measure(NodeId(1), at.wall_ms, stale, soon, &config);
     assert_eq!(clocks.offset_us(NodeId(1), soon, &config), None);
@@ -138,7 +138,7 @@ fn a_peer_s_jump_replaces_a_better_measurement_of_before() {
     measure(&mut clocks, 1, later.wall_ms + 4_000, 80_000, later, &config);
     let (offset_us, error_us) = clocks.offset_us(NodeId(1), later, &config).unwrap();
     assert!(offset_us.abs_diff(4_040_000) < 1_000 && error_us < 42_000, "{offset_us} {error_us}");
-    // A vague one that agrees does not replace a better one.
+    // A less exact one that agrees does not replace a better one.
     measure(&mut clocks, 2, later.wall_ms - 20, 80_000, later, &config);
     let (offset_us, _) = clocks.offset_us(NodeId(2), later, &config).unwrap();
     assert!(offset_us.abs() < 2_000, "{offset_us}");
@@ -162,7 +162,7 @@ fn absurd_readings_are_ignored() {
     assert_eq!(clocks.judge(at, 3, false, &config).standing, Standing::Fenced);
 }
 
-/// What another leadership wrote is compared with an allowance for what the clocks are really apart.
+/// Leases of another leadership are compared with an allowance for how far the clocks really are apart.
 #[test]
 fn the_margin_of_leases_follows_what_was_measured() {
     let config = Config::default();

@@ -1,9 +1,9 @@
 //! The clocks that a majority agrees on.
 
-/// Where another clock stands, as an offset from the own one.
+/// Another clock, as an offset from the own one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
-    /// Most likely.
+    /// The most likely offset.
     pub center_us: i64,
     /// The greatest error of that.
     pub error_us: u64,
@@ -18,15 +18,15 @@ impl Interval {
         self.center_us.saturating_add_unsigned(self.error_us)
     }
 
-    /// Between two intervals; 0 where they meet.
+    /// Distance between two intervals; 0 where they meet.
     pub fn apart_us(&self, other: &Interval) -> u64 {
         let gap = |low: i64, high: i64| if low > high { low.abs_diff(high) } else { 0 };
         gap(self.low_us(), other.high_us()).max(gap(other.low_us(), self.high_us()))
     }
 }
 
-/// How far the own clock, at offset 0, is certainly outside the narrowest window that holds a majority of `members`
-/// clocks. `None` if fewer are known, or no majority of them agrees within `spread_us_max`.
+/// Certain distance of the own clock, at offset 0, from the narrowest window that holds a majority of `members` clocks. `None` if fewer
+/// clocks are known, or no majority of them agrees within `spread_us_max`.
 pub fn distance_to_majority(mut clocks: Vec<Interval>, members: usize, spread_us_max: u64) -> Option<u64> {
     const OWN: Interval = Interval { center_us: 0, error_us: 0 };
     clocks.push(OWN);
@@ -44,7 +44,7 @@ pub fn distance_to_majority(mut clocks: Vec<Interval>, members: usize, spread_us
             0
         }
     };
-    // Where windows are equally narrow, the one that holds the own clock decides: it is not certain to be wrong.
+    // Of equally narrow windows the one that holds the own clock decides: the own clock is not certain to be wrong.
     clocks
         .windows(majority)
         .map(|window| (spread_us(window), off_us(window)))
@@ -87,7 +87,7 @@ mod tests {
     }
 
     proptest! {
-        /// However wrong a minority is, nobody whose clock is good is judged to be off by more than good clocks differ.
+        /// However wrong a minority is, a node with a good clock is never judged to be off by more than good clocks differ.
         #[test]
         fn a_minority_cannot_discredit_a_good_clock(
             good in proptest::collection::vec(-50_000i64..=50_000, 1..5),

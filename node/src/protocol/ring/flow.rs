@@ -1,16 +1,15 @@
-//! The cheapest of the greatest flows through a network, for the planner of layouts.
+//! Minimum-cost maximum flow through a network, for the planner of layouts.
 //!
-//! Primal and dual in turn: the distance of the sink by reduced costs, then as much flow as its shortest paths carry, by
-//! blocking flows (Ahuja, Magnanti, Orlin, *Network Flows*, 1993, section 9.8; Dinic 1970). Costs of one layout are 0 and 1,
-//! so that few distances occur and each costs a few walks over the edges. Ties fall by the order in which edges were added,
-//! so that equal networks give equal flows.
+//! Primal-dual: repeatedly the distance of the sink by reduced costs, then as much flow as its shortest paths carry, by blocking flows
+//! (Ahuja, Magnanti, Orlin, *Network Flows*, 1993, section 9.8; Dinic 1970). Costs of one layout are 0 and 1, so few distances occur and
+//! each costs a few walks over the edges. Ties are broken by the order in which edges were added, so equal networks give equal flows.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// A place in the network.
+/// A node of the network.
 pub type Node = u32;
 
-/// One direction of an edge; the other is its neighbour in the table, so that number `e ^ 1` undoes what `e` carries.
+/// One direction of an edge. The other direction is its neighbour in the table: number `e ^ 1` undoes what `e` carries.
 #[derive(Clone, Copy)]
 struct Arc {
     to: Node,
@@ -18,7 +17,7 @@ struct Arc {
     cost: i32,
 }
 
-/// A network of edges that have room for whole units, each at a cost.
+/// A network of edges with integer capacities, each unit at a cost.
 #[derive(Default)]
 pub struct Network {
     nodes: u32,
@@ -26,13 +25,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// One more node.
+    /// Adds a node.
     pub fn node(&mut self) -> Node {
         self.nodes += 1;
         self.nodes - 1
     }
 
-    /// One more edge, with room for so many units, each at this cost. Answers its number, for [`Network::carried`].
+    /// Adds an edge with this capacity and cost of a unit. Returns its number, for [`Network::carried`].
     pub fn edge(&mut self, from: Node, to: Node, room: u32, cost: u16) -> usize {
         assert!(from < self.nodes && to < self.nodes && from != to, "an edge joins two nodes");
         self.arcs.push(Arc { to, room, cost: i32::from(cost) });
@@ -45,7 +44,7 @@ impl Network {
         self.arcs[edge ^ 1].room
     }
 
-    /// Sends as much as possible from `source` to `sink`, as cheaply as that is possible. Answers how much.
+    /// Sends the maximum flow from `source` to `sink` at minimum cost. Returns its size.
     pub fn fill(&mut self, source: Node, sink: Node) -> u32 {
         let mut search = Search::new(self);
         let mut sent = 0;
@@ -58,14 +57,14 @@ impl Network {
     }
 }
 
-/// What a run knows beside the flow itself.
+/// State of a run beside the flow itself.
 struct Search {
     /// Arcs of each node: `order[first[node]..first[node + 1]]`.
     first: Vec<u32>,
     order: Vec<u32>,
-    /// Prices of nodes, by which no arc with room has a cost below 0.
+    /// Prices of nodes (potentials), by which no arc with free capacity has a cost below 0.
     prices: Vec<i32>,
-    /// Steps from the source over arcs with room that cost nothing.
+    /// Steps from the source over arcs with free capacity and zero reduced cost.
     levels: Vec<u32>,
 }
 
@@ -96,12 +95,12 @@ impl Search {
         &self.order[self.first[node as usize] as usize..self.first[node as usize + 1] as usize]
     }
 
-    /// What an arc costs beyond the difference of the prices at its ends.
+    /// Reduced cost: what an arc costs beyond the difference of the prices at its ends.
     fn reduced(&self, from: Node, arc: Arc) -> i32 {
         arc.cost + self.prices[from as usize] - self.prices[arc.to as usize]
     }
 
-    /// Raises the prices by the distances from the source, up to the sink's. Whether the sink can be reached.
+    /// Raises the prices by the distances from the source, up to the sink's. Returns whether the sink can be reached.
     fn reprice(&mut self, arcs: &[Arc], source: Node, sink: Node) -> bool {
         let mut distances = vec![i32::MAX; self.prices.len()];
         let mut waiting: BTreeMap<i32, Vec<Node>> = BTreeMap::from([(0, vec![source])]);
@@ -137,7 +136,7 @@ impl Search {
         true
     }
 
-    /// Finds the levels of the nodes. Whether the sink can be reached at no cost beyond the prices.
+    /// Finds the levels of the nodes. Returns whether the sink can be reached at no cost beyond the prices.
     fn layer(&mut self, arcs: &[Arc], source: Node, sink: Node) -> bool {
         self.levels.fill(FAR);
         self.levels[source as usize] = 0;
@@ -158,7 +157,7 @@ impl Search {
         self.levels[sink as usize] != FAR
     }
 
-    /// Sends along paths of rising levels until each has a full arc. Answers how much.
+    /// Sends along paths of rising levels until each has a full arc. Returns how much.
     fn block(&self, arcs: &mut [Arc], source: Node, sink: Node) -> u32 {
         let mut next = self.first.clone();
         let mut path: Vec<u32> = Vec::new();
@@ -228,7 +227,7 @@ mod tests {
         assert_eq!((network.fill(nodes[0], nodes[2]), network.carried(edge)), (0, 0));
     }
 
-    /// The best of all matchings, by trying every one: how many pairs, and at which cost.
+    /// The best of all matchings, by trying every one: the number of pairs, and their negated cost.
     fn best(costs: &[Vec<Option<u16>>], taken: u32) -> (usize, i64) {
         let Some((row, rest)) = costs.split_first() else { return (0, 0) };
         let mut best_found = best(rest, taken);

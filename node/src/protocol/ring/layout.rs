@@ -1,13 +1,13 @@
-//! The planner: which members should hold each partition, with as few moves from a previous layout as that takes. Pure.
+//! Layout planner: which members should hold each partition, with the fewest moves from a previous layout. Pure.
 //!
-//! A layout is computed once, by whoever founds the cluster or leads the root, and is data from then on: no two nodes have
-//! to agree on this algorithm, and it may change with any release.
+//! A layout is computed once, by the node that founds the cluster or by the leader of the metadata group, and is data from then on: no
+//! two nodes have to agree on this algorithm, and it may change with any release.
 //!
-//! As Garage does it (`src/rpc/layout/version.rs` there): lists are a flow from partitions over zones to members. What the
-//! balance demands is found exactly beforehand (`shares.rs`), as the numbers that each member may hold, so that every
-//! greatest flow is a valid layout and the cheapest one, at a cost of 1 for each replica at a place that had none, is the
-//! nearest. That such a flow exists: every partition at each member by its share, divided by the number of partitions, is a
-//! flow in fractions within the same bounds, and these are whole numbers. Leaders are a second flow, over the lists.
+//! The method is Garage's (`src/rpc/layout/version.rs` there): lists are a flow from partitions over zones to members. What the balance
+//! demands is computed exactly beforehand (`shares.rs`), as the numbers that each member may hold. So every maximum flow is a valid
+//! layout, and the cheapest one, at a cost of 1 for each replica at a place that had none, is the nearest. Such a flow exists: every
+//! partition at each member by its share, divided by the number of partitions, is a flow in fractions within the same bounds, and these
+//! are whole numbers. Leaders are a second flow, over the lists.
 
 #[cfg(test)]
 mod tests;
@@ -17,16 +17,16 @@ use super::shares::{Share, Spread, shares};
 use crate::limits::{NODES_MAX, PARTITIONS_MAX, REPLICAS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the planner asks of a member.
+/// Properties of a member that the planner needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     /// Failure domain.
     pub zone: String,
-    /// How much it holds, compared with the others; with 0 it holds nothing.
+    /// Capacity relative to other members; with 0 it holds nothing.
     pub weight: u32,
 }
 
-/// Preference lists of a layout: for each partition numbers of members, the preferred leader first.
+/// Preference lists of a layout: for each partition the numbers of members, the preferred leader first.
 pub type Lists = Vec<Vec<u16>>;
 
 /// Members that can hold replicas, zone by zone, both in order.
@@ -37,17 +37,17 @@ struct Field<'a> {
     previous: &'a [Vec<u16>],
 }
 
-/// The lists that `partitions` should have on these members, by their numbers.
+/// Computes the lists for `partitions` on these members, by their numbers.
 ///
 /// 1. Each list has `replicas` different members of a weight above 0, or all of them, if they are fewer.
-/// 2. Each list lies in as many zones as possible; if those are fewer than its members, but enough that no zone needs to hold
-///    a majority, none does.
-/// 3. Each member holds its fair share, rounded down or up. Shares are in proportion to weights, except where a member would
-///    hold a partition twice or where rule 2 demands more or less of its zone.
-/// 4. No lists that keep 1 to 3 have fewer replicas at members that do not hold the same partition in `previous`.
-///    Thus equal input moves nothing.
-/// 5. Each member is first in the lists that it is in divided by their width, rounded down or up, and no choice of first
-///    places on these lists that keeps this has more partitions keep theirs.
+/// 2. Each list lies in as many zones as possible; if those are fewer than its members, but enough that no zone needs to hold a majority,
+///   none does.
+/// 3. Each member holds its fair share, rounded down or up. Shares are in proportion to weights, except where a member would hold a
+///   partition twice or where rule 2 demands more or less of its zone.
+/// 4. No lists that keep rules 1 to 3 have fewer replicas at members that do not hold the same partition in `previous`. Thus equal input
+///   moves nothing.
+/// 5. Each member is first in a number of lists that is the number of its lists divided by their width, rounded down or up. No choice of
+///   first places on these lists that keeps this lets more partitions keep theirs.
 ///
 /// `previous` may be empty, and may name members that are gone. Within a list, members that stay keep their order.
 pub fn plan(holders: &BTreeMap<u16, Holder>, partitions: u32, replicas: u32, previous: &[Vec<u16>]) -> Lists {
@@ -68,7 +68,7 @@ pub fn plan(holders: &BTreeMap<u16, Holder>, partitions: u32, replicas: u32, pre
     lists
 }
 
-/// Replicas of `next` at members that do not hold the same partition in `previous`.
+/// Number of replicas in `next` at members that do not hold the same partition in `previous`.
 pub fn moves(previous: &[Vec<u16>], next: &[Vec<u16>]) -> usize {
     let nowhere = Vec::new();
     let comes = |(partition, list): (usize, &Vec<u16>)| {
@@ -78,7 +78,7 @@ pub fn moves(previous: &[Vec<u16>], next: &[Vec<u16>]) -> usize {
     next.iter().enumerate().map(comes).sum()
 }
 
-/// Zones with the numbers and weights of their members that can hold replicas.
+/// Zones, with the numbers and weights of their members that can hold replicas.
 fn zones(holders: &BTreeMap<u16, Holder>) -> Vec<Vec<(u16, u32)>> {
     let mut zones: BTreeMap<&str, Vec<(u16, u32)>> = BTreeMap::new();
     for (number, Holder { zone, weight }) in holders.iter().filter(|(_, holder)| holder.weight > 0) {
@@ -91,7 +91,7 @@ fn weights(zones: &[Vec<(u16, u32)>]) -> Vec<Vec<u32>> {
     zones.iter().map(|zone| zone.iter().map(|(_, weight)| *weight).collect()).collect()
 }
 
-/// How often each number occurs.
+/// Number of occurrences of each number.
 fn count(numbers: impl Iterator<Item = u16>) -> BTreeMap<u16, u32> {
     numbers.fold(BTreeMap::new(), |mut counts, number| {
         *counts.entry(number).or_default() += 1;
@@ -104,10 +104,10 @@ impl Field<'_> {
         self.previous.get(partition as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Lists for a cluster that has none, in turn: each takes the members that hold least for their weight so far, of zones
-    /// that it does not have yet, and of these those that shared fewest lists with its members; its first is the one that
-    /// leads least. Nearly balanced; what is amiss is for the flow to put right. That all pairs share about as many lists
-    /// spreads the work of a member that is lost over all others, and lets its lists be filled without further moves.
+    /// Deals lists for a cluster that has none, one after the other: each takes the members that hold least for their weight so far, of
+    /// zones that it does not have yet, and of these the ones that share fewest lists with its members. Its first is the one that leads
+    /// least. The result is nearly balanced; the flow corrects the rest. All pairs of members share about as many lists. That spreads the
+    /// work of a lost member over all others, and lets its lists be filled without further moves.
     fn deal(&self) -> Lists {
         let mut members: Vec<(u16, u32, usize)> = Vec::new();
         for (zone, there) in self.zones.iter().enumerate() {
@@ -145,7 +145,7 @@ impl Field<'_> {
         (0..self.partitions).map(deal_one).collect()
     }
 
-    /// The members of each list, in order of preference as far as they were in it before.
+    /// The members of each list; those that were in it before come first, in their order of preference.
     fn choose(&self) -> Lists {
         let mut network = Network::default();
         let (source, sink) = (network.node(), network.node());
@@ -170,7 +170,8 @@ impl Field<'_> {
         (0..self.partitions).zip(places).map(list).collect()
     }
 
-    /// Edges of one partition to all members. Partitions begin with different members, so that those without a past differ.
+    /// Adds the edges of one partition to all members. Partitions begin with different members, so that partitions without a previous
+    /// list differ.
     fn supply(
         &self,
         network: &mut Network,
@@ -231,7 +232,7 @@ impl Field<'_> {
     }
 }
 
-/// A node for each member, from which a number between its bounds reaches the sink, if all of `total` does.
+/// Adds a node for each member, from which a number between its bounds reaches the sink, if all of `total` does.
 fn drain(network: &mut Network, sink: Node, bounds: BTreeMap<u16, (u32, u32)>, total: u32) -> BTreeMap<u16, Node> {
     let spare = network.node();
     let least: u32 = bounds.values().map(|(least, _)| *least).sum();
@@ -246,7 +247,7 @@ fn drain(network: &mut Network, sink: Node, bounds: BTreeMap<u16, (u32, u32)>, t
     bounds.into_iter().map(end).collect()
 }
 
-/// What is wrong with lists by rules 1, 2, 3 and 5 of [`plan`], if anything.
+/// Checks lists against rules 1, 2, 3 and 5 of [`plan`].
 pub fn check(holders: &BTreeMap<u16, Holder>, replicas: u32, lists: &[Vec<u16>]) -> Result<(), String> {
     let zones = zones(holders);
     let sizes: Vec<usize> = zones.iter().map(Vec::len).collect();

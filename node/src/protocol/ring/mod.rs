@@ -1,6 +1,6 @@
-//! The ring: tag -> partition -> preference list. Pure.
+//! Partition map: tag -> partition -> preference list. Pure.
 //!
-//! A partition is the upper bits of the routing tag; their number is fixed for the life of a cluster. Preference lists are
+//! A partition is the upper bits of the routing tag; the number of partitions is fixed for the life of a cluster. Preference lists are
 //! computed once, at genesis, by [`layout`], and stored as data, so that no two nodes ever have to agree on an algorithm.
 
 mod flow;
@@ -30,8 +30,8 @@ pub fn partition_of_task(id: &TaskId, partitions: u32) -> PartitionId {
     partition_of(id.tag(), partitions)
 }
 
-/// Preference lists for the members of a new cluster, as places in `members`; none of them weighs more than another. See
-/// [`layout::plan`] for what they keep.
+/// Computes preference lists for the members of a new cluster, as places in `members`, with equal weights. See [`layout::plan`] for the
+/// rules that they keep.
 pub fn assign(members: &[Member], partitions: u32, replicas: u32) -> Vec<Vec<u16>> {
     assert!(!members.is_empty() && members.len() <= NODES_MAX);
     let holder = |member: &Member| Holder { zone: member.zone.clone(), weight: 1 };
@@ -39,7 +39,7 @@ pub fn assign(members: &[Member], partitions: u32, replicas: u32) -> Vec<Vec<u16
     layout::plan(&holders, partitions, replicas, &[])
 }
 
-/// What is wrong with a founding record, if anything.
+/// Checks a founding record.
 pub fn validate(genesis: &Genesis) -> Result<(), String> {
     let Genesis { partitions, replicas, members, assignment, .. } = genesis;
     if !partitions.is_power_of_two() || !(PARTITIONS_MIN..=PARTITIONS_MAX).contains(partitions) {

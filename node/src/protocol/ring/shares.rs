@@ -1,21 +1,21 @@
-//! How many replicas each member should hold: fair by weight, as far as zones and the number of partitions permit.
+//! Fair shares: how many replicas each member should hold, by weight as far as zones and the number of partitions permit.
 
 use std::cmp::Ordering;
 
-/// What every preference list looks like.
+/// The shape of every preference list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spread {
-    /// Members of a list.
+    /// Number of members of a list.
     pub width: u32,
-    /// Members of each zone in a list, at the least.
+    /// Fewest members of each zone in a list.
     pub zone_least: u32,
-    /// Members of each zone in a list, at the most, as far as the zone has so many.
+    /// Most members of each zone in a list, as far as the zone has that many.
     pub zone_most: u32,
 }
 
 impl Spread {
-    /// For zones of these sizes: as many replicas as there are members, if wanted, in as many zones as possible. If the zones
-    /// are too few for one replica in each, but enough that the loss of any one leaves a majority, it does.
+    /// The shape for zones of these sizes: the wanted replicas or, if fewer, all members, in as many zones as possible. If the zones are
+    /// too few for one replica in each, but enough that the loss of any one can leave a majority, it does.
     pub fn of(zone_sizes: &[usize], replicas: u32) -> Spread {
         let zones = zone_sizes.len() as u32;
         let width = replicas.min(zone_sizes.iter().sum::<usize>() as u32);
@@ -29,7 +29,7 @@ impl Spread {
     }
 }
 
-/// A fair number of replicas, exactly: a fraction.
+/// A fair number of replicas, as an exact fraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     numerator: u128,
@@ -37,12 +37,12 @@ pub struct Share {
 }
 
 impl Share {
-    /// The whole number below, or the share itself.
+    /// Rounded down.
     pub fn floor(self) -> u32 {
         (self.numerator / self.denominator) as u32
     }
 
-    /// The whole number above, or the share itself.
+    /// Rounded up.
     pub fn ceil(self) -> u32 {
         self.numerator.div_ceil(self.denominator) as u32
     }
@@ -60,7 +60,7 @@ fn level(weights: &[u32], most: u32, total: u64) -> Share {
     let (most, mut numerator) = (u128::from(most), u128::from(total));
     assert!(numerator <= most * weights.len() as u128 && weights.last().is_some_and(|weight| *weight > 0));
     let mut denominator: u128 = weights.iter().sum();
-    // The heaviest are full first; the level is found once the heaviest of the others is not.
+    // The heaviest members reach `most` first; the level is found once the heaviest of the others does not.
     for weight in weights {
         if weight * numerator <= most * denominator {
             break;
@@ -71,12 +71,12 @@ fn level(weights: &[u32], most: u32, total: u64) -> Share {
     Share { numerator, denominator }
 }
 
-/// The fair share of every member, of zones with members of these weights, none of them 0.
+/// The fair share of every member, by zone. No weight is 0.
 ///
-/// Members hold in proportion to their weights, except that none holds more than every partition once, and that a zone holds
-/// what `spread` demands and permits; the rest is in proportion again. Zones are fixed at their bounds one after the other,
-/// the excess or the want that is greater first, which cannot be undone by what follows: the way in which CSS resolves
-/// flexible lengths (Flexible Box Layout, section 9.7).
+/// Members hold in proportion to their weights, except that none holds more than every partition once, and that a zone holds what
+/// `spread` demands and permits; the rest is in proportion again. Zones are fixed at their bounds one after the other, those with the
+/// greater of excess and want first, which later steps cannot undo: CSS resolves flexible lengths in this way (Flexible Box Layout,
+/// section 9.7).
 pub fn shares(zones: &[Vec<u32>], partitions: u32, spread: Spread) -> Vec<Vec<Share>> {
     let least = u64::from(spread.zone_least) * u64::from(partitions);
     let most_of = |zone: usize| u64::from(spread.zone_most).min(zones[zone].len() as u64) * u64::from(partitions);
@@ -131,13 +131,13 @@ mod tests {
         assert_eq!(spread(&[4], 3), (3, 1, 3));
         assert_eq!(spread(&[1, 1], 3), (2, 1, 1));
         assert_eq!(spread(&[4, 4], 3), (3, 1, 3));
-        // The loss of a zone leaves three of five; with a zone of one member it cannot.
+        // The loss of a zone leaves three of five, unless a zone has only one member.
         assert_eq!(spread(&[3, 3, 3], 5), (5, 1, 2));
         assert_eq!(spread(&[9, 1, 1], 5), (5, 1, 5));
         assert_eq!(spread(&[3, 3, 3], 4), (4, 1, 4));
     }
 
-    /// Rounded down and up.
+    /// Shares rounded down and up.
     fn rounded(zones: &[&[u32]], partitions: u32, replicas: u32) -> Vec<(u32, u32)> {
         let zones: Vec<Vec<u32>> = zones.iter().map(|zone| zone.to_vec()).collect();
         let sizes: Vec<usize> = zones.iter().map(Vec::len).collect();

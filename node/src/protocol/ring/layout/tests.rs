@@ -1,4 +1,4 @@
-//! Every rule of the planner on fixed and random clusters; that no fewer moves are possible, against all lists there are.
+//! Every rule of the planner on fixed and random clusters; and that no fewer moves are possible, against all possible lists.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ fn field(members: &[(u8, u32)]) -> BTreeMap<u16, Holder> {
     (0..).zip(members.iter().map(holder)).collect()
 }
 
-/// So many members of weight 1, in turn in so many zones.
+/// Members of weight 1, spread over zones in turn.
 fn even(count: u16, zones: u16) -> BTreeMap<u16, Holder> {
     (0..count).map(|number| (number, Holder { zone: format!("z{}", number % zones), weight: 1 })).collect()
 }
@@ -59,7 +59,7 @@ fn equal_input_moves_nothing() {
     }
 }
 
-/// Where all members are alike, what comes to the new one is all that moves.
+/// Where all members are alike, only what the new one takes moves.
 #[test]
 fn a_member_more_takes_its_share_and_nothing_else_moves() {
     for (count, zones, replicas, partitions) in CLUSTERS.into_iter().filter(|(count, zones, ..)| count % zones == 0) {
@@ -73,7 +73,7 @@ fn a_member_more_takes_its_share_and_nothing_else_moves() {
     }
 }
 
-/// As a new cluster is dealt so that any two members share about as many lists as any other two.
+/// A new cluster is dealt so that any two members share about as many lists as any other two.
 #[test]
 fn a_member_less_moves_only_what_it_held() {
     for (count, zones, replicas, partitions) in CLUSTERS.into_iter().filter(|(count, zones, ..)| count % zones == 0) {
@@ -95,7 +95,7 @@ fn a_member_less_moves_only_what_it_held() {
     }
 }
 
-/// A member that takes the place of another, in its zone, takes what that held.
+/// A member that replaces another in its zone takes what that held.
 #[test]
 fn a_replaced_member_hands_over_what_it_held() {
     for (count, zones, replicas, partitions) in CLUSTERS {
@@ -198,7 +198,7 @@ fn some_list() -> impl Strategy<Value = Vec<u16>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// From any lists to any cluster, against all lists that there are.
+    /// From any lists to any cluster, against all possible lists.
     #[test]
     fn no_fewer_moves_are_possible(
         members in proptest::collection::vec((0u8..4, 0u32..4), 1..6),
@@ -243,7 +243,7 @@ proptest! {
     }
 }
 
-/// Leaders change where the old one holds the list no more, and for the new member's part of first places.
+/// A leader changes only where the old one no longer holds the list, and for the new member's part of first places.
 #[test]
 fn few_lists_change_their_leader() {
     for (count, zones, replicas, partitions) in CLUSTERS.into_iter().filter(|(count, zones, ..)| count % zones == 0) {
@@ -260,7 +260,7 @@ fn few_lists_change_their_leader() {
     }
 }
 
-/// `cargo test --release -p norn-node --lib -- --ignored --nocapture layout` tells how long a plan takes.
+/// `cargo test --release -p norn-node --lib -- --ignored --nocapture layout` prints how long a plan takes.
 #[test]
 #[ignore = "measures, and asserts nothing of time"]
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
