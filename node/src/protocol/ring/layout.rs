@@ -41,13 +41,13 @@ struct Field<'a> {
 ///
 /// 1. Each list has `replicas` different members of a weight above 0, or all of them, if they are fewer.
 /// 2. Each list lies in as many zones as possible; if those are fewer than its members, but enough that no zone needs to hold a majority,
-///   none does.
+///    none does.
 /// 3. Each member holds its fair share, rounded down or up. Shares are in proportion to weights, except where a member would hold a
-///   partition twice or where rule 2 demands more or less of its zone.
+///    partition twice or where rule 2 demands more or less of its zone.
 /// 4. No lists that keep rules 1 to 3 have fewer replicas at members that do not hold the same partition in `previous`. Thus equal input
-///   moves nothing.
+///    moves nothing.
 /// 5. Each member is first in a number of lists that is the number of its lists divided by their width, rounded down or up. No choice of
-///   first places on these lists that keeps this lets more partitions keep theirs.
+///    first places on these lists that keeps this lets more partitions keep theirs.
 ///
 /// `previous` may be empty, and may name members that are gone. Within a list, members that stay keep their order.
 pub fn plan(holders: &BTreeMap<u16, Holder>, partitions: u32, replicas: u32, previous: &[Vec<u16>]) -> Lists {

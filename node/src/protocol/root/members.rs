@@ -1,4 +1,4 @@
-//! Members of a cluster, and what a node must be to become one.
+//! Members of a cluster, and the requirements for a node to become one.
 
 use super::Reason;
 use crate::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX, WEIGHT_MAX, ZONE_BYTES_MAX};
@@ -6,13 +6,13 @@ use norn_wire::membership::{Candidate, Member, MemberState};
 use norn_wire::response;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A member as the founding record has it. Founders weigh the same.
+/// The member for a founder in the founding record. Founders have equal weights.
 pub(super) fn founding(founder: &response::Member) -> Member {
     let response::Member { node, incarnation, address, name, zone } = founder.clone();
     Member { node, incarnation, name, address, zone, weight: 1, state: MemberState::Up }
 }
 
-/// The bounds of what is stored. The form of an address is looked at only when it is set, so that a founder's stands.
+/// Checks the bounds of what is stored. The form of an address is checked only when it is set, so that a founder's address stands.
 pub(in crate::protocol) fn validate(member: &Member) -> Result<(), Reason> {
     check_length("name", &member.name, NAME_BYTES_MAX)?;
     check_length("zone", &member.zone, ZONE_BYTES_MAX)?;
@@ -26,7 +26,7 @@ pub(super) fn joining(candidate: &Candidate) -> Member {
     Member { node, incarnation, name, address, zone, weight, state: MemberState::Joining }
 }
 
-/// What is wrong with a candidate, whoever the others are.
+/// What is wrong with a candidate by itself, apart from the other members.
 pub(super) fn flaws(candidate: &Candidate) -> Vec<Reason> {
     let Candidate { name, address, zone, weight, .. } = candidate;
     let checks = [check_name(name), check_address(address), check_zone(zone), check_weight(*weight)];
@@ -63,7 +63,7 @@ pub(super) fn check_weight(weight: u32) -> Result<(), Reason> {
     Ok(())
 }
 
-/// `HOST:PORT` that others can reach: a name or an IPv4 address, or an IPv6 address in brackets, and a port above 0.
+/// Checks that others can reach this `HOST:PORT`: a name or an IPv4 address, or an IPv6 address in brackets, and a port above 0.
 pub(super) fn check_address(address: &str) -> Result<(), Reason> {
     check_length("address", address, ADDRESS_BYTES_MAX)?;
     let malformed = |wrong| Reason::Address { address: address.to_owned(), wrong };

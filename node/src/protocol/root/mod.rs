@@ -1,9 +1,9 @@
-//! The root: who is a member, and who should hold what. Pure.
+//! Metadata group ("root"): the members, and which of them should hold which partition. Pure.
 //!
 //! One register, replicated as a partition's table is, keeps a [`Root`]. It is made from the founding record and changed by
-//! [`Operation`]s alone, which carry values: the root's leader decides with [`Root::admit`], [`Root::plan`] and
-//! [`Root::heal`], and every replica applies the same. The root is intent: cohorts change through their own majorities, so
-//! that a stale root can hurt placement, never safety.
+//! [`Operation`]s alone, which carry values: the leader of the group decides with [`Root::admit`], [`Root::plan`] and [`Root::heal`], and
+//! every replica applies the same. The root is intent: cohorts change through their own majorities, so a stale root can hurt placement,
+//! never safety.
 
 mod healing;
 pub(in crate::protocol) mod members;
@@ -30,24 +30,24 @@ use serde::{Deserialize, Serialize};
 pub(in crate::protocol) use settings::check_policies;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether others can be given this as the address of a member; why not. So a node learns it before it has a cluster.
+/// Checks an address of a member, or says why others cannot use it. So a node finds out before it has a cluster.
 #[cfg(feature = "runtime")]
 pub(crate) fn check_address(address: &str) -> Result<(), String> {
     members::check_address(address).map_err(|reason| reason.to_string())
 }
 
-/// Whether this can be the zone of a member; why not.
+/// Checks a zone of a member.
 #[cfg(feature = "runtime")]
 pub(crate) fn check_zone(zone: &str) -> Result<(), String> {
     members::check_zone(zone).map_err(|reason| reason.to_string())
 }
 
-/// Who should hold which partition.
+/// Target assignment of partitions to members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
-    /// From 1, the founding's, without gaps.
+    /// From 1, the founding layout, without gaps.
     pub version: u64,
-    /// For each partition numbers of members, the preferred leader first.
+    /// For each partition the numbers of members, the preferred leader first.
     pub lists: Vec<Vec<u16>>,
 }
 
@@ -60,30 +60,30 @@ pub struct Root {
     replicas: u32,
     members: BTreeMap<u16, Member>,
     next_number: u16,
-    /// Identities of members that were forgotten; none of them becomes a member again.
+    /// Identities of forgotten members; none of them becomes a member again.
     retired: BTreeSet<NodeId>,
     layout: Layout,
-    /// What a layout is planned from has changed since the last one was.
+    /// Whether the input of the planner has changed since the last layout.
     stale: bool,
     settings: Settings,
-    /// Of queues for which something is set.
+    /// Policies of queues for which something is set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     policies: BTreeMap<QueueName, QueuePolicy>,
 }
 
-/// What the root's leader knows beside the root, at one moment.
+/// What the leader of the metadata group knows beside the root, at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Members that it hears.
+    /// Members that the leader hears.
     pub heard: BTreeSet<u16>,
-    /// Members of the root's own cohort.
+    /// Members of the metadata group's own cohort.
     pub voters: BTreeSet<u16>,
-    /// Newest committed cohort of each partition, both sides of a joint one; of some it may not know any.
+    /// Newest committed cohort of each partition, both sides of a joint one; some may be unknown.
     pub cohorts: BTreeMap<PartitionId, Vec<u16>>,
 }
 
 impl Root {
-    /// The root of a new cluster, from a founding record that was found valid. Members are numbered as they stand there.
+    /// The root of a new cluster, from a valid founding record. Members are numbered in the order of the record.
     pub fn found(genesis: &Genesis) -> Root {
         assert!(genesis.members.len() <= NODES_MAX, "a founding record is checked before");
         let members: BTreeMap<u16, Member> = (0..).zip(genesis.members.iter().map(members::founding)).collect();
@@ -108,13 +108,13 @@ impl Root {
         root
     }
 
-    /// Replicas of the root of a new cluster.
+    /// Replicas of the metadata group of a new cluster.
     pub fn founders(&self) -> Vec<ReplicaId> {
         let seen = Seen { heard: self.members.keys().copied().collect(), ..Seen::default() };
         self.voters_wanted(&seen).into_iter().filter_map(|number| self.replica(number)).collect()
     }
 
-    /// Who belongs to the cluster, as every node is told.
+    /// The member list as every node gets it.
     pub fn roster(&self) -> Roster {
         Roster { version: self.version, members: self.members.clone(), policies: self.policies.clone() }
     }
@@ -124,22 +124,22 @@ impl Root {
         self.cluster
     }
 
-    /// Operations that changed the root.
+    /// Number of operations that changed the root.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Number of partitions, for ever.
+    /// Number of partitions, fixed for ever.
     pub fn partitions(&self) -> u32 {
         self.partitions
     }
 
-    /// Replicas wanted of each partition.
+    /// Number of replicas wanted for each partition.
     pub fn replicas(&self) -> u32 {
         self.replicas
     }
 
-    /// Members by their numbers, also those that are gone but not forgotten.
+    /// Members by their numbers, including those that are gone and not forgotten.
     pub fn members(&self) -> &BTreeMap<u16, Member> {
         &self.members
     }
@@ -149,17 +149,17 @@ impl Root {
         self.retired.contains(&node)
     }
 
-    /// Who should hold what.
+    /// The layout.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Whether a layout is to be planned.
+    /// Whether a new layout must be planned.
     pub fn is_stale(&self) -> bool {
         self.stale
     }
 
-    /// What operators set.
+    /// Settings made by operators.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -174,7 +174,7 @@ impl Root {
         self.members.iter().filter(|(_, member)| member.state.is_present()).map(|(number, member)| (*number, member))
     }
 
-    /// Members to which replicas may go.
+    /// Members that may get replicas.
     fn holders(&self) -> impl Iterator<Item = (u16, &Member)> {
         self.present().filter(|(_, member)| member.state.may_hold())
     }
@@ -183,7 +183,7 @@ impl Root {
         self.members.get(&number).map(|member| member.state)
     }
 
-    /// Partitions that a member holds by the layout or by its cohort.
+    /// Number of partitions that a member holds by the layout or by their cohorts.
     fn held_by(&self, number: u16, seen: &Seen) -> usize {
         let by_layout = |partition: &u16| self.layout.lists[usize::from(*partition)].contains(&number);
         let by_cohort =
@@ -191,7 +191,7 @@ impl Root {
         (0..self.partitions as u16).filter(|partition| by_layout(partition) || by_cohort(partition)).count()
     }
 
-    /// What is wrong with a root that was read, if anything.
+    /// Checks a root that was read.
     pub fn validate(&self) -> Result<(), String> {
         let Root {
             cluster: _,
@@ -238,7 +238,7 @@ impl Root {
         settings::check_policies(policies).and_then(|()| settings::check(settings)).map_err(|reason| reason.to_string())
     }
 
-    /// What is wrong with lists for these partitions and members, if anything.
+    /// Checks lists for these partitions and members.
     fn check_lists(&self, lists: &[Vec<u16>]) -> Result<(), String> {
         if lists.len() != self.partitions as usize {
             return Err("there is not one list for each partition".into());

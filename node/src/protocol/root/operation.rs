@@ -1,4 +1,4 @@
-//! Changes of the root. They carry values, never computations, so that applying them is the same everywhere.
+//! Changes of the root. They carry values, never computations, so that every replica applies them alike.
 
 use super::{Layout, Member, Root, Settings, State, members};
 use crate::limits::{MEMBERS_MAX, NODES_MAX, REPLICAS_MAX};
@@ -10,60 +10,60 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Operation {
-    /// A member more, joining, under the next number.
+    /// Adds a member, joining, under the next number.
     #[serde(rename = "A")]
     Add { number: u16, member: Member },
-    /// A member hands over what it holds.
+    /// Drains a member: it hands over what it holds.
     #[serde(rename = "D")]
     Drain { number: u16 },
-    /// A leaving member stays.
+    /// Ends the draining of a leaving member.
     #[serde(rename = "U")]
     Undrain { number: u16 },
-    /// A member is gone.
+    /// Marks a member as gone.
     #[serde(rename = "R")]
     Remove { number: u16 },
-    /// A member more, joining; `old` is leaving or gone, as `state` says, in the same layout.
+    /// Adds a member, joining; `old` becomes leaving or gone, as `state` says, in the same layout.
     #[serde(rename = "P")]
     Replace { old: u16, state: State, number: u16, member: Member },
-    /// A member that is gone is known by its identity alone: nothing names its number any more.
+    /// Forgets a gone member whose number nothing names any more. Its identity stays known.
     #[serde(rename = "F")]
     Forget { number: u16 },
-    /// So many replicas of each partition.
+    /// Sets the number of replicas of each partition.
     #[serde(rename = "N")]
     SetReplicas { replicas: u32 },
-    /// A member's weight.
+    /// Sets a member's weight.
     #[serde(rename = "W")]
     SetWeight { number: u16, weight: u32 },
-    /// A member's failure domain.
+    /// Sets a member's failure domain.
     #[serde(rename = "Z")]
     SetZone { number: u16, zone: String },
-    /// A member's address.
+    /// Sets a member's address.
     #[serde(rename = "H")]
     SetAddress { number: u16, address: String },
-    /// What operators set.
+    /// Sets the settings of the cluster.
     #[serde(rename = "S")]
     SetSettings(Settings),
-    /// What operators set for a queue.
+    /// Sets the policy of a queue.
     #[serde(rename = "Q")]
     SetPolicy { queue: QueueName, policy: Box<QueuePolicy> },
-    /// A layout, as planned.
+    /// Takes a layout, as planned.
     #[serde(rename = "L")]
     Layout(Layout),
-    /// One list of the layout, as an operator wants it.
+    /// Sets one list of the layout, as an operator wants it.
     #[serde(rename = "M")]
     Arrange { partition: PartitionId, list: Vec<u16> },
-    /// A layout is to be planned.
+    /// Requests that a layout be planned.
     #[serde(rename = "B")]
     Rebalance,
 }
 
-/// An operation does not fit the root, which stays as it was.
+/// Error: an operation does not fit the root, which stays as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the operation does not fit: {0}")]
 pub struct Misfit(pub String);
 
 impl Operation {
-    /// Whether a layout would be planned otherwise behind it.
+    /// Whether the operation changes what a layout is planned from.
     fn outdates_layout(&self) -> bool {
         match self {
             Operation::Add { .. }
@@ -90,7 +90,7 @@ fn fit(fits: bool, what: &str) -> Result<(), Misfit> {
 }
 
 impl Root {
-    /// Applies an operation, or leaves the root as it is, on every replica alike.
+    /// Applies an operation, or leaves the root as it is; every replica does the same.
     pub fn apply(&mut self, operation: &Operation) -> Result<(), Misfit> {
         match operation {
             Operation::Add { number, member } => {
@@ -156,7 +156,7 @@ impl Root {
         Ok(())
     }
 
-    /// Whether a member may be added under this number, if one `except` is no member any more.
+    /// Checks that a member may be added under this number, if the member `except` is not counted any more.
     fn check_newcomer(&self, number: u16, member: &Member, except: Option<u16>) -> Result<(), Misfit> {
         fit(number == self.next_number && number < u16::MAX, "the number is not the next one")?;
         fit(member.state == State::Joining, "who is new is joining")?;
@@ -179,7 +179,7 @@ impl Root {
         self.members.get_mut(&number).expect("the caller has seen it").state = state;
     }
 
-    /// Changes a present member, unless it would be none that is possible.
+    /// Changes a present member, unless the result would be invalid.
     fn change(&mut self, number: u16, change: impl FnOnce(&mut Member)) -> Result<(), Misfit> {
         let mut member = self.members.get(&number).filter(|member| member.state.is_present()).cloned();
         let member = member.as_mut().ok_or_else(|| Misfit("it is no member".into()))?;
@@ -189,7 +189,7 @@ impl Root {
         Ok(())
     }
 
-    /// Takes one list of the next layout.
+    /// Sets one list and advances the version of the layout.
     fn arrange(&mut self, partition: PartitionId, list: &[u16]) -> Result<(), Misfit> {
         let mut lists = self.layout.lists.clone();
         *lists.get_mut(usize::from(partition.0)).ok_or_else(|| Misfit("there is no such partition".into()))? =
@@ -201,7 +201,7 @@ impl Root {
         Ok(())
     }
 
-    /// Takes the next layout. Those that were joining were planned with.
+    /// Takes the next layout. Joining members were part of its plan, and become up.
     fn take_layout(&mut self, layout: &Layout) -> Result<(), Misfit> {
         fit(self.layout.version.checked_add(1) == Some(layout.version), "the layout is not the next one")?;
         self.check_lists(&layout.lists).map_err(Misfit)?;

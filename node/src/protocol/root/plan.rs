@@ -1,4 +1,4 @@
-//! What the layout should become, and the way there.
+//! The target layout, and the order of the moves towards it.
 
 use super::{Layout, Root, Seen, State};
 use crate::protocol::ring::layout::{self, Holder};
@@ -18,8 +18,8 @@ pub struct Move {
 }
 
 impl Root {
-    /// The layout that this one should become: planned for the members to which replicas may go, as near to the present one
-    /// as possible. Absent as long as nothing has changed that it is planned from, so that what operators arrange stays.
+    /// The next layout: planned for the members that may get replicas, as near to the present one as possible. None as long as the
+    /// planner's input has not changed, so that operators' arrangements stay.
     pub fn plan(&self) -> Option<Layout> {
         if !self.stale {
             return None;
@@ -34,8 +34,8 @@ impl Root {
         Some(Layout { version: self.layout.version.saturating_add(1), lists })
     }
 
-    /// For people: for each member, what it holds by the cohorts and shall by the layout. Partitions whose cohort is not
-    /// known are left out.
+    /// For people: for each member, the partitions that it holds by the cohorts and should hold by the layout. Partitions whose cohort is
+    /// not known are left out.
     pub fn moves(&self, cohorts: &BTreeMap<PartitionId, Vec<u16>>) -> BTreeMap<u16, Share> {
         let mut progress: BTreeMap<u16, Share> =
             self.members.keys().map(|number| (*number, Share::default())).collect();
@@ -52,11 +52,11 @@ impl Root {
         progress
     }
 
-    /// Moves to begin now, beside those of partitions `under_way`.
+    /// Moves to begin now, beside those of the partitions `under_way`.
     ///
-    /// No more than `moves_at_once` partitions move at once, nor more than `moves_at_once_each` to or from one member; a
-    /// member that is gone is no bound. Partitions that lack a member go first, then those that a leaving one holds, then the
-    /// others in order. A move that cannot end now is not begun: it needs a majority of the cohort, and of the list, alive.
+    /// At most `moves_at_once` partitions move at once, and at most `moves_at_once_each` to or from one member; a gone member is no
+    /// bound. Partitions that lack a member go first, then those that a leaving member holds, then the others in order. A move that
+    /// cannot end now is not begun: it needs a majority of the cohort, and of the list, alive.
     pub fn next_moves(&self, seen: &Seen, under_way: &BTreeSet<PartitionId>) -> Vec<Move> {
         let mut busy: BTreeMap<u16, u32> = BTreeMap::new();
         let mut free = (self.settings.moves_at_once as usize).saturating_sub(under_way.len());
@@ -88,7 +88,7 @@ impl Root {
         moves
     }
 
-    /// Partitions whose cohort is known and not as the layout wants it.
+    /// Number of partitions whose cohort is known and differs from the layout.
     pub fn open_moves(&self, seen: &Seen) -> u32 {
         let lists = (0..).map(PartitionId).zip(&self.layout.lists);
         let is_open = |(partition, list): &(PartitionId, &Vec<u16>)| {
@@ -97,7 +97,7 @@ impl Root {
         lists.filter(is_open).count() as u32
     }
 
-    /// Members between which data of a partition moves: those that come, and those that go and are not gone.
+    /// Members between which data of a partition moves: those that come, and those that go unless they are gone.
     fn concerned<'a>(&'a self, cohort: &'a [u16], list: &'a [u16]) -> impl Iterator<Item = u16> + 'a {
         let come = list.iter().filter(|number| !cohort.contains(number));
         let go = cohort.iter().filter(|number| !list.contains(number) && self.is_present(**number));
@@ -108,7 +108,7 @@ impl Root {
         self.state_of(number).is_some_and(State::is_present)
     }
 
-    /// 0 if it is to be healed, 1 if a leaving member waits for it.
+    /// 0 if the partition must be healed, 1 if a leaving member waits for its move, otherwise 2.
     fn urgency(&self, cohort: &[u16]) -> u8 {
         if cohort.iter().any(|number| !self.is_present(*number)) {
             return 0;
@@ -126,7 +126,7 @@ impl Root {
     }
 }
 
-/// The same members, with the same one preferred as the leader.
+/// Whether both have the same members, with the same preferred leader.
 fn is_same(cohort: &[u16], list: &[u16]) -> bool {
     let members = |list: &[u16]| list.iter().copied().collect::<BTreeSet<u16>>();
     cohort.first() == list.first() && members(cohort) == members(list)

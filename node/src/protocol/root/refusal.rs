@@ -1,14 +1,14 @@
-//! Why a request of an operator is not carried out, and what can be done about it.
+//! Reasons why an operator's request is refused, and what can be done about them.
 
 use crate::limits::{MEMBERS_MAX, NODES_MAX, POLICIES_MAX, REPLICAS_MAX, WEIGHT_MAX};
 use norn_wire::{ClusterId, NodeId, PartitionId, SESSIONS_QUEUE};
 
-/// All that stands against a request. Nothing was changed.
+/// All reasons against a request. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(pub Vec<Reason>);
 
 impl Refusal {
-    /// One reason a line, for people: they know members by name.
+    /// One reason a line, for people, with members by name.
     pub fn text(&self, name: impl Fn(u16) -> Option<String>) -> String {
         let named = |reason: &Reason| {
             let text = reason.to_string();
@@ -21,7 +21,7 @@ impl Refusal {
     }
 }
 
-/// One thing that stands against a request.
+/// One reason against a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Reason {
@@ -44,7 +44,7 @@ pub enum Reason {
          start the node with an empty one"
     )]
     Cloned { number: u16, address: String },
-    /// A member came back elsewhere.
+    /// A member came back at another address.
     #[error("the node is member {number}, known at {address}: set the member's address to the new one")]
     Moved { number: u16, address: String },
     /// A member's identity with another incarnation or name.
@@ -55,10 +55,10 @@ pub enum Reason {
     /// A member that is gone does not come back.
     #[error("node {node} was a member and is gone: start it with an empty data directory to make it join anew")]
     WasMember { node: NodeId },
-    /// No such number.
+    /// No member has this number.
     #[error("there is no member {number}")]
     Unknown { number: u16 },
-    /// Too late for this.
+    /// The member is gone, so it is too late for this.
     #[error("member {number}, {name}, is gone: add the node anew, with an empty data directory")]
     Gone { number: u16, name: String },
     /// The name is empty or has control characters.
@@ -79,7 +79,7 @@ pub enum Reason {
     /// A setting out of bounds.
     #[error("{what} is {low} to {high}, not {value}")]
     Setting { what: &'static str, value: u64, low: u64, high: u64 },
-    /// The same of a duration.
+    /// A duration out of bounds.
     #[error("{what} is {} to {}, not {}", duration(*low_ms), duration(*high_ms), duration(*value_ms))]
     Duration { what: &'static str, value_ms: u64, low_ms: u64, high_ms: u64 },
     /// Too many queues with policies.
@@ -100,33 +100,33 @@ pub enum Reason {
          {MEMBERS_MAX} with those; remove some, or wait until the gone ones are healed"
     )]
     Full { present: usize, gone: usize },
-    /// Every number was given.
+    /// Every number has been given.
     #[error("all 65535 numbers of members were given: found a new cluster")]
     NumbersUsedUp,
-    /// Nobody takes what the member holds.
+    /// Too few other members can take what the member holds.
     #[error(
         "without member {number}, {left} members can hold replicas, and {replicas} replicas are wanted of each partition: \
          add or replace a member, or want fewer replicas"
     )]
     TooFew { number: u16, left: usize, replicas: u32 },
-    /// A member that lives is drained before it is removed.
+    /// A live member is drained before it is removed.
     #[error("member {number} is alive and holds {partitions} partitions: drain it and wait until it holds none")]
     StillHolds { number: u16, partitions: usize },
-    /// Not all cohorts are known, so that it may hold some.
+    /// Not all cohorts are known, so the member may be in some.
     #[error(
         "the cohorts of {partitions} partitions are not known, and member {number} may be in them: try again later"
     )]
     MayHold { number: u16, partitions: usize },
-    /// A member that lives is drained before it is removed.
+    /// A live member is drained before it is removed.
     #[error("member {number} is alive and not leaving: drain it first")]
     Alive { number: u16 },
-    /// The root moves away from a leaving member by itself.
+    /// The metadata group moves away from a leaving member by itself.
     #[error("member {number} still votes in the root: wait until another does")]
     Votes { number: u16 },
-    /// Without it nobody could change the root any more.
+    /// Without the member the metadata group could not be changed any more.
     #[error("member {number} is the only voter of the root that is alive: bring others back, or add one, first")]
     LastVoter { number: u16 },
-    /// Too many losses at once.
+    /// Too many members would be lost at once.
     #[error(
         "{gone} members are gone and not healed; with member {number} that is a majority of the {members} there were: \
          bring one back, or wait until the partitions are healed"
@@ -147,7 +147,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The member that it speaks of by its number alone.
+    /// The number of the member that its text names by number alone.
     fn number(&self) -> Option<u16> {
         match self {
             Reason::AddressTaken { number, .. }
@@ -187,7 +187,7 @@ impl Reason {
     }
 }
 
-/// In the longest unit that says it exactly.
+/// The duration in the longest unit that is exact.
 fn duration(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let unit = units.into_iter().find(|(length_ms, _)| ms > 0 && ms.is_multiple_of(*length_ms));

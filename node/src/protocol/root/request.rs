@@ -1,4 +1,4 @@
-//! What operators ask of the root, and whether it is allowed.
+//! Requests of operators to the metadata group, and the checks that admit them.
 
 use super::members::{self, check_address, check_weight, check_zone};
 use super::settings::check_policy;
@@ -9,7 +9,7 @@ use norn_wire::{PartitionId, QueueName, SESSIONS_QUEUE};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A wish of an operator.
+/// A request of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Request {
@@ -19,41 +19,41 @@ pub enum Request {
     Drain { number: u16 },
     /// A leaving member stays.
     Undrain { number: u16 },
-    /// A member that is dead, or drained, is none any more.
+    /// Removes a member that is dead, or drained.
     Remove { number: u16 },
     /// A node takes the place of a member in one layout.
     Replace { number: u16, with: Candidate },
-    /// So many replicas of each partition.
+    /// Sets the number of replicas of each partition.
     SetReplicas { replicas: u32 },
-    /// A member holds more, or less.
+    /// Sets a member's weight.
     SetWeight { number: u16, weight: u32 },
-    /// A member is in another failure domain.
+    /// Sets a member's failure domain.
     SetZone { number: u16, zone: String },
-    /// A member is reached elsewhere.
+    /// Sets a member's address.
     SetAddress { number: u16, address: String },
-    /// Other settings.
+    /// Changes the settings.
     SetSettings(Settings),
-    /// Something is set for a queue.
+    /// Changes a setting of a queue.
     SetQueue { queue: QueueName, setting: QueueSetting },
-    /// A partition is held by these, the preferred leader first.
+    /// Assigns a partition to these members, the preferred leader first.
     Arrange { partition: PartitionId, list: Vec<u16> },
-    /// The layout is planned anew.
+    /// Plans the layout anew.
     Rebalance,
 }
 
-/// What comes of a request that is allowed.
+/// Result of a request that is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// To be appended and committed, then answered.
+    /// An operation to append and commit before the answer.
     Change(Operation),
-    /// It is as asked for already, as after a request that is repeated. Names the member that was asked about, if it was one.
+    /// Nothing to change, as after a repeated request. Names the member concerned, if any.
     Already(Option<u16>),
 }
 
 type Verdict = Result<Admission, Reason>;
 
 impl Root {
-    /// Whether a request is allowed now, and the operation that carries it out. A refusal names all that stands against it.
+    /// Checks whether a request is allowed now, and returns the operation that carries it out. A refusal names all reasons against it.
     pub fn admit(&self, request: &Request, seen: &Seen) -> Result<Admission, Refusal> {
         let verdict = match request {
             Request::Add(candidate) => return self.admit_add(candidate, seen),
@@ -84,7 +84,7 @@ impl Root {
         Err(Reason::Gone { number, name: member.name.clone() })
     }
 
-    /// The member that a candidate is already, or what its identity stands for otherwise.
+    /// The member that a candidate already is. An error if its identity is used otherwise.
     fn identify(&self, candidate: &Candidate, seen: &Seen) -> Result<Option<u16>, Reason> {
         let Some((number, member)) = self.members.iter().find(|(_, member)| member.node == candidate.node) else {
             let node = candidate.node;
@@ -104,7 +104,7 @@ impl Root {
         Err(if is_alive { Reason::Cloned { number, address } } else { Reason::Moved { number, address } })
     }
 
-    /// What stands against a new member, apart from its identity, if one `except` counts no more.
+    /// Reasons against a new member, apart from its identity, if the member `except` is not counted any more.
     fn obstacles(&self, candidate: &Candidate, except: Option<u16>) -> Vec<Reason> {
         let mut reasons = members::flaws(candidate);
         if let Some(theirs) = candidate.cluster.filter(|theirs| *theirs != self.cluster) {
@@ -156,7 +156,7 @@ impl Root {
         }
     }
 
-    /// Whether the others are enough for every replica.
+    /// Checks that the other members are enough for every replica.
     fn check_left(&self, number: u16) -> Result<(), Reason> {
         let left = self.holders().filter(|(other, _)| *other != number).count();
         let is_holder = self.state_of(number).is_some_and(State::may_hold);
@@ -180,8 +180,8 @@ impl Root {
         Ok(Admission::Change(Operation::Remove { number }))
     }
 
-    /// What stands against removing a member that is present. One that is alive is drained first; one that is dead leaves
-    /// lists to be healed, for which enough others must be there.
+    /// Reasons against removing a member that is present. A live one must be drained first; a dead one leaves lists to be healed, for
+    /// which enough others must be there.
     pub(super) fn against_removal(&self, number: u16, seen: &Seen) -> Vec<Reason> {
         let mut reasons: Vec<Reason> = self.check_left(number).err().into_iter().collect();
         if seen.voters.contains(&number)
@@ -208,7 +208,7 @@ impl Root {
         reasons
     }
 
-    /// Losses that are not healed stay a minority of what there was.
+    /// The reason, if this loss would make the unhealed losses a majority of the members.
     fn against_loss(&self, number: u16, seen: &Seen) -> Option<Reason> {
         let gone = self.unhealed(seen).count();
         let members = self.present().count() + gone;
@@ -219,7 +219,7 @@ impl Root {
         let one = |reason| Refusal(vec![reason]);
         match self.identify(with, seen).map_err(one)? {
             Some(own) if own == number => return Err(one(Reason::IdentityTaken { number, name: with.name.clone() })),
-            // Repeated, or the node was added before: what is left is that the other goes.
+            // The request is repeated, or the node was added before: only the departure of the other member is left.
             Some(own) => match self.state_of(number) {
                 None if number >= self.next_number => return Err(one(Reason::Unknown { number })),
                 None | Some(State::Gone | State::Leaving) => return Ok(Admission::Already(Some(own))),

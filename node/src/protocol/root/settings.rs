@@ -1,4 +1,4 @@
-//! What operators set for the whole cluster, and for queues.
+//! Settings made by operators for the whole cluster, and for queues.
 
 use super::Reason;
 use crate::limits::{
@@ -10,7 +10,7 @@ use norn_wire::limits::{DELAY_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
 use norn_wire::membership::{Backoff, KeyConcurrency, QueuePolicy, Settings};
 use std::collections::BTreeMap;
 
-/// Whether all are within their bounds.
+/// Checks that all settings are within their bounds.
 pub(super) fn check(settings: &Settings) -> Result<(), Reason> {
     if let Some(after_ms) = settings.heal_after_ms {
         bound_duration("heal-after", after_ms, HEAL_AFTER_MS_MIN, HEAL_AFTER_MS_MAX)?;
@@ -19,7 +19,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), Reason> {
     bound("moves-each", u64::from(settings.moves_at_once_each), 1, u64::from(MOVES_MAX))
 }
 
-/// Whether what is set for a queue is within its bounds.
+/// Checks that the policy of a queue is within its bounds.
 pub(super) fn check_policy(policy: &QueuePolicy) -> Result<(), Reason> {
     bound_if_any("attempts", policy.attempts_max.map(u64::from), 1, u64::from(ATTEMPTS_MAX))?;
     bound_duration_if_any("lease", policy.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)?;
@@ -63,7 +63,7 @@ fn bound_duration(what: &'static str, value_ms: u64, low_ms: u64, high_ms: u64) 
     }
 }
 
-/// Whether all that is set for queues is within its bounds.
+/// Checks that all policies of queues are within their bounds.
 pub(in crate::protocol) fn check_policies(policies: &BTreeMap<QueueName, QueuePolicy>) -> Result<(), Reason> {
     if policies.len() > POLICIES_MAX {
         return Err(Reason::Policies);

@@ -1,18 +1,18 @@
-//! Who should vote in the root.
+//! Choice of the voters of the metadata group.
 
 use super::{Member, Root, Seen};
 use crate::limits::VOTERS_MAX;
 use crate::protocol::ring::layout::{self, Holder};
 use std::collections::BTreeMap;
 
-/// So many voters keep the root where the disk of one is lost.
+/// With this many voters the metadata group survives the loss of one disk.
 const SAFE: usize = 3;
 
 impl Root {
-    /// The members that the root's own cohort should have: up to [`VOTERS_MAX`], an odd number where there is a choice, in as
-    /// many zones as possible, with as few changes as that takes. Leaving and gone members vote no more; a silent one keeps
-    /// its vote until it is gone, and gets none that it does not have. Where only silent ones could take the vote of one that
-    /// leaves, so that less than three were left, it keeps that until one of them is heard.
+    /// The members that the metadata group's own cohort should have: up to [`VOTERS_MAX`], an odd number where there is a choice, in as
+    /// many zones as possible, with as few changes as that takes. Leaving and gone members do not vote any more. A silent member keeps
+    /// its vote until it is gone, and gets no new one. Where only silent ones could take the vote of a leaving member, so that fewer than
+    /// three were left, it keeps its vote until one of them is heard.
     pub fn voters_wanted(&self, seen: &Seen) -> Vec<u16> {
         let is_able = |number: &u16| seen.heard.contains(number) || seen.voters.contains(number);
         let few = self.holders().filter(|(number, _)| is_able(number)).count() < SAFE.min(self.holders().count());
@@ -21,7 +21,7 @@ impl Root {
         let holders: BTreeMap<u16, Holder> =
             able.map(|(number, member)| (number, Holder { zone: member.zone.clone(), weight: 1 })).collect();
         let count = match holders.len() as u32 {
-            // Of two, one more copy is worth more than a majority of one.
+            // With two able members both vote: one more copy is worth more than a majority of one.
             few @ (0 | 2) => few,
             some => some.min(VOTERS_MAX) - u32::from(some < VOTERS_MAX && some.is_multiple_of(2)),
         };

@@ -1,4 +1,4 @@
-//! Random requests, silences and moves: after each step the root is whole, and what must never change did not.
+//! Random requests, silences and moves: after each step the root is valid, and what must never change has not changed.
 
 use super::*;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn requests() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// One thing that happens.
+/// One step of a history.
 #[derive(Debug, Clone)]
 enum Step {
     Ask(Request),
@@ -58,7 +58,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A root with the world around it, as its leader sees it.
+/// A root and its surroundings, as its leader sees them.
 struct World {
     root: Root,
     seen: Seen,

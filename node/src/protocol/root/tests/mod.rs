@@ -1,5 +1,5 @@
-//! The root: every rule of requests on small clusters, what is planned and in which order it happens, and random sequences
-//! of requests, after each of which a root is whole.
+//! The root: every rule of requests on small clusters, the plans and the order of moves, and random sequences of requests, after each of
+//! which the root is valid.
 
 mod histories;
 mod moves;
@@ -11,7 +11,7 @@ use norn_wire::response;
 const CLUSTER: ClusterId = ClusterId(9);
 const PARTITIONS: u32 = 16;
 
-/// A root of so many members n0, n1, .. in turn in so many zones.
+/// A root with `count` members n0, n1, .. that are spread over `zones` zones in turn.
 fn root(count: u16, zones: u16, replicas: u32) -> Root {
     let member = |number: u16| response::Member {
         node: NodeId(u128::from(number)),
@@ -27,7 +27,7 @@ fn root(count: u16, zones: u16, replicas: u32) -> Root {
     Root::found(&genesis)
 }
 
-/// A node that no root knows yet, made after a number.
+/// A node that the root does not know yet, named by its number.
 fn candidate(number: u16) -> Candidate {
     Candidate {
         cluster: None,
@@ -40,7 +40,7 @@ fn candidate(number: u16) -> Candidate {
     }
 }
 
-/// All members are heard but these, every cohort is as the layout wants it, and the first three members vote.
+/// All members but these are heard, every cohort is as the layout wants it, and the first three members vote.
 fn seen(root: &Root, silent: &[u16]) -> Seen {
     Seen {
         heard: root.present().map(|(number, _)| number).filter(|number| !silent.contains(number)).collect(),
@@ -49,7 +49,7 @@ fn seen(root: &Root, silent: &[u16]) -> Seen {
     }
 }
 
-/// Carries a request out.
+/// Admits and applies a request.
 fn carry_out(root: &mut Root, request: &Request, seen: &Seen) {
     match root.admit(request, seen).expect("it is allowed") {
         Admission::Change(operation) => root.apply(&operation).expect("what is admitted fits"),
@@ -58,7 +58,7 @@ fn carry_out(root: &mut Root, request: &Request, seen: &Seen) {
     assert_eq!(root.validate(), Ok(()));
 }
 
-/// Takes the layout that is planned, if any.
+/// Takes the planned layout, if any.
 fn replan(root: &mut Root) {
     if let Some(layout) = root.plan() {
         root.apply(&Operation::Layout(layout)).expect("what is planned fits");

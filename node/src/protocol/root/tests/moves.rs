@@ -1,4 +1,4 @@
-//! In which order partitions move, who is declared gone, who votes.
+//! The order of moves, members declared gone, and the choice of voters.
 
 use super::*;
 
@@ -96,7 +96,7 @@ fn everything_moves_in_the_end() {
 
 const LONG_MS: u64 = 20 * 60_000;
 
-/// So long were members silent; all others were just heard.
+/// Silence of some members; all others were just heard.
 fn silent(root: &Root, members: &[(u16, u64)]) -> (BTreeMap<u16, u64>, Seen) {
     let mut silent_ms: BTreeMap<u16, u64> = root.present().map(|(number, _)| (number, 50)).collect();
     silent_ms.extend(members.iter().copied());
@@ -146,7 +146,7 @@ fn who_is_to_take_over_and_is_silent_too_is_declared_gone() {
     root.apply(&Operation::Remove { number: 4 }).expect("it fits");
     let planned = root.plan().expect("a member is gone");
     root.apply(&Operation::Layout(planned)).expect("it fits");
-    // Whatever goes to another one is there; what goes to the other one that is silent cannot.
+    // Moves to other members have ended; moves to member 5, which is silent too, cannot.
     let mut stuck = Seen { voters: BTreeSet::from([0, 1, 2]), ..before.clone() };
     for (partition, list) in (0..).map(PartitionId).zip(&root.layout.lists) {
         let old = stuck.cohorts.insert(partition, list.clone()).expect("it was known");
@@ -161,12 +161,12 @@ fn who_is_to_take_over_and_is_silent_too_is_declared_gone() {
     };
     assert_eq!(root.heal(&not_yet(5, &silent_ms), &stuck), None, "it may come back");
     assert_eq!(root.heal(&silent_ms, &Seen { voters: BTreeSet::from([0, 1, 4]), ..stuck.clone() }), None);
-    // One that has lost its majority waits for whoever comes back, and keeps nobody else waiting.
+    // A partition that has lost its majority waits for its members to come back, and holds up nothing else.
     let mut lost = stuck.clone();
     let place = *lost.cohorts.iter().find(|(_, cohort)| !cohort.contains(&4)).expect("of seven").0;
     lost.cohorts.insert(place, vec![4, 5, 0]);
     assert_eq!(root.heal(&silent_ms, &lost), Some(5));
-    // Where one list waits for nobody but the move itself, it is waited for.
+    // If one of the lists waits only for its own move, healing waits for that.
     let (partition, _) =
         before.cohorts.iter().find(|(_, old)| old.contains(&4) && !old.contains(&5)).expect("of seven");
     let mut lists = root.layout.lists.clone();

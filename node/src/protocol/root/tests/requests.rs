@@ -1,4 +1,4 @@
-//! What operators may ask: each rule on a small cluster, each refusal with its reason.
+//! Requests of operators: each rule on a small cluster, each refusal with its reason.
 
 use super::*;
 
@@ -108,7 +108,7 @@ fn a_member_is_drained_and_then_removed_and_never_comes_back() {
     carry_out(&mut root, &Request::Drain { number: 3 }, &known);
     assert_eq!(root.admit(&Request::Drain { number: 3 }, &known), Ok(Admission::Already(Some(3))));
     replan(&mut root);
-    // The layout has forgotten it, but cohorts have not moved yet.
+    // The layout no longer names the member, but cohorts have not moved yet.
     assert!(matches!(refused(&root, &Request::Remove { number: 3 }, &known), Reason::StillHolds { number: 3, .. }));
     let mut known = seen(&root, &[]);
     let cohort = known.cohorts.remove(&PartitionId(0)).expect("it is known");
@@ -288,7 +288,7 @@ fn weights_zones_addresses_and_settings_are_set() {
     assert!(refused(&root, &moves, &known).to_string().starts_with("moves is 1 to "));
 }
 
-/// Goal: a refusal speaks of members by their names, and of their numbers only where it has no name.
+/// Goal: a refusal names members by their names, and by their numbers only where they have no name.
 #[test]
 fn a_refusal_names_the_members() {
     let refusal = Refusal(vec![
