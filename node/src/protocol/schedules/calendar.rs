@@ -1,10 +1,10 @@
-//! When a schedule is due: cron expressions in time zones, and single instants.
+//! Times at which a schedule is due: cron expressions in time zones, and single instants.
 //!
-//! What local times an expression names is for the library [`croner`] to say, which is asked as if the zone were UTC. It reads
-//! no clock, and counts whole seconds. When clocks show them is settled here, after cron as Paul Vixie wrote it. An expression
-//! whose seconds, minutes and hours are single times, lists and ranges is one of *fixed times*: each is due once, when clocks first
-//! show it, or at the change that skips it. Any other, such as `*/30` or `0 * * * *`, is a *pattern*, and due whenever clocks
-//! show what it names: not at all in an hour that is skipped, and twice in one that is repeated.
+//! The library [`croner`] decides which local times an expression names; it is asked as if the zone were UTC. It reads no clock, and
+//! counts whole seconds. When clocks show these times is decided here, after cron as Paul Vixie wrote it. An expression whose seconds,
+//! minutes and hours are single times, lists and ranges is one of *fixed times*: each is due once, when clocks first show it, or at the
+//! change that skips it. Any other, such as `*/30` or `0 * * * *`, is a *pattern*, and due whenever clocks show what it names: not at all
+//! in an hour that is skipped, and twice in one that is repeated.
 
 use super::zone::Clocks;
 use chrono::{DateTime, Utc};
@@ -13,30 +13,30 @@ use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use norn_wire::schedule::When;
 
-/// Later instants are nobody's: the end of the year 4999, about where the library ends.
+/// Last instant that is supported: the end of the year 4999, about where the library ends.
 pub const INSTANT_MS_MAX: u64 = 95_617_583_999_999;
 
 const SECOND_MS: u64 = 1_000;
 
-/// No clock shows a time that is so far from UTC, and no change moves clocks so far.
+/// No clock shows a time that differs this much from UTC, and no change moves clocks this much.
 const FAR_S: i64 = 30 * 3_600;
 
-/// Years of an expression that names none. What never comes is looked for in all of them, while the leader does nothing else.
+/// Years of an expression that names none. A time that never comes is searched for in all of them, while the leader does nothing else.
 const YEARS: &str = "1970-2199";
 
 /// Names of the fields, as many as an expression may have, seconds first.
 const FIELDS: [&str; 7] = ["second", "minute", "hour", "day of the month", "month", "day of the week", "year"];
 
-/// When a schedule is due.
+/// The times at which a schedule is due.
 #[derive(Debug, Clone)]
 pub enum Calendar {
-    /// Again and again.
+    /// Repeatedly.
     Cron {
-        /// Which local times it names.
+        /// The local times.
         cron: Box<Cron>,
-        /// Where they are local.
+        /// The time zone.
         zone: Tz,
-        /// They are fixed times, and no pattern.
+        /// Whether these are fixed times, rather than a pattern.
         fixed: bool,
     },
     /// Once.
@@ -59,7 +59,7 @@ fn bounded(expression: &str) -> Option<String> {
     }
 }
 
-/// What is wrong with an expression that is refused, and where.
+/// The error for a wrong expression, with the place of the error.
 fn complaint(expression: &str, whole: &str) -> String {
     let fields: Vec<&str> = expression.split_whitespace().collect();
     if !(5..=7).contains(&fields.len()) {
@@ -84,7 +84,7 @@ fn complaint(expression: &str, whole: &str) -> String {
 }
 
 impl Calendar {
-    /// Reads when a schedule is due, or says what is wrong with it.
+    /// Parses the times of a schedule.
     pub fn new(when: &When) -> Result<Calendar, String> {
         match when {
             When::Cron { expression, zone } => {
@@ -94,7 +94,7 @@ impl Calendar {
                     )
                 })?;
                 let cron = parse(expression).map_err(|why| complaint(expression, &why))?;
-                // Where the library takes it otherwise, it stays as it was written.
+                // Where the library does not accept the bounded form, the expression stays as it was written.
                 let cron = bounded(expression).and_then(|text| parse(&text).ok()).unwrap_or(cron);
                 Ok(Calendar::Cron { cron: Box::new(cron), zone, fixed: is_fixed(expression) })
             }
@@ -108,7 +108,7 @@ impl Calendar {
         match self {
             Calendar::Cron { cron, zone, fixed } => {
                 let times = Times { cron, clocks: zone, fixed: *fixed };
-                // What a library gets wrong does not set a schedule back.
+                // An error of the library must not set a schedule back.
                 millis(times.after(instant(ms)?)?).filter(|tick| *tick > ms)
             }
             Calendar::At(at_ms) => (*at_ms > ms).then_some(*at_ms),
@@ -151,11 +151,11 @@ fn is_fixed(expression: &str) -> bool {
 
 /// The times of an expression in a zone, however its clocks change. All are seconds, see [`super::zone`].
 pub(super) struct Times<'a, Z> {
-    /// Which local times it names.
+    /// The local times.
     pub cron: &'a Cron,
-    /// Where they are local.
+    /// The clocks of the zone.
     pub clocks: &'a Z,
-    /// They are fixed times, and no pattern.
+    /// Whether these are fixed times, rather than a pattern.
     pub fixed: bool,
 }
 
@@ -176,20 +176,20 @@ impl<Z: Clocks> Times<'_, Z> {
         }
     }
 
-    /// The first local time behind another one that the expression names.
+    /// The first local time of the expression behind another one.
     fn next(&self, local: i64) -> Option<i64> {
         let from: DateTime<Utc> = DateTime::from_timestamp(local, 0)?;
         Some(self.cron.find_next_occurrence(&from, false).ok()?.timestamp()).filter(|next| *next > local)
     }
 
-    /// The last one up to another one.
+    /// The last local time of the expression up to another one.
     fn last(&self, local: i64) -> Option<i64> {
         let from: DateTime<Utc> = DateTime::from_timestamp(local, 0)?;
         Some(self.cron.find_previous_occurrence(&from, true).ok()?.timestamp()).filter(|last| *last <= local)
     }
 
-    /// The latest local time that clocks have shown or skipped up to an instant: later fixed times are due later, all others were
-    /// due up to then.
+    /// The latest local time that clocks have shown or skipped up to an instant: later fixed times are due later, all others were due up
+    /// to then.
     fn reached(&self, instant: i64) -> i64 {
         let (mut reached, mut until) = (self.clocks.shows(instant), instant);
         while let Some(change) = self.clocks.change_until(instant - FAR_S, until) {
@@ -199,7 +199,7 @@ impl<Z: Clocks> Times<'_, Z> {
         reached
     }
 
-    /// When a fixed time is due: when clocks first show it, or skip it.
+    /// The instant at which a fixed time is due: when clocks first show it, or skip it.
     fn due(&self, local: i64) -> i64 {
         let mut from = local - FAR_S;
         loop {
@@ -214,14 +214,14 @@ impl<Z: Clocks> Times<'_, Z> {
         }
     }
 
-    /// When clocks next show what a pattern names. Between two changes that is the next local time; behind each change it is looked
-    /// for anew.
+    /// The next instant at which clocks show a time of a pattern. Between two changes that is the next local time; behind each change it
+    /// is searched anew.
     fn pattern_after(&self, instant: i64) -> Option<i64> {
         let mut from = instant + 1;
         loop {
             let shown = self.clocks.shows(from);
             let at = self.next(shown - 1).map(|next| from + (next - shown));
-            // A change behind that brings back no local time from before `from`.
+            // A change behind that does not bring back a local time from before `from`.
             let near = from + 2 * FAR_S;
             match (self.clocks.change_after(from, at.map_or(near, |at| at.min(near))), at) {
                 (Some(change), _) => from = change,
@@ -231,7 +231,7 @@ impl<Z: Clocks> Times<'_, Z> {
         }
     }
 
-    /// When clocks last showed what a pattern names, likewise.
+    /// The last instant at which clocks showed a time of a pattern, found likewise.
     fn pattern_until(&self, instant: i64) -> Option<i64> {
         let mut until = instant;
         loop {

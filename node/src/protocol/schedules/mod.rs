@@ -1,17 +1,17 @@
-//! Schedules: what the cluster enqueues by itself. Pure.
+//! Schedules: tasks that the cluster enqueues by itself. Pure.
 //!
-//! They are a part of the table of the root, changed by [`Operation`]s alone. Firing takes two of these:
+//! Schedules are part of the metadata group's table, changed by [`Operation`]s alone. A firing takes two of these:
 //!
-//! 1. **Mint.** The root's leader decides which times are due, and which were missed. [`Turn::ticks`] names them, and the
-//!    instant of the ids of their tasks. So every leader of later finds the same [`Firing`]s, and makes the same tasks of them.
-//! 2. The tasks are enqueued, with an acknowledgement of a majority, once that is committed; again and again, by whichever
-//!    leader, until that is known. Under the same id the second time is no task more.
-//! 3. **End.** [`Turn::fired`] says so, and they are not enqueued any more.
+//! 1. **Mint.** The leader of the metadata group decides which times are due, and which were missed. [`Turn::ticks`] names them, and the
+//!    instant of their tasks' ids. So every later leader finds the same [`Firing`]s, and makes the same tasks of them.
+//! 2. Once that is committed the tasks are enqueued, with an acknowledgement of a majority; any leader repeats this until the outcome is
+//!    known. Under the same id the second time adds no task.
+//! 3. **End.** [`Turn::fired`] records that, and they are not enqueued any more.
 //!
-//! A task that is done and forgotten does not come back: its id is not above the floor of its partition, where it is refused
-//! as too old. Then it was enqueued before, or it could not be for as long as ids must be old to be forgotten
-//! (`forget_after_ms`); nobody can tell which, so it is given up, and counted as unsure. For that reason an id has the time at
-//! which it was minted, not the time for which it was due: what is caught up after a long time is not too old.
+//! A task that is done and forgotten does not come back: its id is not above the floor of its partition, where it is refused as too old.
+//! Then it was enqueued before, or it could not be enqueued for as long as ids must be old to be forgotten (`forget_after_ms`). The two
+//! cases cannot be told apart, so the firing is given up, and counted as unsure. For that reason an id has the time at which it was
+//! minted, not the time for which it was due: what is caught up after a long time is not too old.
 
 mod calendar;
 #[cfg(test)]
@@ -32,30 +32,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The place of a member that never is: minters of ids of schedules have it, and no session does.
+/// The number of no member: minters of schedules' ids have it, and those of sessions never do.
 const NOBODY: u64 = u16::MAX as u64;
-/// Bits of the minter that tell firings of a schedule apart.
+/// Bits of the minter that hold the ordinal of a firing.
 const FIRING_BITS: u32 = 24;
-/// How many times are shown of a schedule that are to come.
+/// Number of coming times shown for a schedule.
 pub const SHOWN: usize = 5;
-/// One that was due once is kept for so long after that, for people to see.
+/// How long a schedule for a single time is kept after that, for people to see.
 const KEPT_MS: u64 = 86_400_000;
-/// What a schedule takes besides its texts and its data, about.
+/// Approximate bytes of a schedule besides its texts and its data.
 const SCHEDULE_BYTES: usize = 256;
 
-/// A time for which a task is, or was, enqueued.
+/// A time of a schedule for which a task is, or was, enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Firing {
     /// From 0, in each schedule.
     pub ordinal: u32,
-    /// When it was due.
+    /// Time at which it was due.
     pub tick_ms: u64,
-    /// When it was decided, by the clock of the leader of that time.
+    /// Time of the decision, by the clock of the leader of that time.
     pub minted_ms: u64,
 }
 
 impl Firing {
-    /// The id of its task: different for each firing of each schedule that was ever set, and for each leader the same.
+    /// The id of its task: unique for each firing of each schedule that was ever set, and the same at every leader.
     pub fn id(&self, number: u32) -> TaskId {
         let minter = NOBODY << FIRING_BITS | u64::from(self.ordinal) & ((1 << FIRING_BITS) - 1);
         let seed = u64::from(number) << 32 | u64::from(self.ordinal);
@@ -63,7 +63,7 @@ impl Firing {
         TaskId::new(self.minted_ms, number, minter, tag)
     }
 
-    /// What its task is.
+    /// The spec of its task.
     pub fn spec(&self, name: &str, schedule: &Schedule) -> Spec {
         let headers = [(SCHEDULE_HEADER, name.to_owned()), (TICK_HEADER, self.tick_ms.to_string())];
         Spec {
@@ -81,58 +81,58 @@ impl Firing {
     }
 }
 
-/// A schedule, and how far it has come.
+/// A schedule and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// As it was set.
+    /// The schedule as it was set.
     pub schedule: Arc<Schedule>,
-    /// Of all that were ever set, from 1: another one under the same name has another number.
+    /// Its number among all that were ever set, from 1: another schedule under the same name has another number.
     pub number: u32,
-    /// When it was set.
+    /// Time at which it was set.
     pub since_ms: u64,
-    /// It does not fire for the time being.
+    /// Whether it is paused.
     pub paused: bool,
-    /// All that was due up to then is decided.
+    /// All that was due up to this time is decided.
     pub through_ms: u64,
-    /// What is being enqueued, in order.
+    /// Firings being enqueued, in order.
     pub pending: Vec<Firing>,
-    /// The next firing.
+    /// Ordinal of the next firing.
     pub ordinal: u32,
-    /// How many were enqueued.
+    /// Number of firings enqueued.
     pub fired: u64,
-    /// How many were passed over.
+    /// Number of times passed over.
     pub missed: u64,
-    /// Of how many it is not known whether they were enqueued.
+    /// Number of firings of which it is not known whether they were enqueued.
     pub unsure: u64,
-    /// The latest that was enqueued.
+    /// The latest firing that was enqueued.
     pub last: Option<Firing>,
 }
 
-/// What is decided about a schedule at one time.
+/// The decisions about a schedule at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Turn {
-    /// Which.
+    /// Name of the schedule.
     pub name: String,
-    /// As it was set.
+    /// Number of the schedule.
     pub number: u32,
-    /// All that was due up to then is decided.
+    /// All that was due up to this time is decided.
     pub through_ms: u64,
-    /// What is to be enqueued, by when it was due.
+    /// The times for which tasks are to be enqueued.
     pub ticks: Vec<u64>,
-    /// The ordinal of the first of them.
+    /// Ordinal of the first of them.
     pub first: u32,
-    /// The time of their ids.
+    /// Time in their ids.
     pub minted_ms: u64,
-    /// So many were passed over.
+    /// Number of times passed over.
     pub missed: u64,
-    /// Ordinals of those that are enqueued.
+    /// Ordinals of firings that are enqueued.
     pub fired: Vec<u32>,
-    /// Ordinals of those of which nobody knows.
+    /// Ordinals of firings with unknown outcome.
     pub unsure: Vec<u32>,
 }
 
 impl Turn {
-    /// A turn in which nothing is decided.
+    /// A turn without decisions.
     pub fn of(name: &str, standing: &Standing) -> Turn {
         let (number, through_ms, first) = (standing.number, standing.through_ms, standing.ordinal);
         Turn { name: name.to_owned(), number, through_ms, first, ..Turn::default() }
@@ -147,7 +147,7 @@ impl Turn {
         self.name.len() + SCHEDULE_BYTES + 9 * self.ticks.len() + 5 * (self.fired.len() + self.unsure.len())
     }
 
-    /// What is to be enqueued.
+    /// The firings to enqueue.
     pub fn firings(&self) -> impl Iterator<Item = Firing> {
         let ordinals = (0..).map(|place| self.first.wrapping_add(place));
         let minted_ms = self.minted_ms;
@@ -155,20 +155,20 @@ impl Turn {
     }
 }
 
-/// A change of the schedules, decided by the root's leader.
+/// A change of the schedules, decided by the leader of the metadata group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Operation {
-    /// A schedule more, or another one in the place of one.
+    /// Sets a schedule, or replaces one.
     #[serde(rename = "S")]
     Set { name: String, number: u32, schedule: Arc<Schedule>, at_ms: u64 },
-    /// One less.
+    /// Removes a schedule.
     #[serde(rename = "R")]
     Remove { name: String },
-    /// One stops, or goes on.
+    /// Pauses a schedule, or resumes it.
     #[serde(rename = "P")]
     Pause { name: String, paused: bool, at_ms: u64 },
-    /// Some are due, or have fired.
+    /// Records the decisions about schedules that are due or have fired.
     #[serde(rename = "T")]
     Turns(Vec<Turn>),
 }
@@ -205,7 +205,7 @@ fn size_of(schedule: &Schedule) -> usize {
 /// All schedules of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Schedules {
-    /// How many were ever set.
+    /// Number of schedules ever set.
     set: u32,
     entries: BTreeMap<String, Standing>,
 }
@@ -215,12 +215,12 @@ fn fit(fits: bool, what: &'static str) -> Result<(), &'static str> {
 }
 
 impl Schedules {
-    /// All of them.
+    /// All schedules, by name.
     pub fn entries(&self) -> &BTreeMap<String, Standing> {
         &self.entries
     }
 
-    /// How many were ever set.
+    /// Number of schedules ever set.
     pub fn ever_set(&self) -> u32 {
         self.set
     }
@@ -229,7 +229,7 @@ impl Schedules {
         self.entries.iter().map(|(name, standing)| name.len() + size_of(&standing.schedule)).sum()
     }
 
-    /// What is wrong with schedules that were read, if anything.
+    /// Checks schedules that were read.
     pub fn validate(&self) -> Result<(), &'static str> {
         fit(self.entries.len() <= SCHEDULES_MAX && self.size_bytes() <= SCHEDULES_BYTES_MAX, "too many schedules")?;
         let pending = self.entries.values().map(|standing| standing.pending.len()).sum::<usize>();
@@ -239,7 +239,7 @@ impl Schedules {
         fit(numbers.iter().all(|number| (1..=self.set).contains(number)), "a number was not given")
     }
 
-    /// Whether a wish is allowed at this time, and what carries it out; nothing, where it is so already.
+    /// Checks whether a change is allowed at this time, and returns the operation for it; nothing, if it is in effect already.
     pub fn admit(&self, change: &ScheduleChange, now_ms: u64) -> Result<Option<Operation>, Error> {
         let name = change.name().to_owned();
         match change {
@@ -278,7 +278,7 @@ impl Schedules {
         Ok(Some(Operation::Set { name, number: self.set + 1, schedule: schedule.clone(), at_ms: now_ms }))
     }
 
-    /// Applies an operation, or leaves everything as it is, on every replica alike.
+    /// Applies an operation, or leaves everything as it is; every replica does the same.
     pub fn apply(&mut self, operation: &Operation) -> Result<(), &'static str> {
         match operation {
             Operation::Set { name, number, schedule, at_ms } => {
@@ -310,7 +310,7 @@ impl Schedules {
         Ok(())
     }
 
-    /// A schedule as people see it, with so many of the times that are to come.
+    /// A schedule as people see it, with up to `shown` of the coming times.
     pub fn view(&self, name: &str, now_ms: u64, shown: usize) -> Option<ScheduleView> {
         let standing = self.entries.get(name)?;
         let calendar = Calendar::new(&standing.schedule.when).ok();
@@ -334,7 +334,7 @@ impl Schedules {
     }
 }
 
-/// The answer to who asks for a schedule that there is not.
+/// The error for a schedule that does not exist.
 pub fn unknown(name: &str) -> Error {
     Error::new(ErrorCode::NotFound, format!("there is no schedule {name:?}"))
 }
@@ -356,7 +356,7 @@ impl Standing {
         }
     }
 
-    /// When something is to be decided about it next, if ever: when it is due, or was so long ago that it may go.
+    /// Time of the next decision about it, if any: when it is due or, for a single time, when it may be dropped.
     pub fn next_ms(&self) -> Option<u64> {
         match self.schedule.when {
             _ if self.paused => None,
@@ -365,13 +365,13 @@ impl Standing {
         }
     }
 
-    /// Whether it was due once, and nobody looks at it any more.
+    /// Whether it was for a single time and has been kept long enough after that.
     pub fn is_over(&self, now_ms: u64) -> bool {
         let long_ago = |at_ms: u64| self.through_ms >= at_ms && now_ms >= at_ms.saturating_add(KEPT_MS);
         self.pending.is_empty() && matches!(self.schedule.when, When::At(at_ms) if long_ago(at_ms))
     }
 
-    /// Decides what is due: which of it is to be enqueued, at most so many, and how much was missed.
+    /// Decides what is due: which times get tasks, at most `room` of them, and how many were missed.
     pub fn decide(&self, turn: &mut Turn, now_ms: u64, room: usize) {
         let room = room.min(SCHEDULE_PENDING_EACH_MAX.saturating_sub(self.pending.len()));
         let Some(calendar) = Calendar::new(&self.schedule.when).ok().filter(|_| !self.paused && room > 0) else {
@@ -392,7 +392,7 @@ impl Standing {
         turn.through_ms = turn.ticks.last().copied().unwrap_or(latest);
     }
 
-    /// As it is behind a turn.
+    /// The state after a turn.
     fn turned(&self, turn: &Turn) -> Result<Standing, &'static str> {
         let mut after = self.clone();
         fit(turn.through_ms >= self.through_ms && turn.first == self.ordinal, "a later turn was taken")?;

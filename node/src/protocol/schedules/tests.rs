@@ -1,4 +1,4 @@
-//! Calendars on hostile and strange texts, and over changes of clocks; what is decided, and that it is decided once.
+//! Calendars on hostile and strange texts, and over changes of clocks; the decisions, and that each is made once.
 
 mod changes;
 
@@ -102,7 +102,7 @@ fn the_ends_of_time_are_no_times() {
     assert_eq!(calendar("0 0 29 2 *", "UTC").after(at("2096-03-01T00:00:00Z")), Some(at("2104-02-29T00:00:00Z")));
 }
 
-/// One schedule with what a leader would do with it at once.
+/// One schedule, with what a leader would do with it at once.
 struct Bench {
     schedules: Schedules,
     tasks: BTreeMap<TaskId, u64>,
@@ -129,7 +129,7 @@ impl Bench {
         &self.schedules.entries()["n"]
     }
 
-    /// Decides what is due, and writes down that it was enqueued, until nothing is. Gives what was due.
+    /// Decides what is due, and records that it was enqueued, until nothing is left. Returns what was due.
     fn look(&mut self, now_ms: u64) -> Vec<u64> {
         let mut fired = Vec::new();
         loop {
@@ -262,7 +262,7 @@ fn there_is_an_end_to_how_many_there_are() {
 }
 
 proptest! {
-    /// Goal: no text stops a node. Method: texts of the signs that cron has, and any instant.
+    /// Goal: no text stops a node. Method: texts of the characters that cron uses, and any instant.
     #[test]
     fn no_text_and_no_time_is_a_fault(
         expression in "[0-9*/,#LW?+ -]{0,40}|[@a-zA-Z0-9 */-]{0,30}|([0-9*/,-]{1,5} ){4,6}[0-9*]",
@@ -276,7 +276,7 @@ proptest! {
         }
     }
 
-    /// Goal: what is counted as missed and what is fired are together all that was due. Method: the way forwards.
+    /// Goal: missed and fired times together are all that was due. Method: compare with the search forwards.
     #[test]
     fn both_ways_find_the_same_times(
         expression in concat!(

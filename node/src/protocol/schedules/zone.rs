@@ -1,21 +1,20 @@
-//! What the clocks of a time zone show, and when they change.
+//! Local times of a time zone, and the changes of its clocks.
 //!
-//! Instants are seconds since 1970. Local times are seconds since 1970-01-01T00:00:00 as the clock shows them, as if it were
-//! UTC's. The zones are those of the IANA database as built into the library [`chrono_tz`]; no clock, file or zone of the
-//! machine is read.
+//! Instants are seconds since 1970. Local times are seconds since 1970-01-01T00:00:00 as the clock shows them, as if it were UTC's. The
+//! zones are those of the IANA database as built into the library [`chrono_tz`]; no clock, file or zone of the machine is read.
 
 use chrono::{DateTime, Offset, TimeZone, Utc};
 use chrono_tz::Tz;
 
-/// A change that is undone sooner than this may be passed over.
+/// A change that is undone sooner than this may be missed.
 const STEP_S: i64 = 3_600;
 
 /// Clocks of one place.
 pub(super) trait Clocks {
-    /// How far what they show at an instant is ahead of UTC.
+    /// Offset of local time from UTC at an instant.
     fn offset(&self, instant: i64) -> i64;
 
-    /// What they show at an instant.
+    /// Local time at an instant.
     fn shows(&self, instant: i64) -> i64 {
         instant + self.offset(instant)
     }

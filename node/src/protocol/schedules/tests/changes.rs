@@ -1,4 +1,4 @@
-//! Calendars where clocks change, compared with a reckoning that walks through the minutes, or through the seconds where an expression
+//! Calendars where clocks change, compared with a reference that walks through the minutes, or through the seconds where an expression
 //! names some.
 
 use super::{at, calendar, cron};
@@ -9,7 +9,7 @@ use chrono::{DateTime, Datelike, Days, Timelike, Utc, Weekday};
 use chrono_tz::{TZ_VARIANTS, Tz};
 use std::collections::BTreeSet;
 
-/// What is walked through before and after each change.
+/// Time walked through before and after each change.
 const AROUND_S: i64 = 2 * DAY_S;
 /// The same for expressions with seconds.
 const AROUND_BY_SECONDS_S: i64 = 4 * 3_600;
@@ -74,12 +74,12 @@ const CASES: [Case; 32] = [
     }),
 ];
 
-/// Whether it is another month some days later.
+/// Whether the month is another one some days later.
 fn is_last(at: &DateTime<Utc>, days: u64) -> bool {
     (*at + Days::new(days)).month() != at.month()
 }
 
-/// The day of the month from Monday to Friday that is the nearest to another one of the same month.
+/// The day from Monday to Friday that is nearest to another day of the same month.
 fn weekday_by(at: &DateTime<Utc>, day: u32) -> u32 {
     match at.with_day(day).expect("each month has it").weekday() {
         Weekday::Sat if day == 1 => 3,
@@ -94,7 +94,7 @@ fn has_seconds(expression: &str) -> bool {
     expression.split(' ').count() > 5
 }
 
-/// The instants at which the clocks of a zone change, found by looking at every sixth hour and then at the minutes before it.
+/// The instants at which the clocks of a zone change, found by a look at every sixth hour and then at the minutes before it.
 fn changes(zone: Tz) -> Vec<i64> {
     const STEP_S: i64 = 6 * 3_600;
     let differs = |instant: &i64, step: i64| zone.offset(instant - step) != zone.offset(*instant);
@@ -103,8 +103,8 @@ fn changes(zone: Tz) -> Vec<i64> {
     steps.flat_map(minutes).filter(|minute| differs(minute, MINUTE_S)).collect()
 }
 
-/// When an expression is due after an instant and up to another one. A fixed time is when clocks first reach or pass it, and a pattern
-/// whenever they show it.
+/// Reference: when an expression is due after an instant and up to another one. A fixed time is due when clocks first reach or pass it, a
+/// pattern whenever they show it.
 fn reckoned(clocks: &impl Clocks, begin: i64, end: i64, (expression, fixed, names): &Case) -> Vec<i64> {
     let is_named = |local: i64| names(&DateTime::from_timestamp(local, 0).expect("a time of these years"));
     let step_s = if has_seconds(expression) { 1 } else { MINUTE_S };
@@ -129,7 +129,7 @@ fn reckoned(clocks: &impl Clocks, begin: i64, end: i64, (expression, fixed, name
     due
 }
 
-/// Compares both ways of an expression's times with the reckoning, around one change.
+/// Compares both directions of an expression's times with the reference, around one change.
 fn is_right(clocks: &impl Clocks, name: &str, change: i64, case: &Case) {
     let around_s = if has_seconds(case.0) { AROUND_BY_SECONDS_S } else { AROUND_S };
     let (begin, end) = (change - around_s, change + around_s);
@@ -144,7 +144,7 @@ fn is_right(clocks: &impl Clocks, name: &str, change: i64, case: &Case) {
     let last = times.until(end).filter(|tick| *tick > begin);
     let backwards: Vec<i64> = std::iter::successors(last, before).collect();
     assert!(backwards.iter().rev().eq(&forwards), "{} in {name}, around {change}, backwards: {backwards:?}", case.0);
-    // From any moment, too, and not only from one time to the next.
+    // Also from any moment, and not only from one time to the next.
     for moment in (begin..end).step_by(around_s as usize / 20 + 11) {
         let after = forwards.iter().find(|tick| **tick > moment).copied();
         assert_eq!(times.after(moment).filter(|tick| *tick <= end), after, "{} in {name}", case.0);
@@ -157,14 +157,14 @@ fn all_are_right(clocks: &impl Clocks, name: &str, change: i64) {
     CASES.iter().for_each(|case| is_right(clocks, name, change, case));
 }
 
-/// What is alike of two changes: the time of the day and of the week, and by how much clocks change.
+/// The properties by which changes are alike: the time of the day and of the week, and by how much clocks change.
 fn kind(zone: Tz, change: i64) -> (i64, i64) {
     let before = zone.shows(change - 1);
     ((before + 1).rem_euclid(7 * DAY_S), zone.offset(change) - zone.offset(change - 1))
 }
 
-/// Goal: what `client/docs/tasks.md` says of changed clocks, in all zones. Method: one change of each kind from 2000 to 2040, and every
-/// other expression at each of them.
+/// Goal: the statements of `client/docs/tasks.md` on changed clocks hold in all zones. Method: one change of each kind from 2000 to 2040,
+/// and every other expression at each of them.
 #[test]
 fn fixed_times_are_due_once_and_patterns_as_clocks_show_them() {
     let mut kinds = BTreeSet::new();
@@ -182,7 +182,7 @@ fn fixed_times_are_due_once_and_patterns_as_clocks_show_them() {
 /// A zone, an expression, a moment, and when it is due from then on.
 type Due = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
-/// By the document, without a reckoning.
+/// From the document, without the reference.
 const DUE: [Due; 6] = [
     // In Berlin, 2:00 to 3:00 is skipped on 2026-03-29, and comes twice on 2026-10-25.
     (
@@ -234,8 +234,8 @@ const DUE: [Due; 6] = [
     ),
 ];
 
-/// Goal: what the document says of fixed times that clocks skip or show twice, of the expressions that it names, and of a gap that ends
-/// on another day than the one that is named.
+/// Goal: the document's statements hold on fixed times that clocks skip or show twice, on the expressions that it names, and on a gap
+/// that ends on another day than the one named.
 #[test]
 fn what_is_promised_of_fixed_times_is_so() {
     for (zone, expression, from, due) in DUE {
@@ -257,7 +257,7 @@ fn every_change_of_clocks_is_right() {
     let mut seen = BTreeSet::new();
     for zone in TZ_VARIANTS {
         for change in changes(zone) {
-            // Many zones are others under another name.
+            // Many zones are aliases of others.
             if seen.insert((change, zone.offset(change - 1), zone.offset(change))) {
                 all_are_right(&zone, zone.name(), change);
             }
@@ -265,7 +265,7 @@ fn every_change_of_clocks_is_right() {
     }
 }
 
-/// Clocks that are set by a table: from when, and how far they are ahead then.
+/// Clocks set by a table: each entry is an instant and the offset from then on.
 struct Table(Vec<(i64, i64)>);
 
 impl Clocks for Table {
