@@ -31,7 +31,7 @@ use norn_wire::{Acks, NewTask, PartitionId, QueueName, Response, SESSIONS_QUEUE,
 use std::collections::BTreeSet;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Until a leader tries again to write a letter.
+/// Time until a leader retries the write of a letter.
 const AGAIN_MS: u64 = 500;
 
 /// The requester of a copy of a dead task.

@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(spread(&[4], 3), (3, 1, 3));
         assert_eq!(spread(&[1, 1], 3), (2, 1, 1));
         assert_eq!(spread(&[4, 4], 3), (3, 1, 3));
-        // The loss of a zone leaves three of five, unless a zone has only one member.
+        // The loss of a zone leaves three of five. With two zones of one member it cannot.
         assert_eq!(spread(&[3, 3, 3], 5), (5, 1, 2));
         assert_eq!(spread(&[9, 1, 1], 5), (5, 1, 5));
         assert_eq!(spread(&[3, 3, 3], 4), (4, 1, 4));

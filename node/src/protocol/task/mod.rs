@@ -301,7 +301,7 @@ impl Task {
         Task::from_facts(Facts { settled: vec![(other, how)], ..Facts::default() })
     }
 
-    /// Only facts about the group that it joins.
+    /// Only facts about the group of which it is the join.
     pub fn from_group(group: GroupFacts) -> Self {
         Task::from_facts(Facts { group: Some(Box::new(group)), ..Facts::default() })
     }
