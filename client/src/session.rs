@@ -1,34 +1,34 @@
-//! Sans-IO client session: idempotent retries under one id, failover, deadlines, minting.
+//! Sans-IO client session: idempotent retries under one id, failover, deadlines, id generation.
 //!
-//! A [`Session`] takes [`Input`]s with the time they happened at and gives [`Output`]s to carry out. It has no
-//! socket, clock, thread or source of randomness of its own, so that the simulator runs the very code that
-//! applications run. A host does nothing clever: it carries out the outputs in order, reports what happens as
-//! inputs, and calls [`Session::step`] with [`Input::Wake`] at [`Session::next_wake`].
+//! A [`Session`] takes [`Input`]s, each with its time, and returns [`Output`]s to carry out. It has no socket, clock, thread or source
+//! of randomness of its own, so the simulator runs the same code as applications. A host needs no logic of its own: it carries out the
+//! outputs in order, reports events as inputs, and calls [`Session::step`] with [`Input::Wake`] at [`Session::next_wake`].
 //!
-//! - **One endpoint at a time.** Calls go to the active endpoint until it fails, is silent for too long, or asks
-//!   for patience; then the next one becomes active. An older connection stays open while it still answers.
-//! - **Whether a node is still there** is asked when it is silent while calls are under way, and not only told by how long an
-//!   answer takes: calls may wait at a node for as long as they like.
-//! - **A node that does not answer costs a moment.** While the first attempt to connect is not answered, others join it one by one,
-//!   and the first that answers is taken.
-//! - **What does not pass by itself is not waited for.** Calls of a session that no node has ever welcomed end as soon as each
-//!   endpoint has failed, each where a node was heard for a reason that lasts. A session that was welcomed once goes on trying.
-//! - **What a node cannot do is sought elsewhere without a wait.** While the active endpoint finds no work and cannot look
-//!   everywhere, or fails a call again and again, others are tried in the background, one at a time, and the first that is
-//!   ready becomes active. Until then the present one serves on.
-//! - **Ids that a node lent while its clock was ahead are given up** once nodes refuse one, or another node lends far earlier ones: the
-//!   next call asks for others.
-//! - **Resolved once.** When a call is first sent, its ids, times and claim id are settled; every repeat carries
-//!   the same. What a repeat does is therefore what the first attempt would have done.
-//! - **A refusal is of its attempt.** What is refused for the clock, the room, the age of an id, the rights or the program of a node
-//!   says nothing of earlier attempts: where one of those may have been taken, the call is `unknown`, and says why it was refused.
-//! - **What is granted is confirmed.** A claim is answered once the node that answered it has heard that the answer came, so that
-//!   tasks never go to whoever is gone. A call that ends otherwise takes leave of the nodes that it asked.
-//! - **One answer.** Every submitted call gets exactly one [`Output::Done`], at its deadline at the latest.
-//!   Whatever arrives after that is ignored.
+//! - **One endpoint at a time.** Calls go to the active endpoint until it fails, is silent for too long, or asks the client to come
+//!   back later; then the next one becomes active. An older connection stays open while it still answers.
+//! - **Failure detector.** A node that is silent while calls are under way is pinged. The time that an answer takes is not the only
+//!   evidence, because calls may wait at a node for as long as they like.
+//! - **A node that does not answer costs little time.** While the first attempt to connect is unanswered, attempts at other endpoints
+//!   join it one by one, and the first that answers is used.
+//! - **Lasting failures end calls early.** In a session that no node has ever welcomed, calls end as soon as each endpoint has failed
+//!   and each node that was heard gave a lasting reason. A session that was welcomed once keeps trying.
+//! - **A better node is sought in the background.** While the active endpoint finds no work and cannot look everywhere, or fails a call
+//!   again and again, the session tries other endpoints, one at a time, and the first that is ready becomes active. Until then the
+//!   present one keeps serving.
+//! - **Ids from a node whose clock was ahead are discarded** once nodes refuse one, or another node lends far earlier ones: the next
+//!   call asks for new ids.
+//! - **Resolved once.** When a call is first sent, its ids, times and claim id are fixed; every repeat carries the same. A repeat
+//!   therefore does what the first attempt would have done.
+//! - **A refusal concerns one attempt.** If a node refuses for its clock, its room, the age of an id, the rights of the caller or the
+//!   version of its program, this says nothing about earlier attempts. Where one of those may have been taken, the call is `unknown`,
+//!   with the reason of the refusal.
+//! - **Grants are confirmed.** A claim is answered only after the node that granted it knows that the answer arrived, so that no task
+//!   goes to a client that is gone. A claim that ends otherwise is cancelled at the nodes that were asked.
+//! - **One answer.** Every submitted call gets exactly one [`Output::Done`], at its deadline at the latest. Anything that arrives later
+//!   is ignored.
 //!
-//! Numbers are of two kinds: `*_us` is the host's monotonic clock in microseconds, `*_ms` a length of time or the
-//! server's wall clock in milliseconds.
+//! Two kinds of numbers: `*_us` is the host's monotonic clock in microseconds; `*_ms` is a duration or the server's wall clock in
+//! milliseconds.
 
 mod call;
 mod check;
@@ -62,7 +62,7 @@ pub use types::{
 };
 pub use watch::{WatchNews, WatchState};
 
-/// No wall clock shows this; a welcome that does is malformed.
+/// Upper bound of wall-clock times: a welcome with a later time is malformed.
 const TIME_MS_END: u64 = 1 << 56;
 
 /// A request under way, or timed out on a connection that is still open.
@@ -70,15 +70,15 @@ const TIME_MS_END: u64 = 1 << 56;
 struct Attempt {
     call: CallId,
     endpoint: usize,
-    /// Items of the call's batch that it carries, in order; empty where the call is no batch.
+    /// Batch items that the attempt carries, in order; empty if the call is no batch.
     positions: Vec<usize>,
-    /// How much the connection had received when it was sent.
+    /// Answers received on the connection before the attempt was sent.
     received_before: u64,
-    /// What it asks.
+    /// Purpose of the request.
     asks: Asks,
 }
 
-/// See the [module documentation](self).
+/// State of one client: calls under way, connections, ids. See the [module documentation](self).
 #[derive(Debug)]
 pub struct Session {
     config: Config,
@@ -89,26 +89,26 @@ pub struct Session {
     calls: BTreeMap<CallId, Pending>,
     calls_bytes: usize,
     calls_submitted: u64,
-    /// How many of the calls may fare better at another node.
+    /// Number of calls that may fare better at another node.
     seekers: usize,
-    /// Calls to send, by what they need, in the order of their submission, so that a repeat goes before what came later.
+    /// Calls to send, by what they need, in the order of submission: a repeat goes before calls submitted later.
     queues: [BTreeMap<u64, CallId>; Needs::ALL.len()],
-    /// One entry for each call: when something must happen to it.
+    /// One entry for each call: the time of its next timer.
     timers: BTreeSet<(u64, CallId)>,
     attempts: BTreeMap<u64, Attempt>,
     in_flight: usize,
     number_last: u64,
-    /// Claims that are over and may hold what their callers do not have.
+    /// Finished claims that may hold tasks their callers did not get.
     leaving: Leaving,
-    /// Some node has welcomed this session.
+    /// Whether any node has welcomed this session.
     was_welcomed: bool,
-    /// Since when calls wait and no node is connected.
+    /// Start of the time during which calls wait and no node is connected.
     lost_us: Option<u64>,
     outputs: Vec<Output>,
 }
 
 impl Session {
-    /// A session over `endpoints` endpoints, numbered from 0. Everything random in it comes from `seed`.
+    /// Creates a session over `endpoints` endpoints, numbered from 0. All its randomness comes from `seed`.
     pub fn new(config: Config, endpoints: usize, seed: u64) -> Session {
         assert!(endpoints > 0, "a session has at least one endpoint");
         assert!(config.in_flight_max > 0 && config.calls_max > 0, "a session can hold a call");
@@ -139,7 +139,7 @@ impl Session {
         }
     }
 
-    /// Takes one input at monotonic time `now_us` and appends what is to be done to `outputs`.
+    /// Takes one input at monotonic time `now_us` and appends the resulting outputs to `outputs`.
     pub fn step(&mut self, now_us: u64, input: Input, outputs: &mut Vec<Output>) {
         self.now_us = self.now_us.max(now_us);
         match input {
@@ -163,7 +163,7 @@ impl Session {
         self.expire_lost();
         self.pump();
         self.say_leaves();
-        // Who asks for no work and is served does not need another node.
+        // Only claims, calls refused repeatedly and calls that lack ids or time search for another node.
         let lacks = self.lacks();
         if self.seekers > 0 || lacks {
             self.search();
@@ -174,7 +174,7 @@ impl Session {
         outputs.append(&mut self.outputs);
     }
 
-    /// When to call [`Session::step`] with [`Input::Wake`], unless something else happens before.
+    /// Time at which to call [`Session::step`] with [`Input::Wake`], unless another input comes first.
     pub fn next_wake(&self) -> Option<u64> {
         let call = self.timers.first().map(|(at_us, _)| *at_us);
         let [early, others @ ..] = &self.queues;
@@ -184,8 +184,8 @@ impl Session {
         call.into_iter().chain(link).chain(lost).chain(self.leaving.next_wake(self.now_us)).min()
     }
 
-    /// The server's wall clock, as far as this session can tell. It goes back only where a node's clock was far ahead. `None` where
-    /// no node has said it.
+    /// The server's wall clock, as far as this session can tell. It goes back only if a node's clock was far ahead. `None` until a node
+    /// has sent its time.
     pub fn server_time_ms(&self, now_us: u64) -> Option<u64> {
         self.mint.server_time_ms(now_us.max(self.now_us))
     }
@@ -201,7 +201,7 @@ impl Session {
             Ok(_) if deadline_us <= self.now_us => Some(Error::unavailable("the deadline had passed before the call")),
             Ok(bytes) => {
                 if self.calls.is_empty() {
-                    // What was wrong before may be put right by now.
+                    // An earlier cause of failure may have been repaired by now.
                     self.links.forget_failures();
                 }
                 self.calls_submitted += 1;
@@ -225,7 +225,7 @@ impl Session {
                 self.links.heard(endpoint);
                 self.greet(endpoint);
             }
-            // The session has given this attempt up in the meantime.
+            // The session has given up this attempt in the meantime.
             Link::Idle => self.outputs.push(Output::Disconnect { endpoint }),
             Link::Greeting { .. } | Link::Refused | Link::Ready { .. } => {}
         }
@@ -280,7 +280,7 @@ impl Session {
         call.answered += 1;
         let blind = blindness(&response);
         if self.calls[&attempt.call].claim().is_some() && self.is_to_confirm(endpoint, &response) {
-            // Whoever asked again elsewhere gets it there, and the node takes back what it granted.
+            // If the call was sent again elsewhere, it gets its tasks there, and this node takes back what it granted.
             if current {
                 self.confirm(attempt.call, endpoint, response);
             }
@@ -296,8 +296,8 @@ impl Session {
             Verdict::Retry(error) => self.retry(attempt.call, endpoint, error),
             Verdict::Ignore => {}
         }
-        // A node that is cut off from the others would find no work for as long as its clients stay with it. The search
-        // begins at once, so that the next claim may go elsewhere.
+        // A node that is cut off from the others would find no work for as long as its clients stay with it. The search begins at once,
+        // so that the next claim may go elsewhere.
         if let Some(blind) = blind {
             self.links.found(self.now_us, endpoint, blind);
             self.search();
@@ -320,7 +320,7 @@ impl Session {
                     }
                 }
             }
-            // The node may yet become ready, and answers early calls until then: the connection is worth keeping.
+            // Keep the connection: the node may become ready later, and answers early calls until then.
             Response::Error(error) if call::is_retryable(&error) => {
                 let failure = match error.is_of_no_member() {
                     true => Failure::Lasting(error.clone()),
@@ -342,7 +342,7 @@ impl Session {
         }
     }
 
-    /// A node that serves was asked for ids again. Whatever it says to that, it serves on.
+    /// Handles the answer of a serving node to a repeated request for ids. Whatever the answer, the node keeps serving.
     fn asked_for_ids(&mut self, endpoint: usize, response: Response) {
         self.links.get_mut(endpoint).asking.number = None;
         let refusal = match response {
@@ -365,7 +365,8 @@ impl Session {
         }
     }
 
-    /// The node is asked again later. Where none lends ids before the deadline of a call that needs some, that one ends at once.
+    /// Handles an answer without ids: the node is asked again later. A call that needs ids ends at once if no node lends any before its
+    /// deadline.
     fn lent_none(&mut self, endpoint: usize) {
         self.ask_later(endpoint, 0);
         let Some(until_us) = self.links.bare_until_us() else { return };
@@ -374,7 +375,7 @@ impl Session {
         in_vain.into_iter().for_each(|id| self.give_up(id, "no node lends ids before the deadline"));
     }
 
-    /// Asks a node for ids no earlier than so long and a pause from now.
+    /// Schedules the next request for ids to a node, after `patience_ms` and a pause.
     fn ask_later(&mut self, endpoint: usize, patience_ms: u64) {
         let vain = self.links.get(endpoint).asking.vain.saturating_add(1);
         let pause_ms = self.pause_ms(vain);
@@ -383,7 +384,7 @@ impl Session {
         (asking.vain, asking.next_us) = (vain, next_us);
     }
 
-    /// Calls that need more than any node has given yet.
+    /// Calls that need more than the present loans of the nodes allow.
     fn lacking(&self) -> &[BTreeMap<u64, CallId>] {
         &self.queues[self.mint.serves() as usize + 1..]
     }
@@ -392,7 +393,7 @@ impl Session {
         self.lacking().iter().any(|queue| !queue.is_empty())
     }
 
-    /// Asks once more the nodes that lent none, or whose loan was forgotten.
+    /// Repeats the request for ids to the nodes that lent none, or whose loan was discarded.
     fn ask_for_ids(&mut self) {
         let due = self.links.lenders().filter(|(at_us, _)| *at_us <= self.now_us);
         let due: Vec<usize> = due.map(|(_, endpoint)| endpoint).collect();
@@ -403,7 +404,7 @@ impl Session {
         }
     }
 
-    /// A link is no more: what was under way on it goes elsewhere.
+    /// Handles the end of a link: its pending attempts go elsewhere.
     fn close(&mut self, endpoint: usize, failure: Failure) {
         self.links.closed(endpoint);
         self.fail_link(endpoint, failure);
@@ -444,7 +445,7 @@ impl Session {
         } else if later && endpoint == self.links.active {
             self.links.rotate(self.now_us, true);
         }
-        // The first repeat that may be made at once is; from the second on even those are spaced.
+        // The first repeat may be immediate; from the second on, repeats are spaced.
         if later || failures > 1 {
             let pause_ms = self.pause_ms(failures);
             let until_us = self.after_ms(pause_ms);
@@ -465,8 +466,8 @@ impl Session {
             match stage {
                 _ if over => {
                     self.give_up(id, "no answer came before the deadline");
-                    // The deadline says little about the node, but where deadlines are short it is all there is
-                    // to notice a node by that does not answer.
+                    // The deadline says little about the node. But where deadlines are short, nothing else shows that a node does not
+                    // answer.
                     if silent_at == Some(self.links.active) {
                         self.links.rotate(self.now_us, false);
                     }
@@ -478,13 +479,13 @@ impl Session {
         }
     }
 
-    /// Whether nothing at all was received on the connection since the attempt was sent.
+    /// Whether the connection has received nothing at all since the attempt was sent.
     fn is_silent(&self, number: u64) -> bool {
         let attempt = self.attempts.get(&number).expect("a sent call has an attempt");
         attempt.received_before == self.links.get(attempt.endpoint).received
     }
 
-    /// The node got its time; the call goes elsewhere. A connection that is silent altogether is given up.
+    /// Handles the timeout of an attempt: the call goes elsewhere. A connection that received nothing meanwhile is closed.
     fn attempt_expired(&mut self, id: CallId, endpoint: usize, silent: bool) {
         self.set_stage(id, Stage::Queued);
         self.take_leave_at(id, endpoint);
@@ -496,7 +497,7 @@ impl Session {
         }
     }
 
-    /// Sends what can be sent, and sees to a connection if there is need of one.
+    /// Sends what can be sent, and opens a connection if one is needed.
     fn pump(&mut self) {
         let [early, others @ ..] = &self.queues;
         let queued = others.iter().any(|queue| !queue.is_empty()) || self.leaving.is_due(self.now_us);
@@ -522,7 +523,7 @@ impl Session {
         }
     }
 
-    /// The call to send next to a node that is connected, or has welcomed the session.
+    /// The next call for a node that is connected and, if `welcomed`, has welcomed the session.
     fn next_call(&self, welcomed: bool) -> Option<CallId> {
         let [early, ..] = &self.queues;
         let first = |queue: &BTreeMap<u64, CallId>| queue.first_key_value().map(|(order, id)| (*order, *id));
@@ -542,7 +543,8 @@ impl Session {
         call.numbers.push(number);
         call.sent = call.sent.saturating_add(1);
         self.attempts.insert(number, Attempt { call: id, endpoint, positions, received_before, asks: Asks::Call });
-        // A large call takes its time, as do those before it, or it would be cut off and sent again and again.
+        // A large call needs time for its transfer, and for the transfers before it. Otherwise it would be cut off and sent again and
+        // again.
         let (bytes, pulse) = (self.calls[&id].bytes, &mut self.links.get_mut(endpoint).pulse);
         pulse.carries(number, bytes);
         let until_us = self.after_ms(self.patience_ms(endpoint).saturating_add(wait_ms));
@@ -550,7 +552,7 @@ impl Session {
         self.outputs.push(Output::Send { endpoint, number, request });
     }
 
-    /// Moves a call to another stage; queues, timers and counts follow. The only place that does.
+    /// Moves a call to another stage and updates queues, timers and counts. No other function does this.
     fn set_stage(&mut self, id: CallId, stage: Stage) {
         let call = self.calls.get_mut(&id).expect("it is under way");
         let (before, order, needs) = (call.stage, call.order, call.needs);
@@ -597,7 +599,7 @@ impl Session {
         }
     }
 
-    /// Ends a call: the only place that answers one that was accepted.
+    /// Ends a call. No other function answers a call that was accepted.
     fn finish(&mut self, id: CallId, result: Result<Response, Error>) {
         self.take_leave(id, &result);
         let call = self.calls.remove(&id).expect("it is under way");
@@ -617,7 +619,8 @@ impl Session {
         self.number_last
     }
 
-    /// How long an endpoint may take to answer what is sent there now and does not wait on purpose: that is behind what is on its way.
+    /// Time within which an endpoint should answer a request sent now that does not wait on purpose. Includes the transfer of the
+    /// requests before it.
     fn patience_ms(&self, endpoint: usize) -> u64 {
         self.config.attempt_timeout_ms.saturating_add(self.links.get(endpoint).pulse.transfer_ms())
     }
@@ -626,8 +629,8 @@ impl Session {
         self.now_us.saturating_add(pause_ms.saturating_mul(1_000))
     }
 
-    /// Doubles with every failure up to the longest pause; half of it is jitter, so that clients do not come
-    /// back all at once.
+    /// Backoff that doubles with every failure up to the longest pause. Half of it is jitter, so that clients do not all return at
+    /// once.
     fn pause_ms(&mut self, failures: u32) -> u64 {
         assert!(failures > 0);
         let doublings = (failures - 1).min(16);
@@ -637,12 +640,12 @@ impl Session {
     }
 }
 
-/// Whether a welcome can be a node's.
+/// Whether a welcome can come from a node.
 fn is_sound(welcome: &Welcome) -> bool {
     welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END && welcome.wall_ms() < TIME_MS_END
 }
 
-/// Whether a node found no work and could not look everywhere: another one may see more. `None` if it did not look.
+/// Whether a node found no work and could not look everywhere, so that another may see more. `None` if the answer is not to a claim.
 fn blindness(response: &Response) -> Option<bool> {
     match response {
         Response::Claimed { tasks, unavailable, .. } => Some(tasks.is_empty() && *unavailable > 0),

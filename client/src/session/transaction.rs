@@ -1,11 +1,11 @@
-//! A transaction before its ids are minted and its times are resolved.
+//! A transaction whose ids and times are not yet resolved.
 
 use super::Draft;
 use norn_wire::ids::{TaskId, TaskVersion, Token};
 use norn_wire::transaction::{Change, Delete, Depend, Expected};
 use serde_bytes::ByteBuf;
 
-/// A task that a transaction is to find as it was seen last: by its id alone, with a version, or with the token of a claim.
+/// A task and the state in which a transaction expects it: any (the id alone), a version, or the token of a claim.
 ///
 /// ```
 /// use norn_client::session::Seen;
@@ -20,7 +20,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// That it must be there.
+    /// A precondition: the task must exist in this state.
     pub fn depend(self) -> Depend {
         Depend { id: self.id, expected: self.expected }
     }
@@ -50,7 +50,7 @@ impl From<(TaskId, Expected)> for Seen {
     }
 }
 
-/// A task that is to be changed; what is not named stays as it is.
+/// A change of a task; fields that are not set stay as they are.
 ///
 /// ```
 /// use norn_client::session::ChangeDraft;
@@ -61,62 +61,62 @@ impl From<(TaskId, Expected)> for Seen {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeDraft {
-    /// Without a delay.
+    /// The change, without a delay.
     pub change: Change,
-    /// Not claimable for this long after the first attempt; excludes `change.not_before_ms`.
+    /// The task is not claimable for this long after the first attempt; excludes `change.not_before_ms`.
     pub delay_ms: Option<u64>,
 }
 
 impl ChangeDraft {
-    /// Changes nothing yet.
+    /// Starts from a change that alters nothing.
     pub fn of(task: impl Into<Seen>) -> Self {
         let Seen { id, expected } = task.into();
         ChangeDraft { change: Change { id, expected, ..Change::default() }, delay_ms: None }
     }
 
-    /// Other data.
+    /// Replaces the payload.
     #[must_use]
     pub fn payload(mut self, payload: impl Into<Vec<u8>>) -> Self {
         self.change.payload = Some(ByteBuf::from(payload.into()));
         self
     }
 
-    /// Other headers, instead of all that it has.
+    /// Replaces all headers.
     #[must_use]
     pub fn headers(mut self, headers: Vec<(String, String)>) -> Self {
         self.change.headers = Some(headers);
         self
     }
 
-    /// Another priority.
+    /// Sets the priority.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.change.priority = Some(priority);
         self
     }
 
-    /// Not claimable before this time, in milliseconds since the Unix epoch.
+    /// Makes the task unclaimable before this time, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn not_before_ms(mut self, not_before_ms: u64) -> Self {
         self.change.not_before_ms = Some(not_before_ms);
         self
     }
 
-    /// Not claimable for this long; 0: claimable at once.
+    /// Makes the task unclaimable for this long; 0: claimable at once.
     #[must_use]
     pub fn delay_ms(mut self, delay_ms: u64) -> Self {
         self.delay_ms = Some(delay_ms);
         self
     }
 
-    /// Another number of attempts; 0 means no limit.
+    /// Sets the limit of attempts; 0 means no limit.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: u32) -> Self {
         self.change.attempts_max = Some(attempts_max);
         self
     }
 
-    /// Its holder gives it back.
+    /// Releases the claim, on behalf of its holder.
     #[must_use]
     pub fn release(mut self) -> Self {
         self.change.release = true;
@@ -124,8 +124,8 @@ impl ChangeDraft {
     }
 }
 
-/// Changes of several tasks at once: all of them are made, or none. The tasks must lie together: they have one queue and key, or
-/// were enqueued near each other; what is added here lies where the others do.
+/// An atomic change of several tasks: all parts take effect, or none. The tasks must lie together: they have one queue and key, or were
+/// enqueued near each other. Tasks added here are placed with the others.
 ///
 /// ```
 /// use norn_client::session::{ChangeDraft, Draft, TransactionDraft};
@@ -138,41 +138,41 @@ impl ChangeDraft {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TransactionDraft {
-    /// Repeats an earlier one whose outcome was unknown.
+    /// Id of an earlier transaction whose outcome was unknown, to repeat it.
     pub id: Option<TaskId>,
-    /// It lies where this task does, if it names none.
+    /// Places the transaction with this task, if it names no other.
     pub near: Option<TaskId>,
-    /// New tasks.
+    /// Tasks to enqueue.
     pub adds: Vec<Draft>,
-    /// Tasks that shall be others.
+    /// Tasks to change.
     pub changes: Vec<ChangeDraft>,
-    /// Tasks that shall end.
+    /// Tasks to end.
     pub deletes: Vec<Delete>,
-    /// Tasks that must be there.
+    /// Tasks that must exist.
     pub depends: Vec<Depend>,
 }
 
 impl TransactionDraft {
-    /// Does nothing yet.
+    /// Starts with a transaction that does nothing.
     pub fn new() -> Self {
         TransactionDraft::default()
     }
 
-    /// A new task.
+    /// Adds a task.
     #[must_use]
     pub fn enqueue(mut self, draft: Draft) -> Self {
         self.adds.push(draft);
         self
     }
 
-    /// A task that shall be another one.
+    /// Changes a task.
     #[must_use]
     pub fn change(mut self, change: ChangeDraft) -> Self {
         self.changes.push(change);
         self
     }
 
-    /// A task that shall end: done, where its token is named, and else cancelled.
+    /// Ends a task: as done if its token is given, else as cancelled.
     #[must_use]
     pub fn delete(mut self, task: impl Into<Seen>) -> Self {
         let Seen { id, expected } = task.into();
@@ -180,7 +180,7 @@ impl TransactionDraft {
         self
     }
 
-    /// A task that its holder completes with a result.
+    /// Completes a task with a result, on behalf of its holder.
     #[must_use]
     pub fn complete(mut self, id: TaskId, token: Token, result: impl Into<Vec<u8>>) -> Self {
         let result = Some(ByteBuf::from(result.into()));
@@ -188,14 +188,14 @@ impl TransactionDraft {
         self
     }
 
-    /// A task that must be there, and is not changed.
+    /// Requires a task to exist, without changing it.
     #[must_use]
     pub fn depend(mut self, task: impl Into<Seen>) -> Self {
         self.depends.push(task.into().depend());
         self
     }
 
-    /// Where it lies, if it names no task: where this one does.
+    /// Places the transaction with this task, if it names no other.
     #[must_use]
     pub fn near(mut self, task: TaskId) -> Self {
         self.near = Some(task);

@@ -1,4 +1,4 @@
-//! What goes into a session and what comes out of it.
+//! Inputs and outputs of a session, its calls and its settings.
 
 use super::transaction::TransactionDraft;
 use norn_wire::error::{Error, ErrorCode};
@@ -9,11 +9,11 @@ use norn_wire::request::{Acks, Completion, Request, Spec};
 use norn_wire::response::Response;
 use std::sync::{Arc, OnceLock};
 
-/// Names a call within a session. The host chooses it and does not use it again.
+/// Name of a call within a session. The host chooses it and does not use it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// A task that is to be enqueued: not yet minted, its delay not yet resolved.
+/// A task to be enqueued, without an id and with its delay unresolved.
 ///
 /// ```
 /// use norn_client::session::Draft;
@@ -24,26 +24,26 @@ pub struct CallId(pub u64);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
-    /// Absent: the session mints one.
+    /// Id of the task. Absent: the session generates one.
     pub id: Option<TaskId>,
-    /// What the task is.
+    /// Specification of the task.
     pub spec: Spec,
-    /// Not claimable for this long after the first attempt to enqueue it; excludes `spec.not_before_ms`.
+    /// The task is not claimable for this long after the first attempt to enqueue it; excludes `spec.not_before_ms`.
     pub delay_ms: u64,
-    /// It lies where this task does, so that one [transaction](TransactionDraft) can change both; excludes a key.
+    /// Places the task in the partition of this one, so that one [transaction](TransactionDraft) can change both; excludes a key.
     pub near: Option<TaskId>,
 }
 
 pub use norn_wire::SESSIONS_QUEUE;
 
 impl Draft {
-    /// A session for whoever claims it. As any is as good as another one, it need not be who enqueued it.
+    /// A worker session that any worker may claim. Sessions are interchangeable, so the claimant need not be the one that enqueued it.
     pub fn session(worker: &str) -> Self {
         let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
         Draft::new(queue, worker).attempts_max(1)
     }
 
-    /// A task without delay, headers or limit of attempts, of priority 0.
+    /// A task of priority 0 without delay, headers or limit of attempts.
     pub fn new(queue: QueueName, payload: impl Into<Vec<u8>>) -> Self {
         let payload = payload.into();
         let spec = Spec {
@@ -61,87 +61,87 @@ impl Draft {
         Draft { id: None, spec, delay_ms: 0, near: None }
     }
 
-    /// Lies where another task does, so that one [transaction](TransactionDraft) can change both.
+    /// Places the task in the partition of another one, so that one [transaction](TransactionDraft) can change both.
     #[must_use]
     pub fn near(mut self, task: TaskId) -> Self {
         self.near = Some(task);
         self
     }
 
-    /// Repeats an earlier enqueue whose outcome was unknown.
+    /// Sets the id, to repeat an earlier enqueue whose outcome was unknown.
     #[must_use]
     pub fn id(mut self, id: TaskId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// Higher is claimed first.
+    /// Sets the priority. Higher priorities are claimed first.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.spec.priority = priority;
         self
     }
 
-    /// Not claimable for this long.
+    /// Makes the task unclaimable for this long.
     #[must_use]
     pub fn delay_ms(mut self, delay_ms: u64) -> Self {
         self.delay_ms = delay_ms;
         self
     }
 
-    /// Not claimable before this time, in milliseconds since the Unix epoch.
+    /// Makes the task unclaimable before this time, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn not_before_ms(mut self, not_before_ms: u64) -> Self {
         self.spec.not_before_ms = not_before_ms;
         self
     }
 
-    /// Adds a header, which is carried through to the worker.
+    /// Adds a header, which is passed to the worker.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.spec.headers.push((name.into(), value.into()));
         self
     }
 
-    /// Not claimable before these have ended. They may be enqueued later than this one.
+    /// Makes the task unclaimable before these tasks have ended. They may be enqueued later than this one.
     #[must_use]
     pub fn after(mut self, after: Vec<TaskId>) -> Self {
         self.spec.after = after;
         self
     }
 
-    /// Tasks of one queue with the same key are run one at a time, the oldest first.
+    /// Sets the key. Tasks of one queue with the same key run one at a time, the oldest first.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.spec.key = Some(key.into());
         self
     }
 
-    /// The member of a group with this number, from 1. Its id follows from both, so that it is stored once, whoever hands it in
-    /// and however often.
+    /// Makes the task the member of a group with this number, from 1. Its id follows from both, so that it is stored once, however
+    /// often and by whichever client it is enqueued.
     #[must_use]
     pub fn member_of(mut self, group: TaskId, number: u32) -> Self {
         self.spec.grouping.get_or_insert_default().member = Some(MemberOf { group, number });
         self
     }
 
-    /// The join of a group: claimable once all of the group's members have ended. How many there are may be
-    /// [told later](Request::CloseGroup).
+    /// Makes the task the join of a group: claimable once all members of the group have ended. Their number may be [set
+    /// later](Request::CloseGroup).
     #[must_use]
     pub fn join(mut self, total: Option<u32>, fail_fast: bool) -> Self {
         self.spec.grouping.get_or_insert_default().join = Some(Join { total, fail_fast });
         self
     }
 
-    /// The join of the group with this name, of which a queue has one at a time: enqueue it as a
-    /// [unique](Call::EnqueueUnique) task, and its answer names the one that there is.
+    /// Makes the task the join of the group with this name, of which a queue has one at a time. Enqueue it as a
+    /// [unique](Call::EnqueueUnique) task; the answer names the join that exists.
     #[must_use]
     pub fn group_name(self, name: &str) -> Self {
         let join = self.spec.grouping.as_ref().and_then(|grouping| grouping.join).unwrap_or_default();
         self.join(join.total, join.fail_fast).key(format!("{NAMED_GROUP}{name}"))
     }
 
-    /// After this many claims that failed or ran out, the task is dead; 0 means no limit.
+    /// Sets the number of claims, failed or expired, after which the task is dead; 0 means no limit.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: u32) -> Self {
         self.spec.attempts_max = attempts_max;
@@ -149,7 +149,7 @@ impl Draft {
     }
 }
 
-/// Makes clear why a group could not be closed.
+/// Replaces a conflict's message by the reason why a group could not be closed.
 pub fn explain_close(error: Error) -> Error {
     if error.code != ErrorCode::Conflict {
         return error;
@@ -158,70 +158,71 @@ pub fn explain_close(error: Error) -> Error {
     Error { message: message.to_owned(), ..error }
 }
 
-/// Makes clear why a group cannot have its name.
+/// The error for a group whose name is the key of another task.
 pub fn explain_name(name: &str, id: TaskId) -> Error {
     let message = format!("a task that is no join has the key of the group {name:?}; name the group otherwise");
     Error::new(ErrorCode::Conflict, message).about(id)
 }
 
-/// A completion and the tasks that it brings, which are not yet minted.
+/// A completion and its child tasks, which have no ids yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finish {
-    /// Without children.
+    /// The completion, without children.
     pub completion: Completion,
-    /// To be enqueued once it is acknowledged. A repeat of the call carries the same ids.
+    /// Child tasks, enqueued once the completion is acknowledged. A repeat of the call carries the same ids.
     pub children: Vec<Draft>,
 }
 
-/// What an application asks of a session.
+/// A call that an application makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// Stores tasks. Answered with [`Response::Acked`].
     Enqueue {
-        /// At most [`limits::BATCH_TASKS_MAX`].
+        /// At most [`limits::BATCH_TASKS_MAX`] tasks.
         drafts: Vec<Draft>,
         /// Durability.
         acks: Acks,
     },
-    /// Stores a task with a key unless there is one that has not ended. Answered with [`Response::AckedUnique`].
+    /// Stores a task with a key, unless one with this key has not ended. Answered with [`Response::AckedUnique`].
     EnqueueUnique {
-        /// With a key.
+        /// The task; it has a key.
         draft: Box<Draft>,
     },
-    /// Adds, changes and ends tasks that lie together. Answered with [`Response::Transacted`].
+    /// Adds, changes and ends tasks of one partition. Answered with [`Response::Transacted`].
     Transact {
-        /// At least one task that is not as it was.
+        /// At least one added, changed or ended task.
         draft: Box<TransactionDraft>,
     },
-    /// Ends tasks and enqueues others with them. Answered with [`Response::Acked`].
+    /// Ends tasks and enqueues their child tasks. Answered with [`Response::Acked`].
     Complete {
-        /// At most [`limits::BATCH_TASKS_MAX`].
+        /// At most [`limits::BATCH_TASKS_MAX`] completions.
         items: Vec<Finish>,
         /// Durability of the completions.
         acks: Acks,
     },
-    /// Enqueues a task that has died again. Answered with [`Response::AckedOne`], of the copy that there is.
+    /// Enqueues a dead task again. Answered with [`Response::AckedOne`] for the copy that exists.
     Redrive {
         /// The dead task.
         id: TaskId,
-        /// The copy that is asked for.
+        /// Id of the requested copy.
         copy: CopyId,
-        /// Another queue than its own.
+        /// Queue of the copy; absent: that of the dead task.
         queue: Option<QueueName>,
         /// Durability.
         acks: Acks,
     },
-    /// Anything else but `hello`, which is the session's own. A claim of id 0 and times of 0 are filled in.
+    /// Any other request except `hello`, `confirm` and `leave`, which the session sends itself. A claim of id 0 and times of 0 are
+    /// filled in.
     Request(Request),
 }
 
-/// The id of a copy, which the session mints when it is asked for first. Whoever keeps it beside the call can repeat that for the same
-/// copy, whatever became of the first attempt.
+/// Id of a copy, which the session generates at the first attempt. A caller that keeps it can repeat the call for the same copy,
+/// whatever became of the first attempt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopyId(Arc<OnceLock<TaskId>>);
 
 impl CopyId {
-    /// Absent until the copy was asked for.
+    /// The id. Absent until the first attempt.
     pub fn get(&self) -> Option<TaskId> {
         self.0.get().copied()
     }
@@ -237,91 +238,91 @@ impl From<TaskId> for CopyId {
     }
 }
 
-/// What happened.
+/// An event for the session.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// The application asks something.
+    /// The application makes a call.
     Submit {
-        /// Not used before.
+        /// Id of the call, not used before.
         call: CallId,
-        /// What.
+        /// The call.
         body: Call,
-        /// When the application wants an answer at the latest, on the clock given to [`Session::step`](super::Session::step).
+        /// Latest time for an answer, on the clock given to [`Session::step`](super::Session::step).
         deadline_us: u64,
     },
-    /// The application is not interested any more. The call is done, as if its deadline had come.
+    /// The application is not interested any more. The call ends as if its deadline had passed.
     Abandon {
         /// A call; unknown and finished ones are ignored.
         call: CallId,
     },
     /// An [`Output::Connect`] has succeeded.
     Connected {
-        /// Where.
+        /// Index of the endpoint.
         endpoint: usize,
     },
     /// An [`Output::Connect`] has failed, or a connection has ended. Not reported for an [`Output::Disconnect`].
     Disconnected {
-        /// Where.
+        /// Index of the endpoint.
         endpoint: usize,
     },
-    /// The same, by a node that was heard. Unless the error passes, another attempt fails as well until an operator changes
-    /// something.
+    /// As [`Input::Disconnected`], by a node that was heard. Unless the error passes, further attempts fail too until an operator
+    /// changes something.
     Refused {
-        /// Where.
+        /// Index of the endpoint.
         endpoint: usize,
-        /// Why; as calls are answered that no other node serves, where it does not pass.
+        /// Reason. If it does not pass, it becomes the answer to calls that no other node serves.
         error: Error,
     },
     /// A part of an answer has arrived.
     Heard {
-        /// Where.
+        /// Index of the endpoint.
         endpoint: usize,
     },
     /// An answer has arrived.
     Received {
-        /// Where.
+        /// Index of the endpoint.
         endpoint: usize,
-        /// Of the request with this number.
+        /// Number of the request that is answered.
         number: u64,
         /// The answer.
         response: Response,
     },
-    /// The connections are about to end: what is still to be said is said at once, as far as there is a node.
+    /// The connections are about to end: the session sends its last messages at once, as far as a node is connected.
     Closing,
     /// The time of [`Session::next_wake`](super::Session::next_wake) has come. Harmless at any other time.
     Wake,
 }
 
-/// What the host is to do.
+/// An action for the host.
 #[derive(Debug, Clone)]
 pub enum Output {
     /// Connect, and report [`Input::Connected`], [`Input::Disconnected`] or [`Input::Refused`].
     Connect {
-        /// Where.
+        /// Index of the endpoint.
         endpoint: usize,
     },
-    /// Drop the connection or the attempt to make one; report nothing of it any more.
+    /// Drop the connection or the attempt to make one; report nothing more about it.
     Disconnect {
-        /// Where.
+        /// Index of the endpoint.
         endpoint: usize,
     },
     /// Send a request on an open connection. Requests of one connection keep their order.
     Send {
-        /// Where.
+        /// Index of the endpoint.
         endpoint: usize,
         /// Unique within the session; the answer carries it.
         number: u64,
         /// The request.
         request: Request,
     },
-    /// Tell the application.
+    /// Answer a call of the application.
     Done {
-        /// Which call.
+        /// Id of the call.
         call: CallId,
-        /// Its answer. Batches may hold an error for each item. At the deadline the error is `unknown` for a
-        /// write that may have been sent, else `unavailable`.
+        /// Answer of the call. Batches may hold an error for each item. At the deadline the error is `unknown` for a write that may
+        /// have been sent, else `unavailable`.
         result: Result<Response, Error>,
-        /// From when leases count that were granted. Absent if nothing was sent.
+        /// Time from which the leases of granted tasks count. Absent if nothing was sent.
         lease_from_us: Option<u64>,
     },
 }
@@ -331,29 +332,29 @@ pub enum Output {
 pub struct Config {
     /// Name of the program, for people to read.
     pub name: String,
-    /// How long to wait for a connection, and for an answer before asking another node. The waiting time of a
-    /// `claim` or `wait` comes on top.
+    /// Timeout for a connection, and for an answer before another node is asked. The waiting time of a `claim` or `wait` is added to
+    /// it.
     pub attempt_timeout_ms: u64,
-    /// How long an attempt to connect is the only one. After that another endpoint is tried beside it, and the first that answers is
-    /// taken.
+    /// Time for which an attempt to connect is the only one. After it, another endpoint is tried in parallel, and the first that
+    /// answers is used.
     pub head_start_ms: u64,
-    /// Calls end once no node has been reached for this long beyond the head starts of all endpoints, from the first of the calls on
-    /// that wait. Absent: at their deadlines.
+    /// Calls end once no node has been reached for this long plus the head starts of all endpoints, counted from the first waiting
+    /// call. Absent: they end at their deadlines.
+    /// First pause before a repeat at a node that failed or asked the client to wait; doubles with each failure.
     pub unreached_ms_max: Option<u64>,
     /// First pause before repeating at a node that failed or asked for patience; doubles from time to time.
     pub reconnect_pause_ms_min: u64,
     /// Longest such pause.
     pub reconnect_pause_ms_max: u64,
-    /// Requests under way at once.
+    /// Greatest number of requests under way.
     pub in_flight_max: usize,
-    /// Calls held, under way or waiting; beyond it a call is answered `overloaded` at once.
+    /// Greatest number of calls held, under way or waiting; further calls are answered `overloaded` at once.
     pub calls_max: usize,
-    /// Bytes of those calls together.
+    /// Greatest total size of those calls in bytes.
     pub calls_bytes_max: usize,
 }
 
-/// Requests of its own, such as pings, that a session makes beside the calls: a node that has as many of a connection as it takes reads
-/// no more.
+/// Room for the session's own requests, such as pings, beside the calls: a node stops reading a connection at its limit of requests.
 const IN_FLIGHT_SPARE: usize = 16;
 
 impl Default for Config {

@@ -1,39 +1,39 @@
-//! A watch on the side of whoever watches: which call comes next, and what its answer brings.
+//! Client-side state of a watch: the next call, and the news in its answer.
 
 use norn_wire::request::Request;
 use norn_wire::watch::{Subject, WatchCursor, WatchEvent, Watched};
 use norn_wire::{State, TaskId};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Endings that are remembered, so that each is told once where several nodes tell of it.
+/// Number of remembered endings, so that each is reported once when several nodes report it.
 const TOLD_MAX: usize = 4_096;
 
-/// What a watch brings.
+/// An item of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchNews {
-    /// A task came to a state.
+    /// A task changed its state.
     Event(WatchEvent),
-    /// Endings may have been missed before this, and none is from here on: list what is there.
+    /// Endings before this point may have been missed; none after it is. List the tasks to catch up.
     Lagged,
-    /// Of so many partitions nobody can be reached who could tell what happens there; of 0 again, after some. What happens
-    /// meanwhile is told later, or the watch lags.
+    /// Number of partitions for which no reachable node can report events; 0 once this is over. Events meanwhile are reported later, or
+    /// the watch lags.
     Silent(u32),
 }
 
-/// A watch without its connection. It has begun with the answer to its first call.
+/// A watch without its connection. It begins with the answer to its first call.
 #[derive(Debug)]
 pub struct WatchState {
     subject: Subject,
     cursor: Option<WatchCursor>,
     news: VecDeque<WatchNews>,
     told: BTreeSet<(TaskId, State)>,
-    /// In the order in which they came.
+    /// The remembered endings in order of arrival, to drop the oldest.
     told_order: VecDeque<(TaskId, State)>,
     silent: u32,
 }
 
 impl WatchState {
-    /// A watch that has not begun.
+    /// Creates a watch that has not begun.
     pub fn new(subject: Subject) -> WatchState {
         WatchState {
             subject,
@@ -45,12 +45,12 @@ impl WatchState {
         }
     }
 
-    /// The next call. Once it has begun it waits so long for something to happen.
+    /// The next call. After the first answer, it waits up to `wait_ms` for an event.
     pub fn request(&self, wait_ms: u64) -> Request {
         Request::Watch { subject: self.subject.clone(), cursor: self.cursor.clone(), wait_ms }
     }
 
-    /// Takes in the answer to it.
+    /// Takes the answer to the call.
     pub fn take(&mut self, watched: Watched) {
         let Watched { events, cursor, lagged, silent } = watched;
         self.cursor = Some(cursor);
@@ -68,12 +68,12 @@ impl WatchState {
         }
     }
 
-    /// What came first of all that was not taken yet.
+    /// Removes and returns the oldest item.
     pub fn take_news(&mut self) -> Option<WatchNews> {
         self.news.pop_front()
     }
 
-    /// A completion stands over all other endings: what a node that is behind tells of those is none.
+    /// Whether an ending is new. A completion overrides all other endings, so later ones from a node that lags behind are not.
     fn is_news(&mut self, id: TaskId, state: State) -> bool {
         if self.told.contains(&(id, State::Done)) || !self.told.insert((id, state)) {
             return false;
