@@ -77,26 +77,27 @@ pub use transactions::TransactError;
 pub use watching::Watch;
 pub use why::{Cause, WHY_TASKS_MAX, Why};
 
-/// A task that this program has claimed.
+/// A task that this client has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
     /// The task and its fencing token.
     pub granted: Granted,
-    /// When to have stopped, unless renewed. Counts from when the call was first sent, or what it brought was renewed, and leaves a
-    /// thousandth for clocks of different speed, so that it comes before the cluster's own end of the lease.
+    /// Time by which work on the task must have stopped, unless the claim is renewed. Counts from when the call was first sent, or from
+    /// the renewal of its result. It leaves a thousandth for differences in clock speed, so that it comes before the cluster's end of
+    /// the lease.
     pub expires: Instant,
 }
 
-/// What a claim call brought.
+/// Result of a claim call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
     /// The tasks, at most as many as asked for.
     pub tasks: Vec<Claimed>,
-    /// Partitions that could not be asked; 0 means that the answer is complete.
+    /// Number of partitions that could not be asked; 0 means that the answer is complete.
     pub unavailable: u32,
 }
 
-/// A connection to a cluster. Clones share it; it ends with the last one.
+/// A connection to a cluster. Clones share it; it ends with the last clone.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -104,7 +105,7 @@ pub struct Client {
 
 struct Shared {
     handle: Handle,
-    /// What it was made with, for clients of single nodes.
+    /// The configuration it was made with, for clients of single nodes.
     config: ClientConfig,
     certificates: Renewal,
 }
@@ -118,30 +119,30 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// The most that a node lets a claim wait.
+/// Longest time that a node lets a claim wait.
 const WAIT_ONCE_MAX: Duration = Duration::from_millis(limits::WAIT_MS_MAX);
-/// Of a claim that leaves its lease open, at a queue that says nothing of that.
+/// Lease of a claim that names none, at a queue without a lease setting.
 const LEASE_DEFAULT: Duration = Duration::from_millis(limits::LEASE_MS_DEFAULT);
-/// Of a claim under a session.
+/// Lease of a claim under a session that names none.
 const LEASE_MAX: Duration = Duration::from_millis(limits::LEASE_MS_MAX);
 /// Pause when a node answers a long poll before its time.
 const EARLY_PAUSE: Duration = Duration::from_millis(50);
 
 impl Client {
-    /// Reads the certificates and opens a socket. Does not wait for a node: the first call does. The certificates are read again
-    /// for each connection, so that new ones are taken as soon as the three files go together.
+    /// Reads the certificates and opens a socket. Does not wait for a node: the first call does. The certificates are read again for
+    /// each connection, so that new ones are used as soon as the three files match.
     pub async fn connect(config: ClientConfig) -> Result<Client, ConnectError> {
         Client::connect_by(config, None).await
     }
 
-    /// The same with certificate files that have been read, in the place of those that the configuration names: what comes through
-    /// a pipe is read once.
+    /// As [`Client::connect`], with certificate files that have been read already, instead of those that the configuration names: input
+    /// from a pipe can be read only once.
     pub async fn connect_with(config: ClientConfig, certificates: Renewal) -> Result<Client, ConnectError> {
         Client::connect_by(config, Some(certificates)).await
     }
 
-    /// A client of the node at one address alone, with the same certificates, name and timeouts: for what a node says of itself, such as
-    /// its counters, or does by itself.
+    /// A client of the node at one address alone, with the same certificates, name and timeouts. For what a node reports about itself,
+    /// such as its counters, or does by itself.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -175,10 +176,9 @@ impl Client {
         Ok(Client { shared: Arc::new(Shared { handle, config, certificates }) })
     }
 
-    /// Makes any call. `timeout` bounds it with all its retries; absent, it is the configuration's. The time that a
-    /// `claim` or `wait` waits on purpose comes on top of it. A client that no node has served yet does not wait where each node
-    /// refuses its certificate, or has no cluster. Dropping the future abandons the call: what was sent
-    /// may still take effect.
+    /// Makes any call. `timeout` bounds it with all its retries; absent, it is the configuration's. The time that a `claim` or `wait`
+    /// waits on purpose comes on top of it. A client that no node has served yet does not wait if each node refuses its certificate, or
+    /// has no cluster. Dropping the future abandons the call: a request that was sent may still take effect.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
@@ -192,7 +192,7 @@ impl Client {
         self.answer(body, timeout).await.result
     }
 
-    /// The same, with the moment from which leases count that are in the answer. For the command line.
+    /// As [`Client::call`], with the time from which the leases in the answer count. For the command line.
     #[doc(hidden)]
     pub async fn call_for_lease(
         &self,
@@ -217,7 +217,7 @@ impl Client {
         };
         let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));
         let timeout = timeout.unwrap_or(self.shared.config.request_timeout).saturating_add(wait);
-        // A timeout beyond what the clock can tell is cut to a year.
+        // A timeout beyond the range of the clock is cut to a year.
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(365 * 86_400));
         self.shared.handle.call(body, deadline).await
@@ -227,13 +227,13 @@ impl Client {
         self.call(Call::Request(request), None).await
     }
 
-    /// What stands between this client and the cluster: each address, and why nothing came of it. Absent while a node is connected.
+    /// Why no node is connected: each address with its failure. Absent while a node is connected.
     pub fn unreached(&self) -> Option<String> {
         self.shared.handle.unreached()
     }
 
-    /// Closes the connections and waits for the nodes to know. Open calls of all clones fail, writes that may have been sent as
-    /// `unknown`. What a claim was granted that its caller was not given goes back.
+    /// Closes the connections and waits until the nodes know. Open calls of all clones fail; writes that may have been sent fail as
+    /// `unknown`. Tasks that a claim was granted and its caller did not get go back.
     pub async fn close(&self) {
         self.shared.handle.close().await;
     }
@@ -265,9 +265,8 @@ impl Client {
         one(acked(self.answer(call, None).await, "enqueue"))
     }
 
-    /// Stores a task with a key on a majority of its replicas, unless its queue has one with this key that has not ended. Gives
-    /// the task that there is, and whether it is another one, which was there already. After an `unknown` outcome, repeat it with
-    /// the error's id in [`Draft::id`].
+    /// Stores a task with a key on a majority of its replicas, unless its queue has a task with this key that has not ended. Returns
+    /// the task that exists, and whether it existed before. After an `unknown` outcome, repeat it with the error's id in [`Draft::id`].
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -285,8 +284,8 @@ impl Client {
         }
     }
 
-    /// Stores a task as [`Client::enqueue_with`] does, if all that it waits for ([`Draft::after`]) is known now. Otherwise the error is
-    /// [`ErrorCode::NotFound`] with the id of the first task that is not, and nothing is stored.
+    /// Stores a task as [`Client::enqueue_with`] does, if all tasks that it waits for ([`Draft::after`]) are known now. Otherwise the
+    /// error is [`ErrorCode::NotFound`] with the id of the first unknown task, and nothing is stored.
     ///
     /// [`ErrorCode::NotFound`]: norn_wire::ErrorCode::NotFound
     pub async fn enqueue_after_known(&self, draft: Draft, acks: Acks) -> Result<Acked, Error> {
@@ -296,7 +295,7 @@ impl Client {
         self.enqueue_with(draft, acks).await
     }
 
-    /// Stores many tasks, in batches as large as allowed and one after the other; one result for each, in order.
+    /// Stores many tasks, in batches as large as allowed, one after the other. Returns one result for each, in order.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -320,10 +319,11 @@ impl Client {
         results
     }
 
-    /// Takes tasks to work on; waits for them as the options say.
+    /// Claims tasks to work on; waits for them as the options say.
     ///
-    /// Tasks are the caller's once this returns. Dropping the future before that gives them back: whatever was granted meanwhile goes
-    /// to the next. What was waited for long is renewed before, so that it comes with the whole of its lease.
+    /// The caller holds the tasks once this returns. Dropping the future before that gives them back: the tasks granted meanwhile
+    /// become claimable again. If the call waited for a large part of the lease, the claims are renewed first, so that the caller gets
+    /// the whole of it.
     pub async fn claim(&self, options: ClaimOptions) -> Result<Claims, Error> {
         let (started, wait) = (Instant::now(), options.wait);
         loop {
@@ -333,7 +333,7 @@ impl Client {
             if !claims.tasks.is_empty() || waited >= wait {
                 return Ok(claims);
             }
-            // One that is stopping lets nobody wait for so long.
+            // A node that is stopping answers early, so that no client waits long for it.
             tokio::time::sleep(EARLY_PAUSE.min(wait - waited)).await;
         }
     }
@@ -352,7 +352,7 @@ impl Client {
         }
     }
 
-    /// Prolongs a claim, by default by its own length; gives when it ends now.
+    /// Renews a claim, by default for the length of its lease. Returns its new end.
     ///
     /// ```no_run
     /// # async fn example(
@@ -367,7 +367,7 @@ impl Client {
         one(Ok(self.renew_many(vec![(id, token)], lease).await))
     }
 
-    /// Prolongs claims; one result for each, in order.
+    /// Renews claims. Returns one result for each, in order.
     pub async fn renew_many(
         &self,
         items: Vec<(TaskId, Token)>,
@@ -398,8 +398,7 @@ impl Client {
         results
     }
 
-    /// Adds an entry to a claim's log. The first has number 0, and only entries without a gap before them are
-    /// visible.
+    /// Adds an entry to a claim's log. The first has number 0, and only entries without a gap before them are visible.
     pub async fn update(
         &self,
         id: TaskId,
@@ -414,14 +413,14 @@ impl Client {
         }
     }
 
-    /// Ends a task as done, and enqueues what [`CompleteOptions::then`] names with it.
+    /// Ends a task as done, and with it enqueues the tasks of [`CompleteOptions::then`].
     pub async fn complete(&self, options: CompleteOptions) -> Result<Acked, Error> {
         let acks = options.acks;
         let call = Call::Complete { items: vec![finish(options)], acks };
         one(acked(self.answer(call, None).await, "complete"))
     }
 
-    /// Ends tasks as done, all with the same durability; one result for each, in order.
+    /// Ends tasks as done, all with the same durability. Returns one result for each, in order.
     pub async fn complete_many(&self, options: Vec<CompleteOptions>, acks: Acks) -> Vec<Result<Acked, Error>> {
         let mut results = Vec::with_capacity(options.len());
         let items: Vec<Finish> = options.into_iter().map(finish).collect();
@@ -433,8 +432,8 @@ impl Client {
         results
     }
 
-    /// Says that an attempt has failed: the task is claimable again after a while, or never. Refused where the claim is over; a repeat of
-    /// the call that ended it is answered as the first.
+    /// Reports that an attempt has failed: the task is claimable again after a while, or never. Refused if the claim is over; a repeat
+    /// of the call that ended it gets the same answer as the first.
     pub async fn fail(&self, options: FailOptions) -> Result<(), Error> {
         let FailOptions { id, token, reason, retry_in, invalid } = options;
         let (retry_in_ms, retry_open) = (retry_in.map_or(0, millis), retry_in.is_none());
@@ -445,7 +444,7 @@ impl Client {
         }
     }
 
-    /// Gives a claim back; the task can be claimed again at once. Refused where the claim is over, as [`Client::fail`] is.
+    /// Releases a claim; the task can be claimed again at once. Refused if the claim is over, as [`Client::fail`] is.
     pub async fn release(&self, id: TaskId, token: Token) -> Result<(), Error> {
         match self.request(Request::Release { id, token }).await? {
             Response::Done => Ok(()),
@@ -453,15 +452,15 @@ impl Client {
         }
     }
 
-    /// Enqueues a task that has died again, in another queue than its own if one is given. What is acknowledged is the copy, under
-    /// its own id: the one that there is already, if the task was redriven before or has a letter. [`Client::redrive_once`] tells which.
-    /// An error of code `unknown` names the copy that may be there: [`Client::redrive_as`] repeats the call for it.
+    /// Enqueues a dead task again, in another queue than its own if one is given. The acknowledgement is for the copy, under its own
+    /// id. If the task was redriven before or has a letter, that is the copy; [`Client::redrive_once`] reports which. An error of code
+    /// `unknown` names the copy that may exist: [`Client::redrive_as`] repeats the call for it.
     pub async fn redrive(&self, id: TaskId, queue: Option<QueueName>, acks: Acks) -> Result<Acked, Error> {
         redriving::redrive(self, id, &CopyId::default(), queue, acks).await
     }
 
-    /// Repeats a [`Client::redrive`] or [`Client::redrive_once`] whose outcome was unknown, under the id of the copy that the error names:
-    /// however often it is repeated, there is one copy.
+    /// Repeats a [`Client::redrive`] or [`Client::redrive_once`] whose outcome was unknown, under the id of the copy that the error
+    /// names: however often it is repeated, there is one copy.
     pub async fn redrive_as(
         &self,
         id: TaskId,
@@ -472,8 +471,8 @@ impl Client {
         redriving::redrive(self, id, &copy.into(), queue, acks).await
     }
 
-    /// Has a task that has ended forgotten, with its payload, its result and its log, as if its retention were over. It may be shown until
-    /// its leader has put a tombstone in its place. A task that has not ended is refused as [`ErrorCode::Invalid`]: cancel it first.
+    /// Deletes an ended task with its payload, its result and its log, as if its retention were over. It may be shown until its leader
+    /// has replaced it by a tombstone. A task that has not ended is refused as [`ErrorCode::Invalid`]: cancel it first.
     ///
     /// [`ErrorCode::Invalid`]: norn_wire::ErrorCode::Invalid
     pub async fn purge(&self, id: TaskId, acks: Acks) -> Result<Acked, Error> {

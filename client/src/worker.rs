@@ -1,15 +1,15 @@
-//! A worker: handlers by task type, with everything around them.
+//! A worker: handlers by task type, and the protocol around them.
 //!
-//! A [`Worker`] claims only while it has room, runs one handler for each task, renews all its claims in the
-//! background, stops a handler whose lease is lost or whose [time limit](Worker::time_limit) is over, reports outcomes, and drains
-//! gracefully. With many claims it is cheaper under a [session](Worker::session).
+//! A [`Worker`] claims only while it has room, runs one handler for each task, renews all its claims in the background, stops a handler
+//! whose lease is lost or whose [time limit](Worker::time_limit) is over, reports outcomes, and drains gracefully. With many claims it
+//! is cheaper under a [session](Worker::session).
 //!
-//! A handler may run more than once for a task, and after a lost lease another worker may already run. So effects on the outside
-//! carry two things. By the task's [id](Context::id) the target recognizes a repeat (idempotency key), as by an attempt that follows
-//! one which crashed after its effect. By the claim's [token](Context::token) it refuses a late writer, which has a lower one. The
-//! token does not stop repeats: that of a repeat is higher.
+//! A handler may run more than once for a task, and after a lost lease another worker may already run. Effects on outside systems
+//! should therefore carry two values. The task's [id](Context::id) is an idempotency key: it lets the target recognize a repeat, such
+//! as an attempt after one that crashed behind its effect. The claim's [token](Context::token) is a fencing token: it lets the target
+//! refuse a late writer, which has a lower one. The token does not stop repeats: that of a repeat is higher.
 //!
-//! In the example the checkpoint comes before the work. So it says that an attempt has begun, and not that the work was done.
+//! In the example the checkpoint comes before the work. It shows that an attempt has begun, not that the work was done.
 //!
 //! ```no_run
 //! use norn_client::client::{Client, ClientConfig};
@@ -56,34 +56,34 @@ use std::time::Duration;
 
 pub use context::Context;
 
-/// The time limit of handlers, unless another one is set.
+/// Default time limit of handlers.
 pub const TIME_LIMIT: Duration = Duration::from_secs(3_600);
 
-/// What a handler says of its task.
+/// Outcome of a handler for its task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done, with a result for whoever reads the task, and with what was [spawned](Context::spawn).
+    /// Done, with a result for readers of the task, and with the [spawned](Context::spawn) tasks.
     Done(Option<Vec<u8>>),
-    /// Not this time.
+    /// Failed; to be retried after a given time.
     RetryLater {
-        /// Not claimable for this long.
+        /// Time during which the task is not claimable.
         after: Duration,
-        /// For people.
+        /// Reason, for people to read.
         reason: String,
     },
-    /// Not this time, and again when the queue's back-off says so.
+    /// Failed; to be retried when the queue's backoff allows it.
     Retry {
-        /// For people.
+        /// Reason, for people to read.
         reason: String,
     },
-    /// Never: the task becomes `dead`.
+    /// Never valid: the task becomes `dead`.
     Invalid {
-        /// For people.
+        /// Reason, for people to read.
         reason: String,
     },
 }
 
-/// What a worker has done, counted in claims.
+/// Results of a worker's run, counted in claims.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Completed.
@@ -94,15 +94,15 @@ pub struct Summary {
     pub invalid: u64,
     /// Given up, and reported as failed, because the handler ran longer than its [limit](Worker::time_limit).
     pub timed_out: u64,
-    /// Ended by itself after the [limit](Worker::time_limit) of its handler: counted under what it said, too.
+    /// Ended by itself after the [limit](Worker::time_limit) of its handler: counted under its outcome, too.
     pub overran: u64,
-    /// Lost to the end of the lease, to another claim or to a cancellation, or not to be reported in time.
+    /// Lost to the end of the lease, to another claim or to a cancellation, or not reported in time.
     pub lost: u64,
-    /// Given back at the end.
+    /// Given back at the end of the run.
     pub released: u64,
 }
 
-/// How a handler is to be served.
+/// Options of a handler.
 ///
 /// ```
 /// use norn_client::worker::HandlerOptions;
@@ -113,26 +113,26 @@ pub struct Summary {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HandlerOptions {
-    /// Length of the leases of its tasks, whatever the worker and the queue say.
+    /// Length of the leases of its tasks, instead of the worker's and the queue's.
     pub lease: Option<Duration>,
-    /// How long it may run, whatever the worker says.
+    /// Time limit of the handler, instead of the worker's.
     pub time_limit: Option<Duration>,
 }
 
 impl HandlerOptions {
-    /// As the worker says.
+    /// Options that follow the worker's settings.
     pub fn new() -> Self {
         HandlerOptions::default()
     }
 
-    /// Length of the leases of its tasks.
+    /// Sets the length of the leases of its tasks.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How long it may run: [`Worker::time_limit`].
+    /// Sets how long the handler may run: [`Worker::time_limit`].
     #[must_use]
     pub fn time_limit(mut self, time_limit: Duration) -> Self {
         self.time_limit = Some(time_limit);
@@ -145,11 +145,11 @@ type Handler = Arc<dyn Fn(Context) -> Handling + Send + Sync>;
 type InvalidHandling = Pin<Box<dyn Future<Output = ()> + Send>>;
 type InvalidHandler = Arc<dyn Fn(Context, String) -> InvalidHandling + Send + Sync>;
 
-/// What serves a queue.
+/// Handlers of a queue, and their options.
 #[derive(Default)]
 struct Service {
     plain: Option<Handler>,
-    /// For joins; absent: the plain one.
+    /// For joins; absent: the plain handler serves them.
     group: Option<Handler>,
     options: HandlerOptions,
 }
@@ -175,9 +175,9 @@ pub struct Worker {
     session: Option<Duration>,
     poll: Duration,
     drain_timeout: Duration,
-    /// How long the failure of what is given up is reported.
+    /// How long the worker tries to report the failure of an attempt that it gave up.
     report_timeout: Duration,
-    /// The first mistake in the settings; told when the worker is run.
+    /// The first mistake in the settings; returned when the worker is run.
     mistake: Option<Error>,
 }
 
@@ -196,8 +196,8 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// A worker without handlers: one task at a time, leases as the queues say or of 30 s, [an hour](TIME_LIMIT) for a handler,
-    /// 30 s to drain.
+    /// Creates a worker without handlers: one task at a time, leases as set for the queues or else of 30 s, [an hour](TIME_LIMIT) for a
+    /// handler, 30 s to drain.
     pub fn new(client: Client) -> Worker {
         Worker {
             client,
@@ -215,7 +215,7 @@ impl Worker {
         }
     }
 
-    /// Registers a handler for the tasks of a queue. A wrong queue name is told when the worker is run.
+    /// Registers a handler for the tasks of a queue. An invalid queue name is reported when the worker is run.
     pub fn handler<F, H>(self, queue: &str, handler: H) -> Worker
     where
         H: Fn(Context) -> F + Send + Sync + 'static,
@@ -224,8 +224,8 @@ impl Worker {
         self.register(queue, |service| service.plain = Some(Arc::new(move |context| Box::pin(handler(context)))))
     }
 
-    /// The same with leases and a time limit of its own, for work that takes longer than that of other handlers, or is to be noticed
-    /// sooner where it stops. They hold for the joins of the queue, too.
+    /// As [`Worker::handler`], with leases and a time limit of its own: for work that takes longer than that of other handlers, or
+    /// whose stop must be noticed sooner. They hold for the joins of the queue, too.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, HandlerOptions, Outcome, Worker};
@@ -248,8 +248,8 @@ impl Worker {
         })
     }
 
-    /// Registers a handler for those tasks of a queue that are joins of groups; without one, they go to the queue's
-    /// [handler](Worker::handler), which there has to be in any case: a claim cannot leave the other tasks out.
+    /// Registers a handler for those tasks of a queue that are joins of groups. Without one, they go to the queue's
+    /// [handler](Worker::handler), which is required in any case: a claim cannot leave out the other tasks.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, Outcome, Worker};
@@ -274,9 +274,8 @@ impl Worker {
         self.register(queue, |service| service.group = Some(Arc::new(move |context| Box::pin(handler(context)))))
     }
 
-    /// What to do when a handler says [`Outcome::Invalid`], before that is reported: it gets the task and the reason. By default
-    /// it is written to the log. If it panics or runs longer than the queue's time limit, that is logged, and the task is reported
-    /// as invalid all the same.
+    /// Sets what to do with [`Outcome::Invalid`] before it is reported: the handler gets the task and the reason. By default the reason
+    /// is logged. If it panics or exceeds the handler's time limit, this is logged, and the task is reported as invalid all the same.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, Worker};
@@ -303,49 +302,49 @@ impl Worker {
         self
     }
 
-    /// Name of this worker, for people to read.
+    /// Sets the name of this worker, for people to read.
     pub fn name(mut self, name: impl Into<String>) -> Worker {
         self.name = name.into();
         self
     }
 
-    /// How many tasks to work on at once.
+    /// Sets how many tasks to work on at once.
     pub fn concurrency(mut self, concurrency: usize) -> Worker {
         self.concurrency = concurrency;
         self
     }
 
-    /// Length of the leases, whatever the queues say. Short ones notice a dead worker sooner, long ones need fewer renewals.
+    /// Sets the length of the leases, instead of the queues'. With short leases a dead worker is noticed sooner; long ones need fewer
+    /// renewals.
     pub fn lease(mut self, lease: Duration) -> Worker {
         self.lease = Some(lease);
         self
     }
 
-    /// How long a handler may run, an hour by default: counted from its start, or from its last [`Context::renew`], and by nothing
-    /// else, neither by checkpoints nor by the length of the lease, which the worker renews until then. [`Duration::MAX`] is no limit.
+    /// Sets how long a handler may run, an hour by default. The time counts from the handler's start, or from its last [`Context::renew`];
+    /// neither checkpoints nor the length of the lease matter, as the worker renews the lease until then. [`Duration::MAX`] is no limit.
     ///
-    /// When it is over, the handler is dropped at its next `await`, what it started beside itself learns of that by
-    /// [`Context::lease_lost`], and the attempt is failed with that reason: the task is retried or dies as its queue and its
-    /// number of attempts say, and the worker takes another one. If no node takes that report for two minutes, the task is released,
-    /// and the worker goes on at once; it is claimable when its lease ends at the latest, which under a session may be an hour. A
-    /// handler that ends by itself before it is dropped, as it has no `await` any more, has its outcome reported
-    /// ([`Summary::overran`]).
+    /// When the time is over, the handler is dropped at its next `await`, concurrent work that it started learns of it by
+    /// [`Context::lease_lost`], and the attempt is failed with that reason: the task is retried or dies as its queue and its number of
+    /// attempts say, and the worker takes another one. If no node takes that report for two minutes, the task is released, and the
+    /// worker goes on at once; the task is claimable when its lease ends at the latest, which under a session may be an hour. If a
+    /// handler ends by itself before it is dropped, because it has no further `await`, its outcome is reported ([`Summary::overran`]).
     ///
     /// A handler that blocks its thread cannot be stopped. If it has not ended a second after its limit, its task is given up all the
-    /// same and may run elsewhere beside it, its thread serves nothing else, and a runtime in which it still runs does not shut down by
-    /// itself (`Runtime::shutdown_timeout`). If it holds the last thread, renewals stop as well, and the task is claimable when its lease
-    /// ends. So have what blocks run under `tokio::task::spawn_blocking`, and stop when [`Context::renew`] says so.
+    /// same and may run elsewhere in parallel, its thread serves nothing else, and a runtime in which it still runs does not shut down
+    /// by itself (`Runtime::shutdown_timeout`). If it holds the last thread, renewals stop as well, and the task is claimable when its
+    /// lease ends. So run blocking code under `tokio::task::spawn_blocking`, and stop it when [`Context::renew`] returns false.
     pub fn time_limit(mut self, time_limit: Duration) -> Worker {
         self.time_limit = time_limit;
         self
     }
 
-    /// Works under a [session](Client::open_session), which lasts so long without a renewal: one heartbeat keeps all claims,
-    /// however many there are. When the session is lost, all handlers are stopped, none of them can report an outcome any more,
-    /// and the worker goes on under another one. At the end of the drain the session is ended, and what is left is claimable at once.
+    /// Works under a [session](Client::open_session), which lasts for `ttl` without a renewal: one heartbeat keeps all claims, however
+    /// many there are. When the session is lost, all handlers are stopped, none of them can report an outcome any more, and the worker
+    /// goes on under another session. At the end of the drain the session is ended, and the remaining tasks are claimable at once.
     ///
-    /// Leases are then as long as the queues allow, an hour at the most, as a short one has no purpose any more. One that is named
-    /// holds all the same, and is renewed as well.
+    /// Leases are then as long as the queues allow, an hour at the most, as a short one has no purpose any more. A lease that is set
+    /// explicitly holds all the same, and is renewed as well.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, Outcome, Worker};
@@ -360,21 +359,21 @@ impl Worker {
         self
     }
 
-    /// How long one claim call waits for work; also about how long an idle worker takes to stop. 2 s by default.
+    /// Sets how long one claim call waits for work, which is also about how long an idle worker takes to stop. 2 s by default.
     pub fn poll(mut self, poll: Duration) -> Worker {
         self.poll = poll;
         self
     }
 
-    /// How long handlers may go on after the shutdown has begun.
+    /// Sets how long handlers may go on after the shutdown has begun.
     pub fn drain_timeout(mut self, drain_timeout: Duration) -> Worker {
         self.drain_timeout = drain_timeout;
         self
     }
 
-    /// Works until `shutdown` is ready, then drains: claims nothing more, waits for handlers up to a bound, and
-    /// releases the rest. An error means that the settings are wrong, or that each node refuses the certificate before one has served
-    /// this client; trouble with the cluster is waited out.
+    /// Works until `shutdown` is ready, then drains: claims nothing more, waits for handlers up to a bound, and releases the rest. An
+    /// error means that the settings are wrong, or that each node refused the certificate before any had served this client. Other
+    /// trouble with the cluster is waited out.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
         self.check()?;
         run::run(self, shutdown).await
