@@ -1,4 +1,4 @@
-//! From options to requests and from answers to results.
+//! Conversions from options to requests and from answers to results.
 
 use super::CompleteOptions;
 use crate::connection::Answer;
@@ -14,10 +14,10 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// When a lease ends for its holder.
+/// Time at which a lease ends for its holder.
 pub(super) fn expiry(lease_from: Option<Instant>, lease_ms: u64) -> Instant {
     let lease = Duration::from_millis(lease_ms.min(limits::LEASE_MS_MAX));
-    // An answer without a request cannot be; if it were, the lease had better be over.
+    // An answer without a request is impossible; if it happened, the lease should count as over.
     lease_from.map_or_else(Instant::now, |sent| sent + lease - lease / 1_000)
 }
 
@@ -25,7 +25,7 @@ pub(super) fn unexpected<T>(verb: &str) -> Result<T, Error> {
     Err(Error::new(ErrorCode::Unknown, format!("the node's answer to {verb} is of another kind")))
 }
 
-/// Cuts a list into batches that keep both limits; an item that is too large by itself gets its own batch.
+/// Splits a list into batches within both limits; an item that is too large by itself gets its own batch.
 pub(super) fn batches<T>(items: Vec<T>, bytes_of: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let mut batches: Vec<Vec<T>> = Vec::new();
     let mut bytes = 0;
@@ -47,7 +47,7 @@ pub(super) fn batches<T>(items: Vec<T>, bytes_of: impl Fn(&T) -> usize) -> Vec<V
     batches
 }
 
-/// Expands what a batch came to into one result for each item.
+/// Expands the result of a batch into one result for each item.
 pub(super) fn spread<T>(result: Result<Vec<Result<T, Error>>, Error>, count: usize) -> Vec<Result<T, Error>> {
     match result {
         Ok(items) if items.len() == count => items,
@@ -74,7 +74,7 @@ pub(super) fn finish(options: CompleteOptions) -> Finish {
     Finish { completion, children }
 }
 
-/// What counts towards the size of a batch.
+/// Bytes of a completion that count towards the size of a batch.
 pub(super) fn finish_bytes(item: &Finish) -> usize {
     let names = |spec: &Spec| {
         spec.queue.as_str().len() + spec.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()

@@ -1,4 +1,4 @@
-//! What several calls make together, the same for a program and for the command line.
+//! Operations composed of several calls, shared by the library and the command line.
 
 use super::Client;
 use crate::session::Call;
@@ -7,13 +7,13 @@ use norn_wire::ids::{TaskId, Token};
 use norn_wire::request::Request;
 use norn_wire::response::{Response, State, TaskView};
 
-/// Makes calls: a client, or what runs a verb, which notes what each of them changes.
+/// Makes calls. Implemented by a client, and by the runner of a command-line verb, which records the changes.
 #[expect(async_fn_in_trait, reason = "its two implementations are awaited where they are called")]
 pub trait Caller {
-    /// Makes one call, within the caller's usual time.
+    /// Makes one call, within the caller's default timeout.
     async fn make(&self, call: Call) -> Result<Response, Error>;
 
-    /// Gives claims back that nobody works on any more. Waits for nothing.
+    /// Releases claims whose work was abandoned. Waits for nothing.
     fn give_back(&self, claims: Vec<(TaskId, Token)>);
 }
 
@@ -40,12 +40,12 @@ pub(super) async fn read(caller: &impl Caller, id: TaskId) -> Result<TaskView, E
     }
 }
 
-/// A question is answered by something else.
+/// The error for an answer of the wrong type.
 pub fn strange(verb: &str) -> Error {
     Error::invalid(format!("the node's answer to `{verb}` is not one to that; do both sides have the same version?"))
 }
 
-/// Whether a task stays as it is.
+/// Whether a state is final.
 pub fn has_ended(state: State) -> bool {
     match state {
         State::Done | State::Dead | State::Cancelled => true,

@@ -1,7 +1,7 @@
-//! Tasks that are chosen by what they are, to be changed together.
+//! Bulk changes of tasks that are selected by their properties.
 //!
-//! They are looked for first, in pages, so that their number is known before the first of them is changed. What is enqueued
-//! meanwhile is not among them.
+//! The tasks are listed first, in pages, so that their number is known before the first of them is changed. Tasks enqueued meanwhile
+//! are not included.
 
 use super::calling::{Caller, has_ended, request};
 use super::cancelling::seen_ended;
@@ -16,14 +16,14 @@ use norn_wire::limits::LIST_PAGE_MAX;
 use norn_wire::request::{Acks, Request};
 use norn_wire::response::{Response, State, TaskView};
 
-/// How a change is refused where others have changed the task since it was chosen.
+/// Errors that refuse a change because the task has changed since it was chosen.
 const OVERTAKEN: [ErrorCode; 4] = [ErrorCode::NotFound, ErrorCode::Conflict, ErrorCode::Superseded, ErrorCode::Ended];
-/// How a program chooses fewer tasks.
+/// Advice in a refusal: how a program chooses fewer tasks.
 const FEWER: &str = "by queue, state or age";
-/// Requests that are under way at once.
+/// Requests under way at once.
 const AT_ONCE: usize = 32;
 
-/// Tasks that were chosen, as they were then. Nothing is changed yet: look how many they are before it is.
+/// Chosen tasks, as they were when listed. Nothing is changed yet: check their number first.
 #[derive(Debug)]
 pub struct Chosen {
     client: Client,
@@ -34,13 +34,13 @@ pub struct Chosen {
 struct Choice {
     id: TaskId,
     state: State,
-    /// Of the latest claim, if it is claimed.
+    /// Token of the latest claim, if the task is claimed.
     token: Option<Token>,
 }
 
 impl Client {
-    /// Chooses tasks that have not ended, to be changed together: at most 100,000 are looked at, fewer if they are large, and more are
-    /// refused with [`ErrorCode::Invalid`]. Then name a queue, or choose fewer by state or age. It only reads.
+    /// Chooses tasks that have not ended, for a bulk change. It only reads. At most 100,000 tasks are examined, fewer if they are
+    /// large; more are refused with [`ErrorCode::Invalid`]. Then name a queue, or choose fewer by state or age.
     ///
     /// ```no_run
     /// # use norn_client::client::{Client, ListOptions};
@@ -58,7 +58,7 @@ impl Client {
         self.choose_where(options, |state| !has_ended(state)).await
     }
 
-    /// Chooses tasks that have ended, to be purged together; all the rest is as with [`Client::choose`].
+    /// Chooses tasks that have ended, for a bulk purge. Otherwise as [`Client::choose`].
     ///
     /// ```no_run
     /// # use norn_client::client::{Client, ListOptions};
@@ -89,27 +89,27 @@ impl Client {
 }
 
 impl Chosen {
-    /// How many tasks these are.
+    /// Number of chosen tasks.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether there are none.
+    /// Whether no task was chosen.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Which tasks these are, in the order of the list.
+    /// Ids of the chosen tasks, in the order of the list.
     pub fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.tasks.iter().map(|task| task.id)
     }
 
-    /// Cancels them, several at once, but for those that have ended meanwhile: these stay as they are, as with [`Client::cancel`]. Gives
-    /// how many were cancelled.
+    /// Cancels the tasks, several at once. Tasks that have ended meanwhile stay as they are, as with [`Client::cancel`]. Returns how
+    /// many were cancelled.
     ///
-    /// The first failure that is not due to one task alone ends it, once those are answered that are under way. The message says how many
-    /// were cancelled, and how many more may be, in which case the code is [`ErrorCode::Unknown`]; to choose and cancel again does the
-    /// rest.
+    /// The first failure that concerns more than one task ends it, once the calls under way are answered. The message says how many
+    /// tasks were cancelled, and how many more may be, in which case the code is [`ErrorCode::Unknown`]. Choosing and cancelling again
+    /// does the rest.
     pub async fn cancel(self, reason: impl Into<String>, acks: Acks) -> Result<usize, Error> {
         let reason = reason.into();
         let cancel = |task: Choice| Request::Cancel { id: task.id, reason: reason.clone(), at_ms: 0, acks };
@@ -117,22 +117,22 @@ impl Chosen {
         carry_out(&self.client, requests, "cancelled", Some(State::Cancelled)).await
     }
 
-    /// Gives the claims of those back that were claimed when they were chosen, whichever workers hold them: these tasks can be claimed
-    /// again at once, and the holders learn of it when they renew or complete. Choose with `state(State::Claimed)` for [`Chosen::len`]
-    /// to count these alone. A task that has changed hands meanwhile keeps its claim. Gives how many were given back.
+    /// Releases the claims of the tasks that were claimed when they were chosen, whichever workers hold them: these tasks can be
+    /// claimed again at once, and the holders learn of it when they renew or complete. Choose with `state(State::Claimed)` for
+    /// [`Chosen::len`] to count these alone. A task with a newer claim keeps it. Returns how many claims were released.
     ///
-    /// A failure is as with [`Chosen::cancel`].
+    /// Failures are as with [`Chosen::cancel`].
     pub async fn release(self) -> Result<usize, Error> {
         let release = |task: Choice| Some(Request::Release { id: task.id, token: task.token? });
         let requests = self.tasks.into_iter().filter_map(release).collect();
         carry_out(&self.client, requests, "released", None).await
     }
 
-    /// Has those forgotten that had ended when they were [chosen](Client::choose_ended), as [`Client::purge`] does. One that is gone is
-    /// left out, and one that has ended otherwise meanwhile is kept, such as a cancelled one that its worker has completed. Gives how
+    /// Purges the tasks that had ended when they were [chosen](Client::choose_ended), as [`Client::purge`] does. A task that is gone is
+    /// skipped, and a task whose final state has changed is kept, such as a cancelled one that its worker has completed. Returns how
     /// many were purged.
     ///
-    /// A failure is as with [`Chosen::cancel`].
+    /// Failures are as with [`Chosen::cancel`].
     pub async fn purge(self, acks: Acks) -> Result<usize, Error> {
         let ended = self.tasks.into_iter().filter(|task| has_ended(task.state));
         let requests = ended.map(|task| Request::Purge { id: task.id, acks, state: Some(task.state) }).collect();
@@ -140,13 +140,13 @@ impl Chosen {
     }
 }
 
-/// The token of the claim that a claimed task has.
+/// Token of the present claim of a claimed task.
 pub fn held_by(task: &TaskView) -> Option<Token> {
     let token = task.claims.iter().map(|claim| claim.token).max();
     token.filter(|_| task.state == State::Claimed)
 }
 
-/// Hands all tasks that are wanted to `take`, unless too many would have to be looked at: then it is refused, and `fewer` says how to
+/// Passes each wanted task to `take`. If too many tasks would have to be examined, returns an error, in which `fewer` says how to
 /// choose fewer.
 pub async fn each(
     caller: &impl Caller,
@@ -166,9 +166,9 @@ pub async fn each(
     Ok(())
 }
 
-/// How many of the requests had an effect. After a failure that is not due to one task alone no more are begun. Those that are under way
-/// are waited for, as they may have theirs: then the failure says how many were `done`, and is `unknown` where that is so of any.
-/// Where a node acknowledges a change whatever the task is, `brings` is the state that only this change brings about.
+/// Sends the requests and returns how many had an effect. After a failure that concerns more than one task, no further requests are
+/// sent. Those under way are awaited, as they may take effect: the error then says how many were `done`, and is `unknown` if the
+/// outcome of any is. If a node acknowledges a change whatever the task's state, `brings` is the state that only this change produces.
 pub async fn carry_out(
     caller: &impl Caller,
     requests: Vec<Request>,
@@ -187,7 +187,7 @@ pub async fn carry_out(
             Err(error) => {
                 let may_have = error.code == ErrorCode::Unknown;
                 unknown += usize::from(may_have);
-                // One that is certain does not speak for one that is not.
+                // A certain failure does not hide an unknown outcome.
                 if failure.as_ref().is_none_or(|first| may_have && first.code != ErrorCode::Unknown) {
                     failure = Some(error);
                 }
@@ -211,7 +211,7 @@ pub async fn carry_out(
     })
 }
 
-/// Whether a request had an effect. Where that cannot be read, the acknowledgement counts.
+/// Whether a request had an effect. If the task cannot be read, the acknowledgement counts.
 async fn carry_out_one(caller: &impl Caller, one: Request, brings: Option<State>) -> Result<bool, Error> {
     // The task may have ended since it was chosen.
     if let Request::Cancel { id, .. } = one

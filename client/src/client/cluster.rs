@@ -1,4 +1,4 @@
-//! Calls that look at the cluster as a whole, and change it.
+//! Calls that read and change the cluster as a whole.
 
 use super::Client;
 use super::answers::{millis, unexpected};
@@ -10,11 +10,11 @@ use norn_wire::request::Request;
 use norn_wire::response::Response;
 use std::time::Duration;
 
-/// Members that an invitation names: enough for one of them to be there.
+/// Members that an invitation names: enough that one of them is likely reachable.
 const MEMBERS_NAMED: usize = 5;
 
 impl Client {
-    /// Who belongs to the cluster, what is wanted of it, and how far it is, as the leader of its root sees it.
+    /// Members of the cluster, its target configuration and the progress towards it, as the leader of the metadata group sees them.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
@@ -32,8 +32,8 @@ impl Client {
         }
     }
 
-    /// Changes the cluster. Once this returns it is decided, by a majority of the root; the cluster carries it out by itself,
-    /// and [`Client::cluster`] shows how far it is. After an `unknown` outcome it may be repeated: what is so already stays so.
+    /// Changes the cluster. When this returns, a majority of the metadata group has decided it; the cluster carries it out by itself,
+    /// and [`Client::cluster`] shows the progress. After an `unknown` outcome it may be repeated: the change is idempotent.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
@@ -57,7 +57,7 @@ impl Client {
         self.change_or_not(change, false).await
     }
 
-    /// What would come of a change, or why it would be refused. Changes nothing.
+    /// Result of a change, or why it would be refused. Changes nothing.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
@@ -71,7 +71,7 @@ impl Client {
         self.change_or_not(change, true).await
     }
 
-    /// What a new machine must know to join: which cluster it is, and some of its members. Its text is the token of `norn start --join`.
+    /// What a new machine needs to join: the id of the cluster, and some of its members. Its text is the token of `norn start --join`.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
@@ -83,13 +83,13 @@ impl Client {
         Ok(invitation(&self.cluster().await?))
     }
 
-    /// Has replicas of the answering node go on without members that are lost for good. LOSES DATA that only these have: see
-    /// *A majority that is lost for good* in `node/docs/operating.md`. Nothing is granted in these partitions for as long as
-    /// `longest_lease`. Without partitions it changes nothing. Either way the answer says which partitions of this node have no
-    /// majority without the lost.
+    /// Performs unsafe recovery: lets replicas of the answering node go on without members that are lost for good. LOSES DATA that only
+    /// these have: see *A majority that is lost for good* in `node/docs/operating.md`. Nothing is granted in these partitions for as
+    /// long as `longest_lease`. Without partitions it changes nothing. Either way the answer lists the partitions of this node that
+    /// have no majority without the lost members.
     ///
-    /// Each node speaks for its own replicas ([`Client::node`]). Of the nodes that are left and have a partition, the one whose replica
-    /// has the highest epoch, and the greatest length in it, is to go on; the node refuses what could be undone by others.
+    /// Each node speaks for its own replicas ([`Client::node`]). Of the remaining nodes with a replica of a partition, choose the one
+    /// whose replica has the highest epoch, and the greatest length in it. The node refuses a recovery that other nodes could undo.
     ///
     /// ```no_run
     /// # use norn_client::wire::NodeId;
@@ -132,10 +132,10 @@ impl Client {
     }
 }
 
-/// How a new machine finds a cluster.
+/// Invitation to a cluster, for a new machine.
 pub fn invitation(view: &ClusterView) -> Invitation {
     let mut members: Vec<&Member> = view.roster.members.values().filter(|member| member.state.may_hold()).collect();
-    // A sort that keeps the order otherwise: those who are there come first.
+    // Stable sort: members that were heard come first.
     members.sort_by_key(|member| !view.heard.contains(&member.node));
     let addresses = members.iter().take(MEMBERS_NAMED).map(|member| member.address.clone()).collect();
     Invitation { cluster: Some(view.cluster), addresses }

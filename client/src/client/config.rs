@@ -1,30 +1,30 @@
-//! What a client needs to reach a cluster, and why that may not do.
+//! Configuration of a client, and errors in it.
 
 use crate::tls::TlsError;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Milliseconds that a file may name for which calls may find no node: below, a node is hardly heard in time.
+/// Valid range of `unreached_timeout_ms` in a file: below it, a node is hardly heard in time.
 const UNREACHED_MS: RangeInclusive<u64> = 100..=86_400_000;
 
-/// What a client needs to reach a cluster.
+/// Configuration of a client of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Nodes, as `HOST:PORT`. Any of them serves any call; several are for failover.
+    /// Addresses of nodes, as `HOST:PORT`. Any node serves any call; several are for failover.
     pub addresses: Vec<String>,
     /// Certificate authority of the cluster, PEM.
     pub ca: PathBuf,
     /// This client's certificate, PEM.
     pub certificate: PathBuf,
-    /// Its private key, PEM.
+    /// The private key of the certificate, PEM.
     pub key: PathBuf,
     /// Name of the program, for people to read in the cluster's logs.
     pub name: String,
-    /// How long a call may take with all its retries, unless it says otherwise. 10 s by default.
+    /// Timeout of a call with all its retries, unless the call names its own. 10 s by default.
     pub request_timeout: Duration,
-    /// How long calls may find no node that can be connected to; absent: for all their time, as by default. It counts from the first
-    /// call that found none, for all that wait with it. Beyond it, a call that was not sent ends as `unavailable`.
+    /// Time for which calls may fail to connect to any node; absent, as by default: up to their deadlines. It counts from the first
+    /// call that found no node, for all calls that wait with it. After it, a call that was not sent ends as `unavailable`.
     pub unreached_timeout: Option<Duration>,
 }
 
@@ -95,24 +95,24 @@ impl ClientConfig {
 /// Why a client cannot be made. Whether any node answers is not known yet at that point.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// There must be at least one.
+    /// No address is given; there must be at least one.
     #[error("no address of a node is given")]
     NoAddress,
-    /// Not of the form `HOST:PORT`.
+    /// An address is not of the form `HOST:PORT`.
     #[error("{0:?} is no address; the form is HOST:PORT")]
     Address(String),
-    /// Certificates.
+    /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The machine gives no UDP socket.
+    /// The machine provides no UDP socket.
     #[error("no UDP socket: {0}")]
     Socket(#[from] std::io::Error),
-    /// The configuration file.
+    /// The configuration file cannot be used.
     #[error("{path}: {reason}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Groups: tasks that are numbered, and the join that comes behind all of them.
+//! Groups: numbered tasks, and the join that runs after all of them.
 
 use super::Client;
 use super::answers::unexpected;
@@ -10,25 +10,25 @@ use norn_wire::request::{Acks, Request};
 use norn_wire::response::{Acked, Response, TaskView};
 use tokio::task::JoinSet;
 
-/// Members that are read at once.
+/// Members read at once.
 const READS_MAX: usize = 64;
-/// How long the reader of a member waits for its end to reach a majority.
+/// How long the read of a member waits for its end to reach a majority.
 const END_MS: u64 = 10_000;
 
-/// One task of a group.
+/// A member of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMember {
-    /// From 1.
+    /// Number in the group, from 1.
     pub number: u32,
-    /// Its id.
+    /// Id of the member's task.
     pub id: TaskId,
-    /// How it is; absent where nobody has enqueued it.
+    /// State of the task; absent if it has not been enqueued.
     pub task: Option<TaskView>,
 }
 
 impl Client {
-    /// Enqueues the join of a group under a name, unless its queue has a group of this name whose join has not ended. Gives the
-    /// id of the join that there is, which names the group.
+    /// Enqueues the join of a group under a name, unless its queue has a group of this name whose join has not ended. Returns the id of
+    /// the join that exists, which names the group.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -51,7 +51,7 @@ impl Client {
         Ok(acked.id)
     }
 
-    /// Says how many members a group has, on a majority of the disks. May be repeated.
+    /// Sets the number of members of a group, on a majority of the disks. May be repeated.
     pub async fn close_group(&self, group: TaskId, total: u32) -> Result<Acked, Error> {
         match self.request(Request::CloseGroup { id: group, total, acks: Acks::Quorum }).await {
             Ok(Response::AckedOne(acked)) => Ok(acked),
@@ -60,8 +60,8 @@ impl Client {
         }
     }
 
-    /// The members of a group, in the order of their numbers: all of them, if it is known how many there are, else none. Those
-    /// of which their join has heard that they ended are shown as ended.
+    /// The members of a group, in the order of their numbers: all of them, if their number is known, else none. Members whose end the
+    /// join has learned of are shown as ended.
     ///
     /// ```no_run
     /// # async fn example(context: norn_client::worker::Context) -> Result<(), norn_client::wire::Error> {
@@ -78,7 +78,7 @@ impl Client {
             return Err(Error::invalid("the task is no join of a group").about(group));
         };
         let total = view.total.unwrap_or(0);
-        // A join that was cancelled has ended before its members, which nobody is to be waited for.
+        // A join that was cancelled has ended before its members: do not wait for them.
         let ended = view.ended >= total;
         let (mut members, mut reads) = (Vec::with_capacity(total as usize), JoinSet::new());
         for number in 1..=total {

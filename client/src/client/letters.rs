@@ -1,7 +1,7 @@
-//! Letters of dead tasks, back to where these died.
+//! Dead letters, sent back to the queues in which their tasks died.
 //!
-//! A letter is claimed, and completed with the task that it tells of: so no other program sends it back meanwhile, and nothing is lost
-//! between the one and the other.
+//! A letter is claimed, and completed with the new task as its child. So no other program sends it back meanwhile, and nothing is lost
+//! between the completion and the enqueue.
 
 use super::Client;
 use super::answers::{millis, unexpected};
@@ -18,17 +18,17 @@ use norn_wire::response::{Acked, Granted, Response, TaskView};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Letters that are claimed at once.
+/// Letters claimed at once.
 const LETTERS: u64 = 32;
-/// For so long.
+/// Lease of these claims.
 const LEASE: Duration = Duration::from_millis(LEASE_MS_DEFAULT);
-/// Claims of a letter within so long bring the same task. A completion is refused whose tasks were named half a day ago, as nodes are
-/// usually configured.
+/// Claims of a letter within this time bring the same task. A completion whose child ids are half a day old is refused, in the usual
+/// configuration of nodes.
 const SAME_MS: u64 = 6 * 3_600_000;
-/// Letters that were claimed longer ago are given back: their leases may end before they are sent.
+/// Letters claimed longer ago than this are released: their leases may end before they are sent.
 const HELD_MAX: Duration = Duration::from_millis(LEASE_MS_DEFAULT / 2);
 
-/// Which letters to send back, and where to.
+/// Which letters to send back, and to which queue.
 ///
 /// ```
 /// use norn_client::client::LetterOptions;
@@ -41,35 +41,35 @@ const HELD_MAX: Duration = Duration::from_millis(LEASE_MS_DEFAULT / 2);
 pub struct LetterOptions {
     /// The queue of the letters.
     pub letters: QueueName,
-    /// The queue of the tasks that they tell of; by default each one's own.
+    /// The queue of the new tasks; by default the queue in which each task died.
     pub to: Option<QueueName>,
-    /// Most letters that are sent back; all that are ready by default.
+    /// Greatest number of letters to send back; by default all that are ready.
     pub limit: u64,
-    /// How safe it is before it is acknowledged.
+    /// Durability of the completion.
     pub acks: Acks,
 }
 
 impl LetterOptions {
-    /// All letters that are ready in a queue, back to where the tasks died.
+    /// All ready letters of a queue, back to where the tasks died.
     pub fn new(letters: QueueName) -> Self {
         LetterOptions { letters, to: None, limit: u64::MAX, acks: Acks::default() }
     }
 
-    /// To this queue.
+    /// Sends them to this queue.
     #[must_use]
     pub fn to(mut self, queue: QueueName) -> Self {
         self.to = Some(queue);
         self
     }
 
-    /// At most this many.
+    /// Sends at most this many.
     #[must_use]
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = limit;
         self
     }
 
-    /// How safe it is before it is acknowledged.
+    /// Sets the durability of the completion.
     #[must_use]
     pub fn acks(mut self, acks: Acks) -> Self {
         self.acks = acks;
@@ -77,19 +77,19 @@ impl LetterOptions {
     }
 }
 
-/// A letter that was sent back: it is done, and the task that it told of is enqueued as a new one.
+/// A letter that was sent back: it is done, and its task is enqueued as a new one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentBack {
-    /// Where the new task is; but if an earlier attempt to send the letter back ended as `unknown`, and was meant for another queue, the
-    /// task may be there: it is one task, whichever attempt brought it first.
+    /// Queue of the new task. If an earlier attempt to send the letter back ended as `unknown`, and was meant for another queue, the
+    /// task may be there: it is one task, whichever attempt enqueued it first.
     pub queue: QueueName,
     /// The completion of the letter, under the letter's id.
     pub acked: Acked,
-    /// The new task. Absent where its id does not follow from the letter: a node that does not say when the letter was claimed.
+    /// The new task. Absent if its id does not follow from the letter, as the node does not report when the letter was claimed.
     pub task: Option<TaskId>,
 }
 
-/// Letters that are sent back, one after the other, as far as they are asked for. Holds claims of 32 at most.
+/// Letters to send back one after the other, on request. Holds at most 32 claims.
 #[derive(Debug)]
 pub struct Letters {
     client: Client,
@@ -97,8 +97,8 @@ pub struct Letters {
 }
 
 impl Client {
-    /// Sends the letters that are ready in a queue back, each with the next call of [`Letters::next`]: the task that died is enqueued
-    /// once more, as a new one with all its attempts, and its letter is done.
+    /// Sends back the ready letters of a queue, each with the next call of [`Letters::next`]: the dead task is enqueued again, as a new
+    /// one with all its attempts, and its letter is done.
     ///
     /// ```no_run
     /// # use norn_client::client::{Client, LetterOptions};
@@ -116,21 +116,21 @@ impl Client {
 }
 
 impl Letters {
-    /// Sends the next one back; nothing after the last, and after as many as the options say. Nothing also where the queue of the
-    /// letters is paused, or its rate or its limit of claims is used up.
+    /// Sends back the next letter. `None` after the last, and at the limit of the options; also if the queue of the letters is paused,
+    /// or its rate or its limit of claims is used up.
     ///
-    /// A task in the queue that is no letter is given back, and an error of code [`ErrorCode::Invalid`]
-    /// names it once the letters that were claimed with it are sent. Where some partitions could not be asked for letters, the error
-    /// is `unavailable`. After another error all letters that were claimed are given back, and asking again claims them anew; after one
-    /// of code `unknown` the letter may have been sent back. If the future is dropped, the next one is of the same letter.
+    /// A task in the queue that is not a letter is released, and an error of code [`ErrorCode::Invalid`] names it once the letters that
+    /// were claimed with it are sent. If some partitions could not be asked for letters, the error is `unavailable`. After any other
+    /// error all claimed letters are released, and the next call claims them again; after one of code `unknown` the letter may have
+    /// been sent back. If the future is dropped, the next call is for the same letter.
     ///
-    /// Letters that this claimed and did not send are given back in the background when it is dropped; [`Letters::give_back`] waits for
+    /// When this is dropped, letters that it claimed and did not send are released in the background; [`Letters::give_back`] waits for
     /// that.
     pub async fn next(&mut self) -> Result<Option<SentBack>, Error> {
         self.sending.next(&self.client).await
     }
 
-    /// Ends before the last letter, and gives those back that were claimed and not sent.
+    /// Ends before the last letter, and releases the letters that were claimed and not sent.
     pub async fn give_back(mut self) {
         self.sending.give_back(&self.client).await;
     }
@@ -142,18 +142,18 @@ impl Drop for Letters {
     }
 }
 
-/// How far letters are sent back.
+/// Progress of sending back letters.
 #[derive(Debug)]
 pub struct Sending {
     options: LetterOptions,
-    /// How many were sent back.
+    /// Number of letters sent back.
     pub sent: u64,
-    /// Claimed at this time. Each is among them until it is sent or given back.
+    /// Letters claimed at the time `claimed`. Each stays here until it is sent or released.
     held: VecDeque<(TaskId, Token)>,
     claimed: Instant,
-    /// The completion of the first that is held, once it was begun: it is repeated as it is.
+    /// The completion of the first held letter, once begun: repeats are identical.
     begun: Option<Begun>,
-    /// A task among those that were claimed that is no letter.
+    /// A claimed task that is not a letter.
     strange: Option<TaskId>,
 }
 
@@ -162,7 +162,7 @@ impl Sending {
         Sending { options, sent: 0, held: VecDeque::new(), claimed: Instant::now(), begun: None, strange: None }
     }
 
-    /// Sends the next one back.
+    /// Sends back the next letter.
     pub async fn next(&mut self, caller: &impl Caller) -> Result<Option<SentBack>, Error> {
         if self.claimed.elapsed() > HELD_MAX {
             self.give_back(caller).await;
@@ -189,7 +189,7 @@ impl Sending {
                     }
                 }
                 Err(error) => {
-                    // No worker is to wait for leases of letters that are not worked on.
+                    // No worker should wait for leases of letters without a sender.
                     self.give_back(caller).await;
                     return Err(error);
                 }
@@ -197,7 +197,8 @@ impl Sending {
         }
     }
 
-    /// The same where nobody asks again if this future is dropped: then what is held is given back in the background.
+    /// As [`Sending::next`], for callers that do not call again after dropping the future: the held letters are then released in the
+    /// background.
     pub async fn next_or_leave(&mut self, caller: &impl Caller) -> Result<Option<SentBack>, Error> {
         let mut leaving = Leaving { sending: self, caller, over: false };
         let next = leaving.sending.next(caller).await;
@@ -205,8 +206,7 @@ impl Sending {
         next
     }
 
-    /// Gives back what it holds, all of it at once. What cannot be given back waits for the end of its lease, and is not tried for
-    /// longer.
+    /// Releases all held letters at once. A release that fails is not repeated beyond the end of the lease, which frees the letter.
     pub async fn give_back(&mut self, caller: &impl Caller) {
         let releases: FuturesUnordered<_> = self.held.iter().map(|letter| release(caller, *letter)).collect();
         let given_back = releases.for_each(|_| async {});
@@ -215,7 +215,7 @@ impl Sending {
         self.begun = None;
     }
 
-    /// Gives back what it holds, in the background.
+    /// Releases all held letters in the background.
     pub fn leave(&mut self, caller: &impl Caller) {
         if !self.held.is_empty() {
             caller.give_back(std::mem::take(&mut self.held).into());
@@ -223,7 +223,7 @@ impl Sending {
         self.begun = None;
     }
 
-    /// Claims more letters. Whether there are any.
+    /// Claims more letters. Returns whether there are any.
     async fn claim(&mut self, caller: &impl Caller) -> Result<bool, Error> {
         let claim = Claim {
             claim: ClaimId(0),
@@ -252,12 +252,12 @@ impl Sending {
         Ok(!self.held.is_empty())
     }
 
-    /// Sends a letter back. Nothing, if it is none: then it is given back.
+    /// Sends back a letter. `None` if the task is not a letter, which is then released.
     async fn try_send(&mut self, caller: &impl Caller, claim: (TaskId, Token)) -> Result<Option<SentBack>, Error> {
         let begun = match &self.begun {
             Some(begun) => begun.clone(),
             None => {
-                // A grant does not tell all that the task was.
+                // A grant does not carry the whole task.
                 let letter = read(caller, claim.0).await?;
                 let Some(begun) = Begun::new(&letter, claim.1, self.options.to.as_ref(), self.claimed.elapsed()) else {
                     self.strange = Some(claim.0);
@@ -269,7 +269,7 @@ impl Sending {
         };
         let later = begun.later;
         match (self.complete(caller, begun).await, later) {
-            // The cluster forgets sooner than most.
+            // The cluster's garbage-collection watermark is later than in the usual configuration: the first id is too old for it.
             (Err(error), Some(later)) if error.code == ErrorCode::TooOld => {
                 let begun = self.begun.as_mut().expect("it was begun just now");
                 begun.later = None;
@@ -297,20 +297,20 @@ impl Sending {
 /// The completion of a letter.
 #[derive(Debug, Clone)]
 struct Begun {
-    /// Of the new task.
+    /// Queue of the new task.
     queue: QueueName,
     finish: Finish,
-    /// Another id of the new task, if the first is too old.
+    /// Alternative id of the new task, if the first is too old.
     later: Option<TaskId>,
 }
 
 impl Begun {
-    /// Of a letter that was claimed under a token some time ago; nothing, if it is none.
+    /// Builds the completion of a letter that was claimed under a token, a time `ago`. `None` if the task is not a letter.
     ///
-    /// The new task is the same whoever sends the letter back: a completion of which nobody knows whether it counts may come to light
-    /// once another claim of the letter is completed, and both bring theirs. So its id follows from the letter, and not from the queue to
-    /// which it goes: else two attempts for two queues might bring two tasks. As an id is not to be
-    /// old, its time is that of the first of the latest claims.
+    /// The id of the new task is the same in every attempt: a completion of unknown outcome may turn out to count after another claim
+    /// of the letter is completed, and then both bring their child. So the id follows from the letter, and not from the target queue:
+    /// otherwise two attempts for two queues might enqueue two tasks. As an id must not be old, its time is that of the first of the
+    /// latest claims.
     fn new(letter: &TaskView, token: Token, to: Option<&QueueName>, ago: Duration) -> Option<Begun> {
         let mut draft = written_back(&letter.spec, to)?;
         let queue = draft.spec.queue.clone();
@@ -332,7 +332,7 @@ impl Begun {
     }
 }
 
-/// Letters are being sent, and what is held is left if that is given up.
+/// Guard that releases the held letters if sending is dropped midway.
 struct Leaving<'a, C: Caller> {
     sending: &'a mut Sending,
     caller: &'a C,
@@ -351,7 +351,7 @@ async fn release(caller: &impl Caller, (id, token): (TaskId, Token)) -> Result<(
     request(caller, Request::Release { id, token }).await.map(drop)
 }
 
-/// The task that a letter tells of; nothing, if it is none.
+/// The task of a letter; `None` if the task is not a letter.
 fn written_back(letter: &Spec, to: Option<&QueueName>) -> Option<Draft> {
     let died = letter.header(headers::DEAD_TASK)?.to_owned();
     let queue = match to {

@@ -8,10 +8,10 @@ use norn_wire::limits;
 use norn_wire::response::{State, TaskView};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What to list.
+/// Which tasks to list.
 ///
-/// Nodes look at queue, state, ids and age. Key, headers and reasons are looked at in the client: all tasks that are otherwise wanted
-/// come over the network, so name a queue with them, and a state or an age where you can.
+/// Nodes filter by queue, state, ids and age. The client filters by key, headers and reasons: all tasks that match otherwise are
+/// transferred. So name a queue with these, and a state or an age where possible.
 ///
 /// ```
 /// use norn_client::client::ListOptions;
@@ -23,13 +23,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Only this queue.
+    /// Only tasks of this queue.
     pub queue: Option<QueueName>,
-    /// Only this state.
+    /// Only tasks in this state.
     pub state: Option<State>,
-    /// Only what comes after this id, in the order of the list.
+    /// Only tasks after this id, in the order of the list.
     pub after: Option<TaskId>,
-    /// Only ids from this one...
+    /// Only tasks with ids from this one...
     pub from: Option<TaskId>,
     /// ...to this one, both included.
     pub to: Option<TaskId>,
@@ -39,7 +39,7 @@ pub struct ListOptions {
     pub older: Option<Duration>,
     /// Only tasks whose ids were made within this time, by this machine's clock when the list begins.
     pub newer: Option<Duration>,
-    /// Only this key.
+    /// Only tasks with this key.
     pub key: Option<String>,
     /// Only tasks with all of these headers, as name and value.
     pub headers: Vec<(String, String)>,
@@ -47,9 +47,8 @@ pub struct ListOptions {
     pub reason: Option<String>,
     /// Only tasks whose last attempt failed with this text in its reason. A claim that was given back is no attempt.
     pub failed_with: Option<String>,
-    /// Tasks asked for at once, from 1 to [`limits::LIST_PAGE_MAX`]; 100 by default. As many are held in memory, but where the newest
-    /// come first: there it is all of a stretch of time, as a rule up to [`limits::LIST_PAGE_MAX`] tasks, and of one millisecond
-    /// with more than these up to 100,000.
+    /// Tasks requested at once, from 1 to [`limits::LIST_PAGE_MAX`]; 100 by default. As many are held in memory. With the newest first it
+    /// is all tasks of a time range: as a rule up to [`limits::LIST_PAGE_MAX`] tasks, and up to 100,000 of one millisecond that has more.
     pub page: u32,
 }
 
@@ -79,28 +78,28 @@ impl ListOptions {
         Self::default()
     }
 
-    /// Only this queue.
+    /// Only tasks of this queue.
     #[must_use]
     pub fn queue(mut self, queue: QueueName) -> Self {
         self.queue = Some(queue);
         self
     }
 
-    /// Only this state.
+    /// Only tasks in this state.
     #[must_use]
     pub fn state(mut self, state: State) -> Self {
         self.state = Some(state);
         self
     }
 
-    /// Only what comes after this id, in the order of the list.
+    /// Only tasks after this id, in the order of the list.
     #[must_use]
     pub fn after(mut self, id: TaskId) -> Self {
         self.after = Some(id);
         self
     }
 
-    /// Only ids from the first to the second, both included.
+    /// Only tasks with ids from the first to the second, both included.
     #[must_use]
     pub fn between(mut self, from: TaskId, to: TaskId) -> Self {
         (self.from, self.to) = (Some(from), Some(to));
@@ -128,14 +127,14 @@ impl ListOptions {
         self
     }
 
-    /// Only this key.
+    /// Only tasks with this key.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Only tasks with this header, and with those that were named before.
+    /// Only tasks with this header, and with those added before.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
@@ -156,7 +155,7 @@ impl ListOptions {
         self
     }
 
-    /// Tasks asked for at once, at most [`limits::LIST_PAGE_MAX`].
+    /// Tasks requested at once, at most [`limits::LIST_PAGE_MAX`].
     #[must_use]
     pub fn page(mut self, page: u32) -> Self {
         self.page = page;
@@ -183,8 +182,8 @@ impl Listing {
         Listing { client, walk: Walk::new(options, now_ms()), page: Vec::new().into_iter() }
     }
 
-    /// The next task, or `None` after the last. After an error, asking again repeats the page. Where few tasks are wanted of many that
-    /// must be looked at, this may turn many pages: [`Listing::next_page`] comes back after each.
+    /// The next task, or `None` after the last. After an error, the next call repeats the page. If few of many tasks match, this may
+    /// read many pages: [`Listing::next_page`] returns after each.
     ///
     /// A list of the newest ends with [`ErrorCode::Invalid`](norn_wire::ErrorCode::Invalid) where more than 100,000 tasks were
     /// enqueued within one millisecond.
@@ -200,7 +199,7 @@ impl Listing {
         }
     }
 
-    /// The next page, or `None` after the last. Pages may be empty where a filter leaves nothing of them.
+    /// The next page, or `None` after the last. Pages may be empty if a filter removes all of their tasks.
     pub async fn next_page(&mut self) -> Result<Option<Vec<TaskView>>, Error> {
         if self.page.len() > 0 {
             return Ok(Some(std::mem::take(&mut self.page).collect()));

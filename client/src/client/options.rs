@@ -8,7 +8,7 @@ use norn_wire::request::{Acks, Claim};
 use norn_wire::transaction::Depend;
 use std::time::Duration;
 
-/// What to claim.
+/// Options of a claim.
 ///
 /// ```
 /// use norn_client::client::ClaimOptions;
@@ -28,18 +28,18 @@ pub struct ClaimOptions {
     pub wait: Duration,
     /// Most tasks to take; 1 by default.
     pub max: u32,
-    /// Who works, for people to read.
+    /// Name of the worker, for people to read.
     pub worker: String,
-    /// The worker's session, with which the claims end. Their own lease is then as long as may be, where none is named.
+    /// The worker's session, with which the claims end. Their own lease is then as long as possible, if none is given.
     pub session: Option<TaskId>,
-    /// Tasks that must be there.
+    /// Tasks that must exist.
     pub depends: Vec<Depend>,
-    /// How long the call may take besides waiting; the client's by default.
+    /// Timeout of the call besides waiting; the client's by default.
     pub timeout: Option<Duration>,
 }
 
 impl ClaimOptions {
-    /// The claim that asks for it, and waits for so long.
+    /// The claim request for these options, with this waiting time.
     pub(super) fn claim(&self, wait: Duration) -> Claim {
         let lease = self.lease.unwrap_or(if self.session.is_some() { LEASE_MAX } else { LEASE_DEFAULT });
         Claim {
@@ -57,7 +57,7 @@ impl ClaimOptions {
         }
     }
 
-    /// One task of these queues, without waiting, for as long as their queue says.
+    /// Claims one task of these queues, without waiting, with the lease of its queue.
     pub fn new(queues: impl IntoIterator<Item = QueueName>) -> Self {
         ClaimOptions {
             queues: queues.into_iter().collect(),
@@ -71,49 +71,49 @@ impl ClaimOptions {
         }
     }
 
-    /// Length of the lease.
+    /// Sets the length of the lease.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How long to wait for work.
+    /// Sets how long to wait for work.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Most tasks to take.
+    /// Sets the greatest number of tasks.
     #[must_use]
     pub fn max(mut self, max: u32) -> Self {
         self.max = max;
         self
     }
 
-    /// Who works, for people to read.
+    /// Sets the name of the worker, for people to read.
     #[must_use]
     pub fn worker(mut self, worker: impl Into<String>) -> Self {
         self.worker = worker.into();
         self
     }
 
-    /// The worker's session; see [`Client::open_session`](super::Client::open_session).
+    /// Sets the worker's session; see [`Client::open_session`](super::Client::open_session).
     #[must_use]
     pub fn session(mut self, session: TaskId) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// A task that must be there, wherever it lies, or nothing is claimed: a switch, for example. It may be claimed itself.
+    /// Requires a task to exist, in whatever partition, or else nothing is claimed: a switch, for example. The claim may take it itself.
     #[must_use]
     pub fn depend(mut self, task: impl Into<Seen>) -> Self {
         self.depends.push(task.into().depend());
         self
     }
 
-    /// How long the call may take besides waiting.
+    /// Sets the timeout of the call besides waiting.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -134,16 +134,16 @@ impl ClaimOptions {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompleteOptions {
-    /// Task.
+    /// Id of the task.
     pub id: TaskId,
-    /// Claim.
+    /// Token of the claim.
     pub token: Token,
-    /// How many updates the claim wrote. Readers are told while fewer are visible; absent, they are not.
+    /// Number of updates that the claim wrote. Given, readers learn it while fewer are visible.
     pub sequence: Option<u32>,
-    /// Opaque bytes.
+    /// Result: opaque bytes.
     pub result: Option<Vec<u8>>,
-    /// Tasks that are enqueued with it, all of them or, where it is refused, none. Several completions of one task, each
-    /// under its own claim, may each bring theirs.
+    /// Tasks enqueued with the completion: all of them or, if it is refused, none. Several completions of one task, each under its own
+    /// claim, may each bring their children.
     pub children: Vec<Draft>,
     /// Durability; a majority by default.
     pub acks: Acks,
@@ -155,28 +155,28 @@ impl CompleteOptions {
         CompleteOptions { id, token, sequence: None, result: None, children: Vec::new(), acks: Acks::Quorum }
     }
 
-    /// How many updates the claim wrote.
+    /// Sets the number of updates that the claim wrote.
     #[must_use]
     pub fn sequence(mut self, sequence: u32) -> Self {
         self.sequence = Some(sequence);
         self
     }
 
-    /// Opaque bytes for whoever reads the task.
+    /// Sets the result: opaque bytes for readers of the task.
     #[must_use]
     pub fn result(mut self, result: impl Into<Vec<u8>>) -> Self {
         self.result = Some(result.into());
         self
     }
 
-    /// A further task that is enqueued with the completion.
+    /// Adds a task that is enqueued with the completion.
     #[must_use]
     pub fn then(mut self, child: Draft) -> Self {
         self.children.push(child);
         self
     }
 
-    /// Durability.
+    /// Sets the durability.
     #[must_use]
     pub fn acks(mut self, acks: Acks) -> Self {
         self.acks = acks;
@@ -184,7 +184,7 @@ impl CompleteOptions {
     }
 }
 
-/// A failed attempt.
+/// Report of a failed attempt.
 ///
 /// ```
 /// use norn_client::client::FailOptions;
@@ -196,39 +196,39 @@ impl CompleteOptions {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailOptions {
-    /// Task.
+    /// Id of the task.
     pub id: TaskId,
-    /// Claim.
+    /// Token of the claim.
     pub token: Token,
-    /// For people.
+    /// Reason, for people to read.
     pub reason: String,
-    /// Not claimable for this long; by default as long as the queue's back-off says, or at once where none is set.
+    /// Time during which the task is not claimable; by default the queue's backoff, or none if the queue has no backoff.
     pub retry_in: Option<Duration>,
-    /// Never again: the task becomes `dead`.
+    /// The task becomes `dead`: it is never retried.
     pub invalid: bool,
 }
 
 impl FailOptions {
-    /// A failure after which the task can be claimed again when its queue says so.
+    /// A failure after which the task can be claimed again as its queue's backoff allows.
     pub fn new(id: TaskId, token: Token) -> Self {
         FailOptions { id, token, reason: String::new(), retry_in: None, invalid: false }
     }
 
-    /// For people.
+    /// Sets the reason, for people to read.
     #[must_use]
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
         self
     }
 
-    /// Not claimable for this long.
+    /// Sets the time during which the task is not claimable.
     #[must_use]
     pub fn retry_in(mut self, retry_in: Duration) -> Self {
         self.retry_in = Some(retry_in);
         self
     }
 
-    /// Never again.
+    /// Makes the task `dead`: it is never retried.
     #[must_use]
     pub fn invalid(mut self) -> Self {
         self.invalid = true;

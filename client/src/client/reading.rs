@@ -1,4 +1,4 @@
-//! Calls that change nothing.
+//! Read-only calls.
 
 use super::answers::{millis, unexpected};
 use super::{Client, ListOptions, Listing};
@@ -14,7 +14,7 @@ impl Client {
         self.task(Request::Get { id, minimum: None, minimum_sequence: None }).await
     }
 
-    /// Waits until a task has ended; at the end of the time gives it as it is then.
+    /// Waits until a task has ended; after the timeout, returns it in its present state.
     pub async fn wait(&self, id: TaskId, timeout: Duration) -> Result<TaskView, Error> {
         self.task(Request::Wait { id, timeout_ms: millis(timeout) }).await
     }
@@ -27,7 +27,7 @@ impl Client {
         }
     }
 
-    /// Goes through tasks in the order of their ids, a page at a time.
+    /// Lists tasks in the order of their ids, a page at a time.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
@@ -44,7 +44,7 @@ impl Client {
         Listing::new(self.clone(), options)
     }
 
-    /// How many tasks there are, in one queue or all, in one state or all.
+    /// Number of tasks, of one queue or all, in one state or all.
     pub async fn count(&self, queue: Option<QueueName>, state: Option<State>) -> Result<u64, Error> {
         match self.request(Request::Count { queue, state }).await? {
             Response::Count(count) => Ok(count),
@@ -68,12 +68,12 @@ impl Client {
         }
     }
 
-    /// Partitions and their preference lists.
+    /// All partitions with their preference lists.
     pub async fn ring(&self) -> Result<Vec<PartitionView>, Error> {
         self.partition_views(Request::Ring).await
     }
 
-    /// Leaders, epochs and sizes of the partitions.
+    /// All partitions with their leaders, epochs and sizes.
     pub async fn partitions(&self) -> Result<Vec<PartitionView>, Error> {
         self.partition_views(Request::Partitions).await
     }
@@ -86,7 +86,7 @@ impl Client {
         }
     }
 
-    /// The answering node and the cluster in short.
+    /// Status of the answering node, and a summary of the cluster.
     pub async fn status(&self) -> Result<Status, Error> {
         match self.request(Request::Status).await? {
             Response::Status(status) => Ok(*status),

@@ -1,4 +1,4 @@
-//! Dead tasks of a queue once more.
+//! Redriving: dead tasks of a queue, enqueued again.
 
 use super::answers::unexpected;
 use super::calling::{Caller, read};
@@ -11,7 +11,7 @@ use norn_wire::ids::{QueueName, TaskId};
 use norn_wire::request::Acks;
 use norn_wire::response::{Acked, Response, State, TaskView};
 
-/// Which dead tasks to enqueue again, and where.
+/// Which dead tasks to enqueue again, and to which queue.
 ///
 /// ```
 /// use norn_client::client::RedriveOptions;
@@ -24,49 +24,49 @@ use norn_wire::response::{Acked, Response, State, TaskView};
 pub struct RedriveOptions {
     /// The queue in which they died.
     pub queue: QueueName,
-    /// Only those with this in the reason of their death.
+    /// Only tasks with this text in the reason of their death.
     pub reason: Option<String>,
-    /// The queue of the copies; each one's own by default.
+    /// The queue of the copies; by default the queue of each task.
     pub to: Option<QueueName>,
-    /// How safe a copy is before it is acknowledged.
+    /// Durability of a copy.
     pub acks: Acks,
 }
 
 impl RedriveOptions {
-    /// All that are dead in a queue, back into it.
+    /// All dead tasks of a queue, back into it.
     pub fn new(queue: QueueName) -> Self {
         RedriveOptions { queue, reason: None, to: None, acks: Acks::default() }
     }
 
-    /// Only those with this in the reason of their death.
+    /// Only tasks with this text in the reason of their death.
     #[must_use]
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
         self
     }
 
-    /// To this queue.
+    /// Sends the copies to this queue.
     #[must_use]
     pub fn to(mut self, queue: QueueName) -> Self {
         self.to = Some(queue);
         self
     }
 
-    /// How safe a copy is before it is acknowledged.
+    /// Sets the durability of a copy.
     #[must_use]
     pub fn acks(mut self, acks: Acks) -> Self {
         self.acks = acks;
         self
     }
 
-    /// A task with a copy or a letter has been redriven.
+    /// Whether a task matches and was not redriven: a task with a copy or a letter was.
     fn wants(&self, task: &TaskView) -> bool {
         let reason = task.reason.as_deref().unwrap_or_default();
         task.redriven.is_empty() && self.reason.as_deref().is_none_or(|wanted| reason.contains(wanted))
     }
 }
 
-/// Dead tasks that are enqueued again, one after the other, as far as they are asked for. Holds one page of them at most.
+/// Dead tasks to enqueue again one after the other, on request. Holds at most one page of them.
 #[derive(Debug)]
 pub struct Redriving {
     client: Client,
@@ -74,8 +74,8 @@ pub struct Redriving {
 }
 
 impl Client {
-    /// Enqueues the dead tasks of a queue again, those without a copy or a letter, the oldest first: each with the next call of
-    /// [`Redriving::next`]. Tasks that die meanwhile may be among them.
+    /// Enqueues the dead tasks of a queue again, except those with a copy or a letter, the oldest first: each with the next call of
+    /// [`Redriving::next`]. Tasks that die meanwhile may be included.
     ///
     /// ```no_run
     /// # use norn_client::client::{Client, RedriveOptions};
@@ -92,30 +92,30 @@ impl Client {
     }
 }
 
-/// What came of a dead task that was to be enqueued again once.
+/// Result of redriving a dead task once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Redriven {
-    /// It is enqueued again, as this copy.
+    /// The task is enqueued again, as this copy.
     Now(Acked),
-    /// It was before, or its letter is out. Nothing was changed.
+    /// The task was redriven before, or has a letter. Nothing was changed.
     Before(Box<Existing>),
 }
 
-/// What stands for a dead task already.
+/// The existing copy or letter of a dead task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Existing {
-    /// The copy, or the letter.
+    /// Id of the copy or letter.
     pub id: TaskId,
-    /// The same as it is now; absent once it has ended and is forgotten.
+    /// Its present state; absent if it has ended and was deleted.
     pub task: Option<TaskView>,
-    /// It is the dead letter of the task, not a copy that was asked for.
+    /// Whether it is the dead letter of the task, not a requested copy.
     pub letter: bool,
 }
 
 impl Client {
-    /// Enqueues a task that has died again, as [`Client::redrive`] does, unless it was redriven before or has a letter: then the answer
-    /// shows that copy or letter, in whatever queue it is. An error of code `unknown` names the copy that may be there:
-    /// [`Client::redrive_as`] repeats the call for it.
+    /// Enqueues a dead task again, as [`Client::redrive`] does, unless it was redriven before or has a letter: then the answer shows
+    /// that copy or letter, in whatever queue it is. An error of code `unknown` names the copy that may exist: [`Client::redrive_as`]
+    /// repeats the call for it.
     ///
     /// ```no_run
     /// # use norn_client::client::Client;
@@ -136,31 +136,31 @@ impl Client {
 }
 
 impl Redriving {
-    /// Enqueues the next one again. Gives its id, and the copy as it is acknowledged; nothing after the last. After an error, asking
-    /// again repeats it, and there is still one copy; also where the future is dropped.
+    /// Enqueues the next task again. Returns its id and the acknowledgement of the copy; `None` after the last. After an error, or if
+    /// the future is dropped, the next call repeats the task, and there is still one copy.
     pub async fn next(&mut self) -> Result<Option<(TaskId, Acked)>, Error> {
         self.dead.next(&self.client).await
     }
 }
 
-/// How far the dead tasks of a queue are enqueued again.
+/// Progress of redriving the dead tasks of a queue.
 #[derive(Debug)]
 pub struct Dead {
     options: RedriveOptions,
     walk: Walk,
     page: std::vec::IntoIter<TaskView>,
-    /// The one that was not acknowledged, and its copy, which every repeat asks for.
+    /// The task that was not acknowledged, with the id of its copy, which every repeat uses.
     open: Option<(TaskId, CopyId)>,
 }
 
 impl Dead {
-    /// Looks at this many at once.
+    /// Creates the iteration; `page` is the number of tasks read at once.
     pub fn new(options: RedriveOptions, page: u32) -> Dead {
         let dead = ListOptions::new().queue(options.queue.clone()).state(State::Dead).page(page);
         Dead { options, walk: Walk::new(dead, 0), page: Vec::new().into_iter(), open: None }
     }
 
-    /// How many there are, up to a limit. None is enqueued.
+    /// Number of matching tasks, up to a limit. Enqueues none.
     pub async fn count(mut self, caller: &impl Caller, limit: u64) -> Result<u64, Error> {
         let mut count = 0;
         while count < limit
@@ -171,7 +171,7 @@ impl Dead {
         Ok(count.min(limit))
     }
 
-    /// Enqueues the next one again.
+    /// Enqueues the next task again.
     pub async fn next(&mut self, caller: &impl Caller) -> Result<Option<(TaskId, Acked)>, Error> {
         while self.open.is_none() {
             if let Some(task) = self.page.next() {
@@ -185,14 +185,14 @@ impl Dead {
         let redriven = redrive(caller, id, &copy, self.options.to.clone(), self.options.acks).await;
         match &redriven {
             Ok(_) => self.open = None,
-            // Under this id it will not be enqueued.
+            // Nodes refuse this id, so the next attempt uses a new one.
             Err(error) if is_of_its_id(error) => self.open = Some((id, CopyId::default())),
             Err(_) => {}
         }
         redriven.map(|acked| Some((id, acked)))
     }
 
-    /// The one that was not acknowledged.
+    /// The task that was not acknowledged.
     pub fn open(&self) -> Option<TaskId> {
         self.open.as_ref().map(|(id, _)| *id)
     }
@@ -203,7 +203,7 @@ fn is_of_its_id(error: &Error) -> bool {
     matches!(error.code, ErrorCode::TooOld | ErrorCode::IdFromFuture | ErrorCode::ClockAhead)
 }
 
-/// Enqueues a dead task again, as this copy. What is unknown is told of the copy.
+/// Enqueues a dead task again, as this copy. An unknown outcome names the copy.
 pub(crate) async fn redrive(
     caller: &impl Caller,
     id: TaskId,
@@ -222,7 +222,7 @@ pub(crate) async fn redrive(
     }
 }
 
-/// As [`Client::redrive_once`]. A copy that was asked for before is no other one.
+/// As [`Client::redrive_once`]. A copy that an earlier attempt requested under the same id counts as this call's own.
 pub async fn redrive_once(
     caller: &impl Caller,
     id: TaskId,
@@ -230,25 +230,25 @@ pub async fn redrive_once(
     queue: Option<QueueName>,
     acks: Acks,
 ) -> Result<Redriven, Error> {
-    // A task with a key lies where the key says.
+    // The tag of a task with a key follows from the key.
     let is_own = |found: TaskId| copy.get().map(|own| own.with_tag(found.tag()) == found);
     let task = read(caller, id).await?;
     let own = task.redriven.iter().any(|found| is_own(*found) == Some(true));
     if let Some(other) = task.redriven.first().filter(|_| !task.children_open && !own) {
         return Ok(Redriven::Before(Box::new(existing(caller, id, *other).await?)));
     }
-    // One that is on its way is there once this is answered; the letter, or another's copy, may have come first.
+    // A copy or letter that is being enqueued exists once this is answered. The letter, or a copy of another caller, may have come first.
     let acked = redrive(caller, id, copy, queue, acks).await?;
     let own = is_own(acked.id);
     match existing(caller, id, acked.id).await {
         Ok(existing) if own == Some(false) || existing.letter => Ok(Redriven::Before(Box::new(existing))),
         Err(error) if own == Some(false) => Err(error),
-        // That it is enqueued is known, whatever else can be read.
+        // The enqueue is acknowledged, whatever the read returns.
         Ok(_) | Err(_) => Ok(Redriven::Now(acked)),
     }
 }
 
-/// The copy of a dead task, or the letter that tells of it.
+/// Reads the copy or the letter of a dead task.
 async fn existing(caller: &impl Caller, dead: TaskId, id: TaskId) -> Result<Existing, Error> {
     let task = match read(caller, id).await {
         Err(error) if error.code == ErrorCode::NotFound => None,

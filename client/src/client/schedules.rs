@@ -1,4 +1,4 @@
-//! Schedules: what the cluster enqueues by itself.
+//! Schedules: tasks that the cluster enqueues by itself.
 
 use super::Client;
 use super::answers::unexpected;
@@ -9,8 +9,8 @@ use norn_wire::schedule::{Schedule, ScheduleChange, ScheduleView};
 use std::sync::Arc;
 
 impl Client {
-    /// Has tasks enqueued at certain times, once in the whole cluster however many nodes there are. A schedule that is equal
-    /// to what is set goes on; another one under the same name takes its place, and begins anew.
+    /// Sets a schedule: tasks are enqueued at certain times, once in the whole cluster, however many nodes there are. A schedule equal
+    /// to the present one of this name changes nothing; a different one replaces it, and starts afresh.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +34,7 @@ impl Client {
         self.changed_schedule(change).await
     }
 
-    /// Removes a schedule. Its tasks stay. Says whether there was one.
+    /// Removes a schedule. Its tasks stay. Returns whether it existed.
     pub async fn remove_schedule(&self, name: &str) -> Result<bool, Error> {
         let change = ScheduleChange::Remove { name: name.to_owned() };
         match self.request(Request::Schedule(Box::new(change))).await? {
@@ -43,7 +43,7 @@ impl Client {
         }
     }
 
-    /// Keeps a schedule from firing, or has it fire again. What is due while it is paused is passed over.
+    /// Pauses or resumes a schedule. Times that pass while it is paused are skipped.
     pub async fn pause_schedule(&self, name: &str, paused: bool) -> Result<ScheduleView, Error> {
         self.changed_schedule(ScheduleChange::Pause { name: name.to_owned(), paused }).await
     }
@@ -56,7 +56,7 @@ impl Client {
         }
     }
 
-    /// A schedule, with when it fires next and what it has fired.
+    /// A schedule, with its next and its past runs.
     pub async fn schedule(&self, name: &str) -> Result<ScheduleView, Error> {
         match self.request(Request::Schedules { name: Some(name.to_owned()) }).await? {
             Response::Schedules(mut views) if views.len() == 1 => Ok(views.remove(0)),

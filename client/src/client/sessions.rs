@@ -11,12 +11,12 @@ use norn_wire::request::Request;
 use norn_wire::response::{Response, State, TaskView};
 use std::time::{Duration, Instant};
 
-/// How long a session may take to be had, once it is enqueued.
+/// How long to wait for a session after it is enqueued.
 const OPEN: Duration = Duration::from_secs(5);
-/// How long it takes at most to find out why there was none, and to take back what was enqueued.
+/// Timeout for finding out why no session was granted, and for withdrawing the enqueued one.
 const TIDY: Duration = Duration::from_secs(1);
 
-/// A session: claims that name it are held as long as it is renewed, and are claimable by others as soon as it has ended.
+/// A worker session: claims that name it are held as long as it is renewed, and are claimable by others as soon as it has ended.
 #[derive(Debug, Clone)]
 pub struct WorkerSession {
     client: Client,
@@ -27,7 +27,7 @@ pub struct WorkerSession {
 }
 
 impl Client {
-    /// Opens a session that lasts so long without a renewal. Where none can be had, as in a queue that is paused, the error says why.
+    /// Opens a session that lasts for `ttl` without a renewal. If none can be granted, as when the queue is paused, the error says why.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -45,18 +45,18 @@ impl Client {
     /// # }
     /// ```
     pub async fn open_session(&self, ttl: Duration, worker: &str) -> Result<WorkerSession, Error> {
-        // A session that cannot be claimed would be there for nobody.
+        // Check the claim first: a session that cannot be claimed would stay unused.
         Request::Claim(claim_options(ttl, worker).claim(OPEN)).check()?;
         let enqueued = self.enqueue(Draft::session(worker)).await?;
-        // Where it may have been granted unseen, it stays: whoever opens the next one takes it.
+        // If it may have been granted without an answer, it stays: the next opening takes it.
         match self.take_session(ttl, worker, OPEN).await? {
             Some(session) => Ok(session),
             None => Err(none_to_be_had(self, enqueued.id, TIDY).await),
         }
     }
 
-    /// Goes on with a session that this or another program has opened, by its id and its token, and renews it. Refused where the task is
-    /// no session ([`ErrorCode::Invalid`]) or the token is not that of its holder ([`ErrorCode::Superseded`]).
+    /// Resumes a session that this or another program has opened, by its id and its token, and renews it. Refused if the task is not a
+    /// session ([`ErrorCode::Invalid`]) or the token is not that of its holder ([`ErrorCode::Superseded`]).
     ///
     /// ```no_run
     /// # use norn_client::wire::{TaskId, Token};
@@ -78,7 +78,7 @@ impl Client {
         Ok(WorkerSession { client: self.clone(), id, token, ttl, expires })
     }
 
-    /// Takes a session that is there and that nobody holds; none where it is certain that there is none.
+    /// Claims an existing session without a holder. `None` if it is certain that there is none.
     pub(crate) async fn take_session(
         &self,
         ttl: Duration,
@@ -97,7 +97,7 @@ impl Client {
     }
 }
 
-/// Refuses what is no session, and a token that is not that of its holder: to take another task for a session would complete that.
+/// Refuses a task that is not a session, and a token that is not that of its holder: ending another task as a session would complete it.
 pub async fn known(caller: &impl Caller, id: TaskId, token: Token) -> Result<(), Error> {
     let view = read(caller, id).await?;
     if view.spec.queue.as_str() != SESSIONS_QUEUE {
@@ -112,7 +112,7 @@ pub async fn known(caller: &impl Caller, id: TaskId, token: Token) -> Result<(),
     Err(Error::new(ErrorCode::Superseded, message).about(id))
 }
 
-/// Why no session was had though one was enqueued, which is taken out again, as far as that succeeds in so long.
+/// The error for a session that was enqueued and not granted. Withdraws it, as far as that succeeds within the timeout.
 pub async fn none_to_be_had(caller: &impl Caller, enqueued: TaskId, within: Duration) -> Error {
     let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
     let work = async { tokio::join!(why::hindrance(caller, &queue), withdraw(caller, enqueued)).0 };
@@ -121,12 +121,11 @@ pub async fn none_to_be_had(caller: &impl Caller, enqueued: TaskId, within: Dura
     Error::unavailable(format!("no session could be had: {why}"))
 }
 
-/// Takes a session out that was enqueued and that nobody has: a later opening would take it for its own. One that somebody has taken
-/// meanwhile stays.
+/// Withdraws an enqueued session without a holder: a later opening would take it for its own. If it has been claimed meanwhile, it stays.
 pub async fn withdraw(caller: &impl Caller, enqueued: TaskId) {
     let Ok(TaskView { state: State::Ready, version: Some(version), .. }) = read(caller, enqueued).await else { return };
     let draft = Box::new(TransactionDraft::new().delete((enqueued, version)));
-    // It is the best that can be done here: what stays is taken by the next opening.
+    // Best effort: a session that stays is taken by the next opening.
     let _ = caller.make(Call::Transact { draft }).await;
 }
 
@@ -136,33 +135,33 @@ fn claim_options(ttl: Duration, worker: &str) -> ClaimOptions {
 }
 
 impl WorkerSession {
-    /// Goes with claims: [`ClaimOptions::session`].
+    /// Id of the session, to name in claims: [`ClaimOptions::session`].
     pub fn id(&self) -> TaskId {
         self.id
     }
 
-    /// With its id it stands for the session elsewhere: [`Client::resume_session`].
+    /// Token of the session. With its id, another program can resume it: [`Client::resume_session`].
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// How long it lasts without a renewal.
+    /// How long the session lasts without a renewal.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// When work under it must have stopped, unless it is renewed before.
+    /// Time by which work under it must have stopped, unless it is renewed before.
     pub fn expires(&self) -> Instant {
         self.expires
     }
 
-    /// Keeps it, and all claims under it, for as long again; gives when it ends now.
+    /// Renews the session, and with it all claims under it, for its whole length. Returns its new end.
     pub async fn renew(&mut self) -> Result<Instant, Error> {
         self.expires = self.client.renew(self.id, self.token, None).await?.max(self.expires);
         Ok(self.expires)
     }
 
-    /// Ends it: all that is claimed under it is claimable at once.
+    /// Ends the session: all tasks claimed under it are claimable at once.
     pub async fn end(self) -> Result<(), Error> {
         self.client.complete(CompleteOptions::new(self.id, self.token)).await.map(|_| ())
     }

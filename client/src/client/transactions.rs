@@ -1,4 +1,4 @@
-//! Changes of several tasks at once.
+//! Transactions: atomic changes of several tasks.
 
 use super::Client;
 use super::answers::unexpected;
@@ -8,21 +8,20 @@ use norn_wire::ids::{TaskId, TaskVersion};
 use norn_wire::response::Response;
 use norn_wire::transaction::Refusal;
 
-/// Why a transaction was not made.
+/// Why a transaction did not take effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransactError {
     /// Some tasks were not as expected; nothing was changed.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// It could not be decided, or broke a limit. After an `unknown` outcome, repeat it with the error's id in
-    /// [`TransactionDraft::id`].
+    /// It could not be decided, or broke a limit. After an `unknown` outcome, repeat it with the error's id in [`TransactionDraft::id`].
     #[error(transparent)]
     Failed(#[from] Error),
 }
 
 impl Client {
-    /// Adds, changes and ends tasks that lie together: all of it, on a majority of the disks, or nothing. Gives the tasks that were
-    /// added and then those that were changed, in order, with their new versions.
+    /// Adds, changes and ends tasks that lie together, atomically: all on a majority of the disks, or nothing. Returns the added tasks
+    /// and then the changed ones, in order, with their new versions.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -1,6 +1,6 @@
-//! The way through tasks by age, a page after the other.
+//! Paged iteration over tasks by age.
 //!
-//! Queue, state and age are looked at by the nodes. Key, headers and reasons are looked at here, in the pages that come.
+//! Nodes filter by queue, state and age. Key, headers and reasons are filtered here, in each page.
 
 use super::ListOptions;
 use super::calling::{Caller, request, strange};
@@ -10,18 +10,18 @@ use norn_wire::limits::LIST_PAGE_MAX;
 use norn_wire::request::Request;
 use norn_wire::response::{ClaimOutcome, Page, Response, TaskView};
 
-/// Most tasks that a bounded walk looks at, and most of one moment that are held where the newest come first.
+/// Limit of the tasks that a bounded walk examines, and of the tasks of one millisecond held with the newest first.
 pub const LOOKED_MAX: u64 = 100_000;
-/// Most pages that a bounded walk looks at.
+/// Limit of the pages that a bounded walk reads.
 const PAGES_MAX: u32 = 2_000;
-/// The newest are looked for in stretches of time, which are longer where there are few tasks and shorter where there are many.
+/// With the newest first, the walk goes back in time ranges: longer where there are few tasks, shorter where there are many.
 const STRETCH_MS: u64 = 1_000;
 const STRETCH_FACTOR: u64 = 8;
-/// With fewer tasks in a stretch, the next one is longer.
+/// If a range has fewer tasks, the next one is longer.
 const STRETCH_TASKS_MIN: usize = LIST_PAGE_MAX as usize / STRETCH_FACTOR as usize;
 
 impl ListOptions {
-    /// Whether a task of a page is wanted.
+    /// Whether a task of a page matches the client-side filters.
     #[doc(hidden)]
     pub fn wants(&self, task: &TaskView) -> bool {
         let has = |header: &(String, String)| task.spec.headers.contains(header);
@@ -35,7 +35,7 @@ impl ListOptions {
     }
 }
 
-/// The reason of the last attempt, if that failed. A claim that was given back was none.
+/// The reason of the last attempt, if that failed. A claim that was released is no attempt.
 fn last_failure(task: &TaskView) -> Option<&str> {
     let mut ends = task.claims.iter().rev().filter_map(|claim| claim.end.as_ref());
     let last = ends.find(|end| end.outcome != ClaimOutcome::Released)?;
@@ -43,28 +43,28 @@ fn last_failure(task: &TaskView) -> Option<&str> {
     last.reason.as_deref().filter(|_| failed)
 }
 
-/// How far a walk has come.
+/// Position of a walk.
 #[derive(Debug)]
 pub struct Walk {
     pub options: ListOptions,
-    /// From the oldest on, the last task of the latest page.
+    /// With the oldest first: the last task of the latest page.
     after: Option<TaskId>,
     from: Option<TaskId>,
-    /// From the newest back, the newest task that may be next.
+    /// With the newest first: upper bound of the ids that remain.
     to: Option<TaskId>,
     now_ms: u64,
     stretch_ms: u64,
-    /// It ends once it has looked at as much as it may.
+    /// Whether the walk ends at its limits.
     pub bounded: bool,
-    /// There are no more tasks.
+    /// Whether there are no more tasks.
     pub over: bool,
     pages: u32,
-    /// Tasks that were looked at.
+    /// Number of tasks examined.
     pub looked: u64,
 }
 
 impl Walk {
-    /// Has asked for nothing yet. Ages count from a time in milliseconds since the Unix epoch.
+    /// Creates a walk that has read nothing yet. Ages count back from `now_ms`, in milliseconds since the Unix epoch.
     pub fn new(options: ListOptions, now_ms: u64) -> Walk {
         let ago = |age: std::time::Duration| first_of(now_ms.saturating_sub(super::answers::millis(age)));
         let mut from = options.from.max(options.newer.map(ago));
@@ -80,13 +80,13 @@ impl Walk {
         Walk { options, after, from, to, now_ms, stretch_ms: STRETCH_MS, bounded: false, over, pages: 0, looked: 0 }
     }
 
-    /// Whether it has looked at as much as it may, and there may be more.
+    /// Whether the walk has reached its limits, and there may be more tasks.
     pub fn is_spent(&self) -> bool {
         self.bounded && !self.over && (self.looked >= LOOKED_MAX || self.pages >= PAGES_MAX)
     }
 
-    /// The next tasks, wanted or not, about `limit` of them and perhaps none; nothing at the end. After an error, asking again
-    /// repeats it.
+    /// The next tasks, matching or not, about `limit` of them and perhaps none; `None` at the end. After an error, the next call
+    /// repeats the read.
     pub async fn next(&mut self, caller: &impl Caller, limit: u32) -> Result<Option<Vec<TaskView>>, Error> {
         match self.options.newest {
             true => self.back(caller).await,
@@ -94,7 +94,7 @@ impl Walk {
         }
     }
 
-    /// The next page from the oldest on.
+    /// The next page, with the oldest first.
     async fn on(&mut self, caller: &impl Caller, limit: u32) -> Result<Option<Vec<TaskView>>, Error> {
         if self.over || self.is_spent() {
             return Ok(None);
@@ -105,7 +105,7 @@ impl Walk {
         Ok(Some(page.tasks))
     }
 
-    /// The next stretch of time from the newest back.
+    /// The next time range, with the newest first.
     async fn back(&mut self, caller: &impl Caller) -> Result<Option<Vec<TaskView>>, Error> {
         while !self.over && !self.is_spent() {
             let (lower, upper) = (self.from.unwrap_or(TaskId::MIN), self.to.unwrap_or(TaskId::MAX));
@@ -135,7 +135,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// Whether a stretch has more tasks than may be held, or looked at.
+    /// Whether a range has more tasks than may be held, or examined.
     fn is_too_much(&self, held: u64) -> bool {
         let looked = if self.bounded { self.looked + held } else { held };
         looked >= LOOKED_MAX || self.bounded && self.pages >= PAGES_MAX
@@ -164,7 +164,7 @@ impl Walk {
         let Response::Page(page) = request(caller, list).await? else {
             return Err(strange("list"));
         };
-        // A page that leads nowhere would be asked for for ever.
+        // A page without progress would be requested for ever.
         if page.next.is_some() && page.next <= after {
             return Err(strange("list"));
         }
@@ -172,12 +172,12 @@ impl Walk {
     }
 }
 
-/// The smallest id of a time.
+/// The smallest id of a millisecond.
 fn first_of(time_ms: u64) -> TaskId {
     TaskId::new(time_ms, 0, 0, 0)
 }
 
-/// The id before this one; of the smallest, itself.
+/// The next smaller id; for the smallest id, itself.
 fn before(id: TaskId) -> TaskId {
     let mut bytes = id.to_bytes();
     for byte in bytes.iter_mut().rev() {

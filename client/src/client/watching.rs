@@ -1,4 +1,4 @@
-//! Watches: what becomes of tasks, as it happens.
+//! Watches: a stream of changes of tasks.
 
 use super::Client;
 use super::answers::unexpected;
@@ -8,7 +8,7 @@ use norn_wire::limits::WATCH_KEPT_MS;
 use norn_wire::response::Response;
 use norn_wire::watch::Subject;
 
-/// How long one call waits. A call that is lost with its node is repeated well before anything is given up.
+/// Waiting time of one call. A call that is lost with its node is repeated well before the node discards the watch's events.
 const CALL_MS: u64 = WATCH_KEPT_MS / 3;
 
 /// A watch that has begun.
@@ -19,9 +19,9 @@ pub struct Watch {
 }
 
 impl Client {
-    /// Watches the tasks of a queue, or of a group. The watch has begun when this returns: each task that ends from now on is told
-    /// of, once as a rule, as long as [`Watch::next`] is called again within a minute. That tasks become ready or are claimed
-    /// is told as the leaders see it, and may be missed when those change.
+    /// Watches the tasks of a queue, or of a group. The watch has begun when this returns: each task that ends from now on is reported,
+    /// once as a rule, as long as [`Watch::next`] is called again within a minute. That tasks become ready or are claimed is reported
+    /// as the leaders see it, and may be missed when leaders change.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -45,7 +45,7 @@ impl Client {
 }
 
 impl Watch {
-    /// What comes next. After an error it can be called again, and goes on where it was. Dropping the future loses nothing.
+    /// The next item. After an error it can be called again, and continues where it was. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<WatchNews, Error> {
         loop {
             if let Some(news) = self.state.take_news() {

@@ -1,7 +1,7 @@
-//! What keeps a task from being claimed or from having ended, through all that it waits for.
+//! Diagnosis of why a task is not claimable or has not ended, through all tasks that it waits for.
 //!
-//! A task names those that it still waits for, so asking for each of them in turn leads to those that wait for no other task,
-//! and past a circle, to those that wait for themselves. It only reads.
+//! A task names those that it still waits for. Reading each of them in turn leads to tasks that wait for no other task, or, past a
+//! dependency cycle, to tasks that wait for themselves. It only reads.
 
 use super::Client;
 use super::calling::{Caller, read, request};
@@ -14,57 +14,57 @@ use serde::Serialize;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Most tasks that are looked at.
+/// Most tasks that are read.
 pub const WHY_TASKS_MAX: usize = 1_000;
 
-/// What keeps a task where it is.
+/// Why a task is in its present state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cause {
-    /// It has ended.
+    /// The task has ended.
     Ended,
-    /// A worker has it.
+    /// A worker holds the task.
     Claimed,
-    /// No worker has claimed it.
+    /// The task can be claimed, and no worker has claimed it.
     Ready,
-    /// Nothing of its queue is granted.
+    /// The queue is paused: none of its tasks are granted.
     Paused,
-    /// Its time has not come.
+    /// The task's time has not come.
     Delayed,
-    /// Every replica that answered has lost its payload.
+    /// Every replica that answered has lost the task's payload.
     Lost,
-    /// It waits after a failed attempt.
+    /// The task waits after a failed attempt.
     Retry,
-    /// It waits for other tasks.
+    /// The task waits for other tasks.
     WaitsFor,
-    /// It comes behind a group whose number of members is not known yet.
+    /// The task waits for a group whose number of members is not known yet.
     GroupOpen,
-    /// It waits for itself, through others or not.
+    /// Dependency cycle: the task waits for itself, directly or through others.
     Circle,
-    /// It was never enqueued, or it is forgotten.
+    /// The task was never enqueued, or it was deleted.
     Unknown,
-    /// Too many were looked at already.
+    /// The task was not read, as the limit was reached.
     NotAsked,
 }
 
-/// A task and those that it waits for, in the order in which they were found.
+/// A task and the tasks that it waits for, in the order in which they were found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
     first: TaskId,
     order: Vec<TaskId>,
     open: VecDeque<TaskId>,
     seen: BTreeSet<TaskId>,
-    /// Nothing, where there is no such task.
+    /// Tasks read so far; `None` if there is no such task.
     tasks: BTreeMap<TaskId, Option<TaskView>>,
     policies: BTreeMap<QueueName, QueuePolicy>,
-    /// In how many milliseconds rates allow a claim.
+    /// Milliseconds until the rate of a queue allows a claim.
     permits: BTreeMap<QueueName, u64>,
 }
 
 impl Client {
-    /// What keeps a task from being claimed, or from having ended: it, and the tasks that it waits for, and those that these wait for,
-    /// [`WHY_TASKS_MAX`] of them at most.
+    /// Reads a task and all tasks that it waits for, directly or through others, to show why it is not claimable or has not ended:
+    /// [`WHY_TASKS_MAX`] tasks at most.
     ///
     /// ```no_run
     /// # async fn example(client: norn_client::client::Client, id: norn_client::wire::TaskId) -> Result<(), norn_client::wire::Error> {
@@ -80,7 +80,7 @@ impl Client {
     }
 }
 
-/// Asks for a task, for those that it waits for, for those that these wait for, and so on.
+/// Reads a task, those that it waits for, those that these wait for, and so on.
 pub async fn survey(caller: &impl Caller, first: TaskId) -> Result<Why, Error> {
     let mut why = Why::of(first);
     while let Some(id) = why.wanted() {
@@ -104,23 +104,23 @@ pub async fn survey(caller: &impl Caller, first: TaskId) -> Result<Why, Error> {
 }
 
 impl Why {
-    /// Nothing is known yet.
+    /// Starts with nothing read.
     fn of(first: TaskId) -> Why {
         let (order, open, seen) = (vec![first], VecDeque::from([first]), BTreeSet::from([first]));
         Why { first, order, open, seen, tasks: BTreeMap::new(), policies: BTreeMap::new(), permits: BTreeMap::new() }
     }
 
-    /// The task to be asked for next.
+    /// The next task to read.
     fn wanted(&mut self) -> Option<TaskId> {
         self.open.pop_front().filter(|_| self.tasks.len() < WHY_TASKS_MAX)
     }
 
-    /// Whether an error says that there is no such task, which is an answer but for the first.
+    /// Whether an error means that there is no such task, which is a valid answer except for the first task.
     fn may_miss(&self, id: TaskId, code: ErrorCode) -> bool {
         id != self.first && code == ErrorCode::NotFound
     }
 
-    /// What was wanted, if there is such a task.
+    /// Records a read task, or that there is none.
     fn found(&mut self, id: TaskId, task: Option<TaskView>) {
         for other in task.iter().flat_map(|task| &task.waits_for) {
             if self.seen.insert(*other) {
@@ -131,12 +131,12 @@ impl Why {
         self.tasks.insert(id, task);
     }
 
-    /// Whether a task could be claimed: only then what is set for its queue matters, and only the leader of the root knows.
+    /// Whether any task can be claimed: only then the settings of its queue matter, which only the leader of the metadata group knows.
     fn wants_policies(&self) -> bool {
         self.tasks.values().flatten().any(|task| task.state == State::Ready)
     }
 
-    /// Whether a task could be claimed as its queue's rate allows: only the leader of the queue's home knows when.
+    /// Whether any task can be claimed as the rate of its queue allows: only the leader of the queue's coordinator partition knows when.
     fn wants_permits(&self) -> bool {
         let ready = self.tasks.values().flatten().filter(|task| task.state == State::Ready);
         let policies = &mut ready.filter_map(|task| self.policy(&task.spec.queue));
@@ -147,28 +147,28 @@ impl Why {
         self.policies = policies;
     }
 
-    /// The task that was asked about, and those that it waits for, in the order in which they were found.
+    /// The first task, and those that it waits for, in the order in which they were found.
     pub fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.order.iter().copied()
     }
 
-    /// What was found of a task.
+    /// A task as it was read.
     pub fn task(&self, id: TaskId) -> Option<&TaskView> {
         self.tasks.get(&id)?.as_ref()
     }
 
-    /// What is set for a queue, where a task of it could be claimed and the leader of the root answered.
+    /// Settings of a queue, if a task of it can be claimed and the leader of the metadata group answered.
     pub fn policy(&self, queue: &QueueName) -> Option<&QueuePolicy> {
         self.policies.get(queue)
     }
 
-    /// In how many milliseconds from when that was asked the rate of a queue allows a claim again, 0 for at once, where a task of it could
-    /// be claimed and the leader of the queue's home answered. It may be later: others may claim before.
+    /// Milliseconds from the time of the read until the rate of a queue allows a claim again, 0 for at once; if a task of it can be
+    /// claimed and the leader of the queue's coordinator partition answered. It may take longer: other workers may claim first.
     pub fn permit_in_ms(&self, queue: &QueueName) -> Option<u64> {
         self.permits.get(queue).copied()
     }
 
-    /// What keeps a task where it is. The time is in milliseconds since the Unix epoch.
+    /// Why a task is in its present state. `now_ms` is in milliseconds since the Unix epoch.
     pub fn cause(&self, id: TaskId, now_ms: u64) -> Cause {
         let task = match self.tasks.get(&id) {
             Some(Some(task)) => task,
@@ -190,7 +190,7 @@ impl Why {
         }
     }
 
-    /// The tasks between one and itself, on the shortest way, if it waits for itself.
+    /// Dependency cycle: the tasks between a task and itself, on the shortest path, if it waits for itself.
     pub fn circle(&self, id: TaskId) -> Option<Vec<TaskId>> {
         let waits_for = |id: TaskId| self.task(id).into_iter().flat_map(|task| &task.waits_for);
         let mut from: BTreeMap<TaskId, TaskId> = BTreeMap::new();
@@ -213,17 +213,17 @@ impl Why {
     }
 }
 
-/// What is set for a queue that may keep what is ready in it from being claimed.
+/// Settings of a queue that may keep its ready tasks from being claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hindrance {
     /// For programs: `paused`, or else `limited`.
     pub cause: &'static str,
-    /// For people.
+    /// For people to read.
     pub text: String,
 }
 
 impl Hindrance {
-    /// By what is set for a queue.
+    /// The hindrance in the settings of a queue, if any.
     pub fn of(queue: &QueueName, policy: &QueuePolicy) -> Option<Hindrance> {
         if policy.paused {
             let text = format!("queue {queue} is paused: `queue set {queue} paused no` lets it go on");
@@ -238,7 +238,7 @@ impl Hindrance {
     }
 }
 
-/// The same, as the leader of the root knows it; nothing where it does not answer.
+/// The hindrance that the leader of the metadata group reports; `None` if it does not answer.
 pub async fn hindrance(caller: &impl Caller, queue: &QueueName) -> Option<Hindrance> {
     match request(caller, Request::Cluster).await {
         Ok(Response::Cluster(view)) => Hindrance::of(queue, view.roster.policies.get(queue)?),
@@ -246,7 +246,7 @@ pub async fn hindrance(caller: &impl Caller, queue: &QueueName) -> Option<Hindra
     }
 }
 
-/// Whether the number of members of its group is not known yet.
+/// Whether the number of members of the task's group is not known yet.
 pub fn is_open(task: &TaskView) -> bool {
     task.group.is_some_and(|group| group.total.is_none())
 }
