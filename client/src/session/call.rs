@@ -1,4 +1,4 @@
-//! One call: its body before and after it is settled, what of it is still open, and what an answer means.
+//! One call: its body before and after its ids and times are fixed, its open items, and the meaning of an answer.
 
 use super::mint::{Mint, Minted, Needs, any_claim, any_tag};
 use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft, ensure};
@@ -11,14 +11,14 @@ use norn_wire::request::{Acks, NewTask, Request};
 use norn_wire::response::{Acked, Granted, Response};
 use norn_wire::transaction::Transaction;
 
-/// Where a call stands.
+/// Stage of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stage {
-    /// To be sent as soon as there is a connection with room.
+    /// To be sent as soon as a connection has room.
     Queued,
     /// To be sent again after a pause.
     Paused { until_us: u64 },
-    /// On its way; sent again elsewhere if there is no answer until then.
+    /// Sent; to be sent again elsewhere if no answer comes before `until_us`.
     Sent { number: u64, endpoint: usize, until_us: u64 },
 }
 
@@ -35,11 +35,11 @@ impl Stage {
 enum Body {
     /// As submitted.
     Open(Call),
-    /// As sent; every attempt carries this, or the items of it that are still open.
+    /// As sent. Every attempt carries this, or those of its items that are still open.
     Settled(Request),
 }
 
-/// What is known of each item of a batch.
+/// Results of the items of a batch.
 #[derive(Debug)]
 enum Items {
     /// The call is no batch.
@@ -48,7 +48,7 @@ enum Items {
     Renewed(Vec<Option<Result<u64, Error>>>),
 }
 
-/// What an answer means for its call.
+/// Meaning of an answer for its call.
 pub(super) enum Verdict {
     Done(Result<Response, Error>),
     Retry(Error),
@@ -57,52 +57,52 @@ pub(super) enum Verdict {
 
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// Place among all calls of the session.
+    /// Position in the order of submission.
     pub order: u64,
     pub bytes: usize,
     pub needs: Needs,
     is_claim: bool,
     pub deadline_us: u64,
     pub stage: Stage,
-    /// When something must happen to it: the deadline or the end of the stage.
+    /// Time of the next timer: the deadline or the end of the stage.
     pub wake_us: u64,
     /// Attempts that may still be answered.
     pub numbers: Vec<u64>,
     pub first_sent_us: Option<u64>,
-    /// From when the leases of its answer count, if that is later.
+    /// Time from which the leases of its answer count, if later than the first sending.
     pub lease_from_us: Option<u64>,
-    /// What a claim was granted, while that is confirmed.
+    /// Tasks granted to a claim, while their confirmation is pending.
     pub granted: Vec<Granted>,
-    /// How often a node was told that an answer came: it may hold what it answered for good.
+    /// Number of confirmations sent. A node that was sent one may hold its grants for good.
     pub confirmations: u32,
-    /// The node that was told so last could not say whether the claim holds more.
+    /// The answer last confirmed was incomplete: the claim may hold more tasks than it names.
     pub is_unsure: bool,
-    /// The claim's id is the application's, which may ask again under it.
+    /// The application chose the claim's id, and may repeat the claim under it.
     named: bool,
     pub failures: u32,
     pub error_last: Option<Error>,
-    /// Attempts that were sent...
+    /// Attempts sent...
     pub sent: u32,
     /// ...those that were answered...
     pub answered: u32,
-    /// ...and those of which a node took nothing more, having no room.
+    /// ...and those that stored nothing more, because the node refused them.
     turned_away: u32,
-    /// Which ids were the session's own when those of the call were settled.
+    /// The session's loan of ids when those of the call were fixed.
     minted: Option<Minted>,
-    /// Some of those are ahead of the nodes' clocks.
+    /// Some of these ids are ahead of the nodes' clocks.
     ids_ahead: bool,
     body: Body,
     items: Items,
 }
 
-/// Whether repeating the very same request can help. A stale read has been waited for already, by the node, and a clock is caught
-/// up with when it is.
+/// Whether repeating the identical request can help. For `stale` the node has already waited, and `clock_ahead` passes only when the
+/// clock has caught up.
 pub(super) fn is_retryable(error: &Error) -> bool {
     error.passes() && !matches!(error.code, ErrorCode::Stale | ErrorCode::ClockAhead)
 }
 
-/// Whether a refusal says nothing of other attempts: it is for the clock, the room, the age or the program of whoever was asked, and
-/// not for what the call asks.
+/// Whether a refusal concerns only its attempt: it is for the clock, the room, the age or the program of the node asked, not for the
+/// content of the call.
 fn is_of_the_attempt(error: &Error) -> bool {
     let is_of_the_call = matches!(
         error.code,
@@ -117,7 +117,8 @@ fn is_of_the_attempt(error: &Error) -> bool {
     !is_of_the_call && !is_retryable(error)
 }
 
-/// The refusal of one attempt, where another one may have been taken. When to try again it knows best.
+/// Turns the refusal of one attempt into `unknown`, because another attempt may have been taken. Keeps the refusal's advice on when to
+/// try again.
 fn doubt(error: &mut Error) {
     if matches!(error.code, ErrorCode::ClockAhead | ErrorCode::IdFromFuture) {
         error.cause = Some(Cause::IdAhead);
@@ -126,7 +127,7 @@ fn doubt(error: &mut Error) {
     error.message = format!("another attempt may have been taken, and this one was refused: {}", error.message);
 }
 
-/// Whether it is such a refusal, and no repeat helps.
+/// Whether an error was made by `doubt`, and no repeat helps.
 fn is_doubted(error: &Error) -> bool {
     error.code == ErrorCode::Unknown && !error.passes()
 }
@@ -172,7 +173,7 @@ fn is_write(request: &Request) -> bool {
     }
 }
 
-/// The tasks that a request is about, one for each item of a batch.
+/// The tasks of a request, one for each item of a batch.
 fn ids(request: &Request) -> Vec<TaskId> {
     match request {
         Request::Enqueue { tasks, .. } => tasks.iter().map(|task| task.id).collect(),
@@ -225,17 +226,17 @@ impl Pending {
         }
     }
 
-    /// Whether it may fare better at another node: it asks for work, or it was refused again and again.
+    /// Whether the call may fare better at another node: it is a claim, or it was refused repeatedly.
     pub fn seeks(&self) -> bool {
         self.is_claim || self.failures > 1
     }
 
-    /// The id of a claim that was sent, and that nobody asks for again once this call is over.
+    /// Id of a claim that was sent and is not repeated once this call is over.
     pub fn claim_to_leave(&self) -> Option<ClaimId> {
         self.claim().filter(|_| !self.named)
     }
 
-    /// The id of a claim that was sent.
+    /// Id of a claim that was sent.
     pub fn claim(&self) -> Option<ClaimId> {
         match &self.body {
             Body::Settled(Request::Claim(claim)) => Some(claim.claim),
@@ -243,7 +244,7 @@ impl Pending {
         }
     }
 
-    /// The lease that a claim names which was sent.
+    /// Length of the lease that a sent claim names.
     pub fn lease_ms(&self) -> u64 {
         match &self.body {
             Body::Settled(Request::Claim(claim)) => claim.lease_ms,
@@ -251,7 +252,7 @@ impl Pending {
         }
     }
 
-    /// Settles ids, times and the claim id, once.
+    /// Fixes ids, times and the claim id, once.
     pub fn resolve(&mut self, now_us: u64, mint: &mut Mint, random: &mut Random) {
         let Body::Open(open) = &mut self.body else {
             return;
@@ -302,7 +303,7 @@ impl Pending {
         self.minted = mint.minted();
     }
 
-    /// Places of the items that have no final answer yet.
+    /// Positions of the items that have no final answer yet.
     pub fn outstanding(&self) -> Vec<usize> {
         fn empty<T>(slots: &[Option<T>]) -> Vec<usize> {
             slots.iter().enumerate().filter(|(_, slot)| slot.is_none()).map(|(place, _)| place).collect()
@@ -314,7 +315,7 @@ impl Pending {
         }
     }
 
-    /// The request of the next attempt, and how long the node waits on purpose.
+    /// The request of the next attempt, and how long the node may wait on purpose.
     pub fn attempt(&self, now_us: u64, positions: &[usize]) -> (Request, u64) {
         let Body::Settled(request) = &self.body else {
             unreachable!("a call is resolved before it is sent");
@@ -346,8 +347,8 @@ impl Pending {
         }
     }
 
-    /// Takes an answer to the attempt that carried `positions`. An answer to an attempt that was given up counts
-    /// too if it settles something: it is the same request.
+    /// Takes an answer to the attempt that carried `positions`. An answer to an attempt that was given up also counts if it settles
+    /// something: the request is the same.
     pub fn absorb(&mut self, positions: &[usize], mut response: Response, current: bool) -> Verdict {
         if let Some(minted) = self.minted {
             self.ids_ahead |= explain_own_ids(minted, &mut response);
@@ -359,7 +360,7 @@ impl Pending {
             errors_of(&mut response).into_iter().filter(|error| is_of_the_attempt(error)).for_each(doubt);
         }
         let open = match (response, &mut self.items) {
-            // To an early call `not_ready` says that there is a cluster already: no repeat changes that.
+            // To an early call `not_ready` means that a cluster already exists: no repeat changes that.
             (Response::Error(error), _)
                 if is_retryable(&error) && !(self.needs == Needs::Connection && error.code == ErrorCode::NotReady) =>
             {
@@ -384,7 +385,7 @@ impl Pending {
         }
     }
 
-    /// A final refusal of everything that is still open.
+    /// Result of a final refusal of all items that are still open.
     fn refused(&mut self, error: Error) -> Result<Response, Error> {
         if is_doubted(&error) {
             return self.told_of_each(error);
@@ -397,29 +398,29 @@ impl Pending {
         if self.outstanding().len() == count { Err(error) } else { Ok(self.take_items(|_| error.clone())) }
     }
 
-    /// What the session had minted, if nodes have refused ids of that as ahead of their clocks.
+    /// The session's loan of ids, if nodes have refused ids of it as ahead of their clocks.
     pub fn minted_ahead(&self) -> Option<Minted> {
         self.minted.filter(|_| self.ids_ahead)
     }
 
-    /// Whether it is a write that a node may have taken.
+    /// Whether the call is a write that a node may have taken.
     pub fn may_have_effect(&self) -> bool {
         self.sent > 0 && matches!(&self.body, Body::Settled(request) if is_write(request))
     }
 
-    /// Whether an attempt that was refused so has stored nothing, and will not.
+    /// Whether an attempt refused with this error has stored nothing, and will not.
     fn turns_away(&self, error: &Error) -> bool {
         let Body::Settled(request) = &self.body else { return false };
-        // A node that is not ready says so before it does anything.
+        // A node that is not ready refuses before it does anything.
         if error.code == ErrorCode::NotReady {
             return is_write(request);
         }
-        // What a leader is asked for by another node may come to it once more, and later than the refusal.
+        // A request that another node forwards to a leader may reach the leader again, later than the refusal.
         let stores = matches!(request, Request::Enqueue { .. } | Request::Update { .. });
         error.code.is_full() && is_write(request) && (stores || error.cause == Some(Cause::TurnedAway))
     }
 
-    /// Whether an answer says that its attempt has stored nothing more, and will not.
+    /// Whether an answer shows that its attempt has stored nothing more, and will not.
     fn is_turned_away(&self, response: &Response) -> bool {
         let is_sure = |error: &Error| !is_retryable(error) || self.turns_away(error);
         match response {
@@ -429,7 +430,7 @@ impl Pending {
         }
     }
 
-    /// Whether another attempt than the one that is just answered may have been taken.
+    /// Whether an attempt other than the one just answered may have been taken.
     fn is_in_doubt(&self) -> bool {
         self.may_have_effect() && self.sent > self.turned_away.saturating_add(1)
     }
@@ -439,10 +440,9 @@ impl Pending {
         self.sent > 0 && self.turned_away == self.sent
     }
 
-    /// The answer when nothing more will be tried: `unknown` for what may have happened, `unavailable` for what surely has
-    /// not, or the refusal that was the answer to each attempt. Each item of a batch that was sent says so for itself, so that
-    /// the caller learns its ids.
-    /// `refusal` is what a node answered to `hello` last.
+    /// The answer when nothing more will be tried: `unknown` for a write that may have taken effect, `unavailable` for a call that
+    /// surely has not, or the refusal, if every attempt was refused. Each item of a batch that was sent gets its own error, so that the
+    /// caller learns its ids. `refusal` is a node's last answer to `hello`.
     pub fn undecided(&mut self, why: &str, refusal: Option<Error>) -> Result<Response, Error> {
         let ahead = refusal.clone().filter(|error| error.code == ErrorCode::ClockAhead);
         self.error_last = self.error_last.take().or(refusal);
@@ -453,14 +453,14 @@ impl Pending {
             None => why.to_owned(),
         };
         let refusal = ahead.or_else(|| self.error_last.clone().filter(|_| self.was_turned_away()));
-        // When to try again, nobody knows better than who refused it last.
+        // The last refusal knows best when to try again.
         let retry = self.error_last.as_ref().map_or(code.retry(), |error| error.retry);
         let cause = self.error_last.as_ref().and_then(|error| error.cause).filter(|cause| *cause == Cause::IdAhead);
         let error = refusal.unwrap_or_else(|| Error { retry, cause, ..Error::new(code, message) });
         self.told_of_each(error)
     }
 
-    /// What ends all that is still open, told of each task that it is about.
+    /// Ends all open items with an error that names the task of each.
     fn told_of_each(&mut self, error: Error) -> Result<Response, Error> {
         let ids = match &self.body {
             Body::Settled(request) => ids(request),
@@ -505,12 +505,13 @@ fn pick<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
     positions.iter().map(|position| all[*position].clone()).collect()
 }
 
-/// Ids that a session minted are from the future where the node's clock that lent them was ahead. Whether some are.
+/// Whether a node refused ids of this session's loan as ahead of its clock: the clock of the lending node was ahead. Rewrites such
+/// errors to `clock_ahead`.
 fn explain_own_ids(minted: Minted, response: &mut Response) -> bool {
     let mut some = false;
     let mut explain = |error: &mut Error| {
         let is_own = error.id.is_some_and(|id| minted.has(id));
-        // Where it may be stored all the same, that is still unknown.
+        // An outcome that may be stored stays `unknown`.
         some |= is_own && error.cause == Some(Cause::IdAhead);
         if error.code == ErrorCode::IdFromFuture && is_own {
             let message = "the ids of this call are ahead of the nodes' clocks, as that of the node was that lent them; the next \
@@ -523,7 +524,7 @@ fn explain_own_ids(minted: Minted, response: &mut Response) -> bool {
     some
 }
 
-/// What an answer refuses, as a whole or item by item.
+/// The errors of an answer, as a whole or item by item.
 fn errors_of(response: &mut Response) -> Vec<&mut Error> {
     match response {
         Response::Error(error) => vec![error],
@@ -532,7 +533,7 @@ fn errors_of(response: &mut Response) -> Vec<&mut Error> {
     }
 }
 
-/// Fills in what is final; gives an error that asks for a repeat, the most patient one, if there is any.
+/// Fills in final results. Returns an error that asks for a repeat, if any: preferably one with [`Retry::Later`].
 fn merge<T>(
     slots: &mut [Option<Result<T, Error>>],
     positions: &[usize],
@@ -563,7 +564,7 @@ fn resolve_drafts(now_us: u64, drafts: Vec<Draft>, acks: Acks, mint: &mut Mint, 
     Request::Enqueue { tasks: drafts.into_iter().map(|draft| minter.resolve(draft)).collect(), acks }
 }
 
-/// The tasks that a completion brings are one partition's work.
+/// Fixes the ids of each completion's children together, as one partition handles them.
 fn resolve_finishes(now_us: u64, items: Vec<Finish>, acks: Acks, mint: &mut Mint, random: &mut Random) -> Request {
     let resolve = |Finish { mut completion, children }| {
         let mut minter = Minter { now_us, mint: &mut *mint, random: &mut *random, tag: 0, minted: 0 };
@@ -577,7 +578,7 @@ fn resolve_finishes(now_us: u64, items: Vec<Finish>, acks: Acks, mint: &mut Mint
     Request::Complete { items: items.into_iter().map(resolve).collect(), acks }
 }
 
-/// Settles ids and times of the tasks of one call.
+/// Fixes ids and times of the tasks of one call.
 struct Minter<'a> {
     now_us: u64,
     mint: &'a mut Mint,
@@ -591,7 +592,7 @@ impl Minter<'_> {
         self.mint.server_time_ms(self.now_us).expect("calls that mint wait for a welcome")
     }
 
-    /// Has members whose group has no name be those of the join among them, if there is one.
+    /// Makes members without a group members of the join among the drafts, if there is one.
     fn group(&mut self, mut drafts: Vec<Draft>) -> Vec<Draft> {
         let is_join = |draft: &Draft| draft.spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some());
         if let Some(place) = drafts.iter().position(is_join) {
@@ -604,7 +605,7 @@ impl Minter<'_> {
         drafts
     }
 
-    /// Everything lies where the first lies that says so.
+    /// Fixes a transaction. All its tasks get the tag of the first part that has one.
     fn transaction(&mut self, draft: TransactionDraft) -> Transaction {
         let TransactionDraft { id, near, adds, changes, deletes, depends } = draft;
         let named = changes.iter().map(|draft| draft.change.id);

@@ -1,11 +1,11 @@
-//! What must always hold.
+//! Invariants of a session.
 
 use super::call::Stage;
 use super::{Session, ensure};
 use std::collections::BTreeMap;
 
 impl Session {
-    /// Checks what must always hold, and says what does not.
+    /// Checks the invariants, and names one that is violated.
     pub fn check(&self) -> Result<(), String> {
         let mut in_flight = 0;
         let mut queued = 0;

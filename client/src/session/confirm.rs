@@ -1,13 +1,15 @@
-//! What a claim is granted belongs to its caller once the node knows that the answer has come; until then the node may take it back.
+//! Confirmation of grants: a claim's tasks belong to its caller once the node knows that the answer arrived. Until then the node may
+//! take them back.
 //!
-//! So a claim ends in one of two ways. The answer comes, and is [confirmed](Request::Confirm): the call is done when the node says so.
-//! Or it is given up, or made elsewhere: then it takes [leave](Request::Leave) of the nodes that it asked. A node that can be told
-//! nothing, as its connection is gone, notices that as well. Only what a node granted that died at once is left: another node is
-//! asked to see to that, also where the first was told, but has not said so (`leaving.rs`). A call that was answered elsewhere in the
-//! end takes leave of all but that answer: the first node may have died with something that was confirmed already.
+//! So a claim ends in one of two ways. Either its answer arrives and is [confirmed](Request::Confirm): the call is done when the node
+//! acknowledges that. Or the claim is given up, or made elsewhere: then the nodes that were asked get a [leave](Request::Leave)
+//! request. A node whose connection is gone cannot be sent one, but notices the loss by itself. This leaves the grants of a node that
+//! died right after granting: another node is asked to take them back, also if the first was sent the leave but did not acknowledge it
+//! (`leaving.rs`). If a call was answered elsewhere in the end, its leave covers everything but that answer: the first node may have
+//! died with grants that were confirmed already.
 //!
-//! A lease counts from a moment before the grant, by the client's own clock. That is when the call was first sent; behind a long wait
-//! it would be over before it begins. So what was waited for longer than a part of its lease is renewed before the call is done.
+//! A lease counts from a time before the grant, by the client's own clock: when the call was first sent. After a long wait the lease
+//! would be over before it begins. So if the wait took more than a part of the lease, the claims are renewed before the call is done.
 
 use super::call::Stage;
 use super::{Attempt, CallId, Output, Session};
@@ -16,28 +18,28 @@ use norn_wire::ids::TaskId;
 use norn_wire::request::Request;
 use norn_wire::response::{Granted, Response};
 
-/// A wait of this part of the lease is long.
+/// A wait of at least this fraction (1/8) of the lease is long.
 const LONG_PART: u64 = 8;
 
-/// What an attempt asks.
+/// Purpose of an attempt's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// What the call asks.
+    /// The call itself.
     Call,
-    /// That the answer to a claim came is to be noted.
+    /// To confirm that the answer to a claim arrived.
     Confirmation,
-    /// What a claim was granted is to be renewed, from this moment on.
+    /// To renew a claim's grants, from this time on.
     Renewal { sent_us: u64 },
 }
 
 impl Session {
-    /// Whether an answer is one that its node wants confirmed.
+    /// Whether the node wants this answer confirmed.
     pub(super) fn is_to_confirm(&self, endpoint: usize, response: &Response) -> bool {
         let granted = matches!(response, Response::Claimed { tasks, .. } if !tasks.is_empty());
         granted && self.links.get(endpoint).is_ready()
     }
 
-    /// Tells the node that the answer to a claim has come.
+    /// Sends a confirmation that the answer to a claim arrived.
     pub(super) fn confirm(&mut self, id: CallId, endpoint: usize, answer: Response) {
         let Response::Claimed { tasks, left, .. } = answer else { unreachable!("only what was granted is confirmed") };
         let call = self.calls.get_mut(&id).expect("it was just answered");
@@ -48,7 +50,7 @@ impl Session {
         self.ask_on(id, endpoint, Asks::Confirmation, Request::Confirm { claim });
     }
 
-    /// Asks something for a call that was answered.
+    /// Sends a further request for a call that was answered.
     fn ask_on(&mut self, id: CallId, endpoint: usize, asks: Asks, request: Request) {
         let (number, received_before) = (self.next_number(), self.links.get(endpoint).received);
         self.calls.get_mut(&id).expect("it was just answered").numbers.push(number);
@@ -59,7 +61,7 @@ impl Session {
         self.outputs.push(Output::Send { endpoint, number, request });
     }
 
-    /// A node has answered to a confirmation.
+    /// Handles a node's answer to a confirmation.
     pub(super) fn confirmed(&mut self, id: CallId, endpoint: usize, response: Response) {
         let now_us = self.now_us;
         let call = self.calls.get_mut(&id).expect("it was just answered");
@@ -80,8 +82,8 @@ impl Session {
         }
     }
 
-    /// A node has answered to a renewal that was sent at some time. What was refused for good is another's by now. Of what it does not
-    /// know it is asked again, as the call may hold that.
+    /// Handles a node's answer to a renewal sent at `sent_us`. A claim whose renewal is refused for good has gone to another worker. If
+    /// a renewal may pass later, or all are refused, the whole call is repeated, as the claim may still hold the tasks.
     pub(super) fn renewed(&mut self, id: CallId, (endpoint, sent_us): (usize, u64), response: Response) {
         let call = self.calls.get_mut(&id).expect("it was just answered");
         let results = match response {
@@ -101,7 +103,7 @@ impl Session {
         self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0, left: 0 }));
     }
 
-    /// The call is made anew: the node need not go on with what it was asked before.
+    /// Tells a node that the call is made elsewhere, so that the node stops working on it.
     pub(super) fn take_leave_at(&mut self, id: CallId, endpoint: usize) {
         let call = self.calls.get_mut(&id).expect("it is under way");
         let Some(claim) = call.claim().filter(|_| self.links.get(endpoint).is_ready()) else { return };
@@ -117,7 +119,7 @@ impl Session {
         self.say_leave(endpoint, Request::Leave { claim, elsewhere: false, over: false, keeps: Vec::new() });
     }
 
-    /// A claim is over. Nodes that may still grant it something, or may have, are told.
+    /// Ends a claim: nodes that may still grant it something, or may have, are sent a leave.
     pub(super) fn take_leave(&mut self, id: CallId, result: &Result<Response, Error>) {
         let call = &self.calls[&id];
         let Some(claim) = call.claim_to_leave() else { return };
@@ -131,12 +133,12 @@ impl Session {
         let is_unsure = match result {
             Ok(Response::Claimed { left, .. }) if keeps.is_empty() => *left > 0,
             Ok(_) => call.is_unsure,
-            // What was refused for good in the end may have been granted before.
+            // A call that is refused for good in the end may have been granted tasks before.
             Err(error) => call.answered > 0 && (call.sent > 1 || error.passes()),
         };
-        // The caller is given what was confirmed last, and nothing of what was confirmed before.
+        // The caller gets the tasks of the last confirmation, and none of earlier ones.
         let elsewhere = lost || is_unsure || call.confirmations > u32::from(!keeps.is_empty());
-        // That says all that is to be said to the first node to hear it.
+        // `leave_everywhere` covers this node: its first message goes there.
         let mut told: Vec<usize> = self.leave_at().filter(|_| elsewhere).into_iter().collect();
         let lease_ms = call.lease_ms();
         if elsewhere {

@@ -1,10 +1,10 @@
-//! Claims that are over, and hold something that their callers do not have: a node is to take that back, wherever it lies.
+//! Finished claims that may hold tasks their callers did not get: a node must take these back, in whatever partition they are.
 //!
-//! A node that is told so may be gone before it has passed that on, and then no other knows. So leave is taken again until a node has
-//! answered, or the lease is over. A session without calls connects for that.
+//! The node that receives a leave may die before it forwards it, and then no other node knows. So the leave is repeated until a node
+//! has acknowledged it, or the lease is over. A session without calls connects for that.
 //!
-//! A claim whose node alone has to know is left there first. That one may have died behind a grant, and nobody has noticed: what it does
-//! not answer is said to another as well.
+//! If only the claim's own node needs to know, it alone gets the leave first. It may have died unnoticed right after a grant: if it
+//! does not acknowledge the leave, another node gets it as well.
 
 use super::call::is_retryable;
 use super::links::Failure;
@@ -16,40 +16,40 @@ use norn_wire::response::Response;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Claims that are left at the most; the oldest goes first.
+/// Greatest number of claims kept here; the oldest is dropped first.
 pub(super) const LEAVING_MAX: usize = 1_024;
-/// Requests of it under way at once, beside calls: a node takes no more than so many of a connection.
+/// Greatest number of leaves under way, beside calls: a node limits the requests of a connection.
 const SAID_MAX: usize = 8;
-/// The same at the end of a session, whose connections carry nothing else any more.
+/// The same limit at the end of a session, whose connections carry nothing else any more.
 const SAID_MAX_CLOSING: usize = LEAVING_MAX + SAID_MAX;
-/// Bounds of the time for which it is tried. A queue may give longer leases than its claims name.
+/// Bounds of the time for which a leave is repeated. A queue may give longer leases than its claims name.
 const TRIED_MS: RangeInclusive<u64> = 60_000..=600_000;
 
-/// See the module.
+/// Leaves to send, and leaves without an acknowledgement.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
     next: u64,
-    /// In the order in which they ended.
+    /// Leaves to send, in the order in which their claims ended.
     open: BTreeMap<u64, Left>,
-    /// Those under way, by the numbers of their requests.
+    /// Leaves under way, by the numbers of their requests.
     said: BTreeMap<u64, Said>,
-    /// The same of those that were said to the nodes of the claims alone.
+    /// Leaves under way to the claims' own nodes alone.
     said_near: BTreeMap<u64, Said>,
     /// The session is about to end.
     closes: bool,
 }
 
-/// A claim that is over.
+/// A claim that is over, and its leave.
 #[derive(Debug)]
 struct Left {
     claim: ClaimId,
-    /// What its caller was given.
+    /// Tasks that its caller got.
     keeps: Vec<TaskId>,
-    /// Until when its leases may last.
+    /// Latest end of its leases.
     until_us: u64,
-    /// Not to be said before this.
+    /// Earliest time to send the leave.
     from_us: u64,
-    /// How often a node refused it.
+    /// Number of refusals.
     failures: u32,
 }
 
@@ -59,23 +59,23 @@ struct Said {
     left: Left,
     endpoint: usize,
     until_us: u64,
-    /// How much the connection had received when it was sent.
+    /// Answers received on the connection before the leave was sent.
     received_before: u64,
 }
 
 impl Leaving {
-    /// Whether a node is needed for it now.
+    /// Whether a leave should be sent now, which needs a node.
     pub fn is_due(&self, now_us: u64) -> bool {
         self.room() > 0 && self.open.values().any(|left| left.from_us <= now_us)
     }
 
-    /// When something must happen here that needs no other connection.
+    /// Time of the next timer here that needs no other connection.
     pub fn next_wake(&self, now_us: u64) -> Option<u64> {
         let paused = self.open.values().map(|left| left.from_us).filter(|from_us| *from_us > now_us);
         self.under_way().map(|(_, said)| said.until_us).chain(paused).min()
     }
 
-    /// How many may be said now.
+    /// Number of leaves that may be sent now.
     fn room(&self) -> usize {
         let most = if self.closes { SAID_MAX_CLOSING } else { SAID_MAX };
         most.saturating_sub(self.said.len())
@@ -105,7 +105,7 @@ impl Leaving {
         }
     }
 
-    /// Of what is under way, this is to be said again, from some time on.
+    /// Schedules a leave that is under way to be sent again, at `from_us` at the earliest.
     fn again(&mut self, number: u64, from_us: u64) {
         let Some(Said { order, left, .. }) = self.remove(number) else { return };
         self.open(order, Left { from_us, ..left });
@@ -124,13 +124,14 @@ impl Leaving {
 }
 
 impl Session {
-    /// What a claim holds goes back wherever it lies, but for what its caller keeps.
+    /// Starts a leave for everything that a claim holds in any partition, except the tasks that its caller keeps.
     pub(super) fn leave_everywhere(&mut self, claim: ClaimId, keeps: Vec<TaskId>, lease_ms: u64) {
         let (order, left) = (self.leaving.order(), self.left(claim, keeps, lease_ms));
         self.leaving.open(order, left);
     }
 
-    /// Its node alone was told that a claim is over, under this number: if it does not answer that, it may have died behind a grant.
+    /// Records a leave sent to the claim's own node alone, under this number. If the node does not acknowledge it, it may have died
+    /// right after a grant.
     pub(super) fn leave_near(
         &mut self,
         (endpoint, number): (usize, u64),
@@ -156,27 +157,28 @@ impl Session {
         Said { order, left, endpoint, until_us, received_before: self.links.get(endpoint).received }
     }
 
-    /// What is not said now may never be: nothing waits for room, or for the end of a pause.
+    /// Prepares for the end of the session: a leave that is not sent now may never be, so pauses and the limit for running sessions no
+    /// longer apply.
     pub(super) fn leave_at_once(&mut self) {
         self.leaving.closes = true;
         let now_us = self.now_us;
         self.leaving.open.values_mut().for_each(|left| left.from_us = left.from_us.min(now_us));
     }
 
-    /// The number under which it was said.
+    /// Sends a leave and returns the number of its request.
     pub(super) fn say_leave(&mut self, endpoint: usize, request: Request) -> u64 {
         let number = self.next_number();
         self.outputs.push(Output::Send { endpoint, number, request });
         number
     }
 
-    /// The node to which claims are said to be over: the active one, if it understands that.
+    /// The node that gets leaves: the active one if it is ready, else the first that is.
     pub(super) fn leave_at(&self) -> Option<usize> {
         let all = [self.links.active].into_iter().chain(0..self.links.len());
         all.into_iter().find(|endpoint| self.links.get(*endpoint).is_ready())
     }
 
-    /// Says which claims are over, as far as there is a node and room.
+    /// Sends the leaves that are due, as far as a node is ready and the limit allows.
     pub(super) fn say_leaves(&mut self) {
         let now_us = self.now_us;
         self.leaving.open.retain(|_, left| left.until_us > now_us);
@@ -195,7 +197,7 @@ impl Session {
         }
     }
 
-    /// Whether an answer is to one of these requests. A refusal that does not pass is as good as a yes: to say it again does not help.
+    /// Whether an answer is to a leave. A refusal that does not pass counts as an acknowledgement: a repeat does not help.
     pub(super) fn leave_answered(&mut self, endpoint: usize, number: u64, response: &Response) -> bool {
         let Some(said) = self.leaving.get_mut(number).filter(|said| said.endpoint == endpoint) else {
             return false;
@@ -218,14 +220,14 @@ impl Session {
         true
     }
 
-    /// A connection is gone, and what was not answered on it may not have come.
+    /// Repeats the leaves without an acknowledgement on a lost connection: they may not have arrived.
     pub(super) fn leaves_lost(&mut self, endpoint: usize) {
         for number in self.leaving.lost_with(endpoint) {
             self.leaving.again(number, self.now_us);
         }
     }
 
-    /// What had its time goes to another node. A connection that is silent altogether is given up.
+    /// Repeats the leaves that timed out at another node. A connection that received nothing meanwhile is closed.
     pub(super) fn expire_leaves(&mut self) {
         let now_us = self.now_us;
         let late = self.leaving.under_way().filter(|(_, said)| said.until_us <= now_us);

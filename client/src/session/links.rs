@@ -1,4 +1,4 @@
-//! The endpoints of a session and which of them is in use.
+//! The endpoints of a session, and which of them is active.
 
 use super::ensure;
 use super::pulse::Pulse;
@@ -7,67 +7,67 @@ use norn_wire::error::Error;
 /// State of the connection to one endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Link {
-    /// None.
+    /// No connection.
     Idle,
-    /// Being made.
+    /// The connection is being made.
     Connecting { until_us: u64 },
-    /// Made, and the first `hello` is under way.
+    /// The connection is made, and the first `hello` is under way.
     Greeting { number: u64, sent_us: u64, until_us: u64 },
-    /// Made, but the node is not ready for anything but early calls.
+    /// The connection is made, but the node is ready for early calls only.
     Refused,
-    /// Made and welcomed.
+    /// The connection is made, and the node has welcomed the session.
     Ready {
-        /// When a claim found nothing there and the node could not look everywhere, or when it failed a call again and again,
-        /// unless a later claim fared better.
+        /// Last time when a claim found nothing there and the node could not look everywhere, or when the node failed a call
+        /// repeatedly. `None` if a later claim fared better.
         blind_us: Option<u64>,
     },
 }
 
-/// What the last attempt at an endpoint came to that has not welcomed the session since.
+/// Outcome of the last attempt at an endpoint that has not welcomed the session since.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// No node was heard.
     Silent,
     /// A node was heard, and may serve at another attempt.
     Passing,
-    /// A node was heard, and another attempt fails as well before an operator changes something.
+    /// A node was heard, and further attempts fail too until an operator changes something.
     Lasting(Error),
 }
 
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub link: Link,
-    /// Absent also where nothing is known since there were calls.
+    /// Absent also if no attempt has ended since failures were last forgotten.
     pub failure: Option<Failure>,
-    /// In a row.
+    /// Consecutive failures.
     pub failures: u32,
-    /// Not to be tried before this.
+    /// Earliest time of the next attempt.
     pub retry_us: u64,
     /// Answers received, over all connections.
     pub received: u64,
-    /// Whether the node is there.
+    /// Failure detector of the node.
     pub pulse: Pulse,
-    /// Why it did not lend ids when it was last asked for some.
+    /// Why the node did not lend ids when it was last asked for some.
     pub refusal: Option<Refusal>,
     pub asking: Asking,
 }
 
-/// How a node that serves without ids is asked for some again. Nothing that goes on there waits for the answer.
+/// Repeated requests for ids to a node that serves without lending any. Calls at this node do not wait for the answer.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
-    /// The number of the `hello` under way.
+    /// Number of the `hello` under way.
     pub number: Option<u64>,
-    /// When it is asked next, also if this one is not answered.
+    /// Time of the next request, even if this one is not answered.
     pub next_us: u64,
-    /// How often in a row it lent none.
+    /// Consecutive requests without a loan.
     pub vain: u32,
 }
 
-/// An answer to `hello` that lends nothing.
+/// An answer to `hello` without a loan of ids.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub error: Error,
-    /// Until when the node lends no ids, where it says so.
+    /// Until when the node lends no ids, if it says so.
     pub until_us: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ impl Refusal {
         Refusal { error, until_us }
     }
 
-    /// As it would be given now.
+    /// The error with its waiting time as of `now_us`.
     pub fn at(&self, now_us: u64) -> Error {
         let after_ms = self.until_us.map(|until_us| until_us.saturating_sub(now_us).div_ceil(1_000));
         Error { after_ms, ..self.error.clone() }
@@ -85,7 +85,7 @@ impl Refusal {
 }
 
 impl Endpoint {
-    /// Whether requests can be on their way on it.
+    /// Whether the connection can carry requests.
     pub fn is_open(&self) -> bool {
         matches!(self.link, Link::Greeting { .. } | Link::Refused | Link::Ready { .. })
     }
@@ -94,12 +94,12 @@ impl Endpoint {
         matches!(self.link, Link::Ready { .. })
     }
 
-    /// Whether it is ready, lends ids and, for all that is known, sees every node that it needs.
+    /// Whether the endpoint is ready, lends ids and, as far as is known, sees every node that it needs.
     fn sees(&self) -> bool {
         matches!(self.link, Link::Ready { blind_us: None }) && self.refusal.is_none()
     }
 
-    /// Whether it has welcomed the session without ids.
+    /// Whether the node has welcomed the session without lending ids.
     pub fn is_bare(&self) -> bool {
         self.is_ready() && self.refusal.is_some()
     }
@@ -109,9 +109,9 @@ impl Endpoint {
 pub(super) struct Links {
     endpoints: Vec<Endpoint>,
     pub active: usize,
-    /// No search before this: one has just failed.
+    /// Earliest time of the next search; set after a failed one.
     search_us: u64,
-    /// No attempt beside that at the active endpoint before this: the last one still has its head start.
+    /// Earliest time of another attempt beside that at the active endpoint: the end of the last attempt's head start.
     race_us: u64,
 }
 
@@ -143,9 +143,9 @@ impl Links {
         &mut self.endpoints[endpoint]
     }
 
-    /// Makes the best endpoint active: another that is connected, else another that has not failed, else, where
-    /// `stay` allows it, the present one if it is connected, else the one that may be tried soonest. Where that
-    /// leaves several: the one that failed least, then the next in turn.
+    /// Makes the best endpoint active: another that is ready, else another that has not failed, else, if `stay` allows it, the present
+    /// one if it is ready, else the one with the earliest retry time. Ties go to the endpoint with the fewest failures, then to the
+    /// next in turn.
     pub fn rotate(&mut self, now_us: u64, stay: bool) {
         let count = self.endpoints.len();
         let last = if stay || count == 1 { count } else { count - 1 };
@@ -163,14 +163,14 @@ impl Links {
         self.active = candidates.min_by_key(key).expect("there is at least one endpoint");
     }
 
-    /// An attempt is made at an endpoint.
+    /// Records an attempt at an endpoint.
     pub fn attempted(&mut self, endpoint: usize, link: Link, head_start_until_us: u64) {
         self.get_mut(endpoint).link = link;
         self.race_us = head_start_until_us;
     }
 
-    /// The endpoint to try beside the active one, which has not answered yet, and from when on: the one that may be tried soonest,
-    /// then the next in turn. A node that was not ready is tried again where calls wait for more than a connection: `queued`.
+    /// The endpoint to try beside the active one, which has not answered yet, and the earliest time for it: the one with the earliest retry
+    /// time, then the next in turn. A node that was not ready is tried again only if calls wait for more than a connection (`queued`).
     pub fn next_race(&self, queued: bool) -> Option<(u64, usize)> {
         if !matches!(self.get(self.active).link, Link::Connecting { .. } | Link::Greeting { .. }) {
             return None;
@@ -184,7 +184,7 @@ impl Links {
         Some((self.get(next).retry_us.max(self.race_us), next))
     }
 
-    /// Endpoints other than the active one that have not answered an attempt yet.
+    /// Endpoints other than the active one with an unanswered attempt.
     pub fn rivals(&self) -> Vec<usize> {
         let is_tried = |index: &usize| matches!(self.get(*index).link, Link::Connecting { .. } | Link::Greeting { .. });
         self.others().filter(is_tried).collect()
@@ -194,13 +194,13 @@ impl Links {
         self.endpoints.iter().any(Endpoint::is_open)
     }
 
-    /// Forgets how attempts have ended.
+    /// Forgets the outcomes of attempts.
     pub fn forget_failures(&mut self) {
         self.endpoints.iter_mut().for_each(|endpoint| endpoint.failure = None);
     }
 
     /// Why no endpoint will serve before an operator changes something: each has failed, and those where a node was heard will fail
-    /// again. What several say is said once each.
+    /// again. A reason common to several is included once.
     pub fn hopeless(&self) -> Option<Error> {
         let mut hopeless: Option<Error> = None;
         for endpoint in &self.endpoints {
@@ -218,7 +218,7 @@ impl Links {
         hopeless
     }
 
-    /// A node was heard at an endpoint: that it was not before says no more.
+    /// Records that a node was heard at an endpoint: an earlier silence no longer counts.
     pub fn heard(&mut self, endpoint: usize) {
         let failure = &mut self.get_mut(endpoint).failure;
         if matches!(failure, Some(Failure::Silent)) {
@@ -226,8 +226,8 @@ impl Links {
         }
     }
 
-    /// An endpoint was welcomed. It becomes active unless the active one is ready and sees enough: even a late one is
-    /// better than waiting for another.
+    /// Records a welcome. The endpoint becomes active unless the active one is ready and sees enough: even a late one is better than
+    /// waiting for another.
     pub fn welcomed(&mut self, endpoint: usize) {
         let state = self.get_mut(endpoint);
         state.link = Link::Ready { blind_us: None };
@@ -240,7 +240,7 @@ impl Links {
         }
     }
 
-    /// An endpoint was welcomed without ids. It serves what needs none until there is a better one.
+    /// Records a welcome without ids. The endpoint serves calls that need none until there is a better one.
     pub fn welcomed_bare(&mut self, endpoint: usize, refusal: Refusal) {
         let state = self.get_mut(endpoint);
         state.link = Link::Ready { blind_us: None };
@@ -252,7 +252,7 @@ impl Links {
         }
     }
 
-    /// An endpoint that served without ids lends some now.
+    /// Records that an endpoint that served without ids now lends some.
     pub fn lends(&mut self, endpoint: usize) {
         let state = self.get_mut(endpoint);
         state.refusal = None;
@@ -263,7 +263,7 @@ impl Links {
         }
     }
 
-    /// The connection to an endpoint is no more. What it said without saying for how long may be over when it is back.
+    /// Records the end of a connection. A refusal to lend ids without a time limit is forgotten, as it may be over when the node is back.
     pub fn closed(&mut self, endpoint: usize) {
         let state = self.get_mut(endpoint);
         state.link = Link::Idle;
@@ -272,7 +272,7 @@ impl Links {
         state.refusal = state.refusal.take().filter(|refusal| refusal.until_us.is_some());
     }
 
-    /// Why nodes lent no ids, as far as that still holds: the one that may lend some soonest comes first.
+    /// The valid refusals to lend ids, the one that ends first at the front.
     pub fn refusals(&self, now_us: u64) -> Vec<&Refusal> {
         let holds = |refusal: &&Refusal| refusal.until_us.is_none_or(|until_us| until_us > now_us);
         let refusals = self.endpoints.iter().filter_map(|endpoint| endpoint.refusal.as_ref());
@@ -287,24 +287,24 @@ impl Links {
         self.endpoints.iter().map(until).min().flatten()
     }
 
-    /// What was lent is worth nothing: each endpoint that serves is asked for ids as soon as some are needed.
+    /// Discards all loans: each endpoint that serves is asked for ids as soon as some are needed.
     pub fn ask_all(&mut self, now_us: u64) {
         self.endpoints.iter_mut().filter(|endpoint| endpoint.is_ready()).for_each(|it| it.asking.next_us = now_us);
     }
 
-    /// Endpoints that are asked for ids while there are none, and when.
+    /// Endpoints to ask for ids while there are none, with the time of the next request.
     pub fn lenders(&self) -> impl Iterator<Item = (u64, usize)> {
         let endpoints = self.endpoints.iter().enumerate();
         endpoints.filter(|(_, endpoint)| endpoint.is_ready()).map(|(index, endpoint)| (endpoint.asking.next_us, index))
     }
 
-    /// A connection or an attempt at one has failed and may be repeated from `retry_us` on.
+    /// Records the failure of a connection or of an attempt, which may be repeated from `retry_us` on.
     pub fn failed(&mut self, now_us: u64, endpoint: usize, failure: Failure, retry_us: u64) {
         let state = self.get_mut(endpoint);
         state.failures = state.failures.saturating_add(1);
         state.failure = Some(failure);
         state.retry_us = retry_us;
-        // What has failed needs no head start any more.
+        // A failed attempt needs no head start any more.
         self.race_us = now_us;
         if endpoint == self.active {
             self.rotate(now_us, true);
@@ -313,9 +313,9 @@ impl Links {
         }
     }
 
-    /// A claim or a call that has failed was answered: `blind` if there was nothing and the node could not look everywhere, or
-    /// if it failed again. If that is the active endpoint it is left for another that is ready: one that sees, else the one
-    /// that was found blind before all others. Where no other is ready, there is nothing to leave it for yet.
+    /// Records the result of a claim, or of a call that failed: `blind` if the claim found nothing and the node could not look
+    /// everywhere, or if the call failed again. If the active endpoint is blind, another ready one becomes active: preferably one that
+    /// is not blind, else the one that was found blind the longest ago. If no other is ready, the active one stays.
     pub fn found(&mut self, now_us: u64, endpoint: usize, blind: bool) {
         let Link::Ready { blind_us } = &mut self.get_mut(endpoint).link else {
             return;
@@ -332,8 +332,8 @@ impl Links {
         }
     }
 
-    /// The endpoint to try next while the active one serves but is blind, and from when on: the one that may be tried
-    /// soonest, then the next in turn. `None` while another attempt is under way.
+    /// The endpoint to try next while the active one serves but is blind, and the earliest time for it: the one with the earliest retry
+    /// time, then the next in turn. `None` while another attempt is under way.
     pub fn next_search(&self) -> Option<(u64, usize)> {
         let active = self.get(self.active);
         let under_way = |link| matches!(link, Link::Connecting { .. } | Link::Greeting { .. });
@@ -345,14 +345,14 @@ impl Links {
         Some((self.get(next).retry_us.max(self.search_us), next))
     }
 
-    /// All endpoints but the active one, the next in turn first.
+    /// All endpoints except the active one, the next in turn first.
     fn others(&self) -> impl Iterator<Item = usize> {
         let (active, count) = (self.active, self.endpoints.len());
         (1..count).map(move |distance| (active + distance) % count)
     }
 
-    /// When something must happen here: `queued` and `queued_early` tell whether calls wait for a connection, `seeking`
-    /// whether some that may fare better elsewhere are under way, `lacking` whether some wait for ids.
+    /// Time of the next timer here. `queued` and `queued_early` say whether calls wait for a connection, `seeking` whether calls that
+    /// may fare better elsewhere are under way, `lacking` whether calls wait for ids.
     pub fn next_wake(&self, queued: bool, queued_early: bool, seeking: bool, lacking: bool) -> Option<u64> {
         let expiry = self.endpoints.iter().filter_map(|endpoint| match endpoint.link {
             Link::Connecting { until_us } | Link::Greeting { until_us, .. } => Some(until_us),

@@ -1,4 +1,4 @@
-//! What a session takes from outside itself once and then keeps: server time, ids, randomness.
+//! Server time, ids and random values of a session.
 
 use super::{Call, Draft, Finish};
 use norn_wire::ids::{ClaimId, TAG_BITS, TaskId};
@@ -6,17 +6,17 @@ use norn_wire::random::Random;
 use norn_wire::request::Request;
 use norn_wire::response::Welcome;
 
-/// A tag of no task in particular.
+/// A random tag, for a task without a required one.
 pub(super) fn any_tag(random: &mut Random) -> u32 {
     random.below(1 << TAG_BITS) as u32
 }
 
-/// Never 0, which stands for "not chosen yet".
+/// A random claim id. Never 0, which stands for "not chosen yet".
 pub(super) fn any_claim(random: &mut Random) -> ClaimId {
     ClaimId(random.wide().max(1))
 }
 
-/// What a call needs before it can be sent, from less to more.
+/// Requirements of a call before it can be sent, in increasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Needs {
     /// A connection: the node may have no cluster yet.
@@ -25,12 +25,12 @@ pub(super) enum Needs {
     Node,
     /// The server's time.
     Time,
-    /// Ids, for which a node must have lent a field.
+    /// Ids, for which a node must have lent a minter field.
     Ids,
 }
 
 impl Needs {
-    /// From less to more.
+    /// All values, in increasing order.
     pub const ALL: [Needs; 4] = [Needs::Connection, Needs::Node, Needs::Time, Needs::Ids];
 
     pub fn of(call: &Call) -> Needs {
@@ -62,7 +62,7 @@ impl Needs {
         drafts.iter().map(Needs::of_draft).max().unwrap_or(Needs::Node)
     }
 
-    /// Ids of members follow from their group's.
+    /// Ids of group members follow from their group's.
     fn of_draft(draft: &Draft) -> Needs {
         let named =
             draft.id.is_some() || draft.spec.grouping.as_ref().is_some_and(|grouping| grouping.member.is_some());
@@ -73,31 +73,32 @@ impl Needs {
         }
     }
 
-    /// A time that the caller left open.
+    /// The server's time, if the caller left the time open.
     fn of_time(at_ms: u64) -> Needs {
         if at_ms == 0 { Needs::Time } else { Needs::Node }
     }
 }
 
-/// Time that is further ahead of a node that lends ids was never right: such a node knows its clock to be.
+/// Greatest difference by which the session's id time may exceed that of a lending node. Beyond it, an earlier lender's clock was far
+/// ahead: a node lends ids only with a clock that it trusts.
 const AHEAD_MS_MAX: u64 = 60_000;
 
-/// What the newest welcome said about time.
+/// Times of the latest welcome.
 #[derive(Debug)]
 struct ServerClock {
     received_us: u64,
-    /// For ids: never less than one that the node has lent.
+    /// For ids: at least the time of any id that the node has lent.
     lent: Told,
-    /// For all else.
+    /// For all other uses.
     wall: Told,
 }
 
-/// A time that goes on.
+/// A server time, advanced by the local clock since the welcome.
 #[derive(Debug)]
 struct Told {
     time_ms: u64,
-    /// What this session had read before: a node whose clock is behind makes the time stand still for a while. It goes back only
-    /// where it was far ahead.
+    /// Lower bound: the latest time that this session had read before. A node whose clock is behind makes the time stand still for a
+    /// while. The bound is dropped only if the earlier time was far ahead.
     floor_ms: u64,
 }
 
@@ -113,7 +114,7 @@ impl ServerClock {
     }
 }
 
-/// What a session had minted at some time, as far as its last loan goes.
+/// The ids generated under the latest loan up to some time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Minted {
     minter: u64,
@@ -121,24 +122,24 @@ pub(super) struct Minted {
 }
 
 impl Minted {
-    /// Whether this is one of them.
+    /// Whether an id is one of them.
     pub fn has(self, id: TaskId) -> bool {
         id.minter() == self.minter && id.time_ms() <= self.time_ms_last
     }
 }
 
-/// Server time and the ids that follow from it.
+/// Id generator: server time, and the ids that follow from it.
 #[derive(Debug)]
 pub(super) struct Mint {
     clock: Option<ServerClock>,
-    /// The field that was lent last. It is this session's for good, whichever node serves it.
+    /// The minter field lent last. It stays this session's for good, whichever node serves it.
     minter: Option<u64>,
     time_ms_last: u64,
     counter: u32,
 }
 
 impl Mint {
-    /// The counter starts anywhere: a session that gets the same minter as an earlier one meets other numbers.
+    /// Starts the counter at a random value: a session that gets the same minter as an earlier one uses other numbers.
     pub fn new(random: &mut Random) -> Self {
         Mint::starting_at(random.below(1 << 32) as u32)
     }
@@ -147,14 +148,14 @@ impl Mint {
         Mint { clock: None, minter: None, time_ms_last: 0, counter }
     }
 
-    /// A loan of a node whose clock is right ends what one that was far ahead has lent.
+    /// Takes the times and the loan of a welcome. A loan from a node with a right clock replaces one from a node whose clock was far ahead.
     pub fn welcome(&mut self, now_us: u64, welcome: &Welcome) {
         let lends = welcome.refusal.is_none();
         let most_ms = welcome.time_ms.saturating_add(AHEAD_MS_MAX);
         if lends && self.id_time_ms(now_us).is_some_and(|own_ms| own_ms > most_ms) {
             self.clear();
         }
-        // What another node has lent is as good as before, and its time never less than an id.
+        // A welcome without ids changes nothing while there is a loan: the loan's time is at least that of every id.
         if !lends && (self.minter.is_some() || welcome.time_ms == 0) {
             return;
         }
@@ -164,8 +165,8 @@ impl Mint {
         self.minter = lends.then_some(welcome.minter);
     }
 
-    /// Forgets a loan and the time that came with it, if it is the last one: ids of it are ahead of the nodes' clocks. What was minted
-    /// stays the only one of its kind: each loan has another minter, and the counter goes on.
+    /// Discards a loan and its time, if it is the latest: its ids are ahead of the nodes' clocks. The ids generated from it stay
+    /// unique: each loan has another minter, and the counter continues.
     pub fn forget(&mut self, minted: Minted) -> bool {
         let is_last = self.minter == Some(minted.minter);
         if is_last {
@@ -178,7 +179,7 @@ impl Mint {
         (self.clock, self.minter, self.time_ms_last) = (None, None, 0);
     }
 
-    /// The most that a call may need of it.
+    /// The highest requirement that can be met now.
     pub fn serves(&self) -> Needs {
         match (&self.clock, self.minter) {
             (_, Some(_)) => Needs::Ids,
@@ -196,12 +197,12 @@ impl Mint {
         self.clock.as_ref().map(|clock| clock.wall.after(clock.elapsed_ms(now_us)))
     }
 
-    /// The earliest time of a new id, which may be ahead of the clock for a while.
+    /// Earliest time of a new id, which may be ahead of the clock for a while.
     fn id_time_ms(&self, now_us: u64) -> Option<u64> {
         self.clock.as_ref().map(|clock| clock.lent.after(clock.elapsed_ms(now_us)))
     }
 
-    /// The next id: above every id that this session minted before, but for those of a loan that was forgotten. Needs a loan.
+    /// Generates the next id: above every id that this session generated before, except those of a discarded loan. Needs a loan.
     pub fn mint(&mut self, now_us: u64, tag: u32) -> TaskId {
         let minter = self.minter.expect("calls that mint wait for a loan");
         let server_ms = self.id_time_ms(now_us).expect("there is a clock");

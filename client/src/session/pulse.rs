@@ -1,10 +1,9 @@
-//! Whether a node that is asked is still there. An answer that takes long says nothing: the node may wait for others, or for
-//! work. So one that is silent while calls are under way is asked for a sign of life, which it gives at once whatever it waits
-//! for, and it is left if none comes. That is no proof that it is gone: calls are repeated as after any lost connection.
+//! Failure detector of a node with calls under way. A slow answer proves nothing: the node may wait for others, or for work. So a node
+//! that is silent while calls are under way is sent a ping, which it answers at once whatever it waits for. If the answer does not come
+//! in time, the session leaves the node. The node may still be alive: calls are repeated as after any lost connection.
 //!
-//! The question is a sign of life, too: by it the node knows that somebody still waits for what it has to say. So the only node of a
-//! session is asked as well. A silent one is waited for far longer: only where its connection is alive and nobody reads it, another one
-//! may have a reader.
+//! The ping also shows the node that the client still waits for answers. So the only node of a session is pinged as well. It is waited for
+//! far longer: leaving it helps only if its connection is alive and the node no longer reads it, because a new connection may be read.
 
 use super::links::Failure;
 use super::{Output, Session};
@@ -12,23 +11,23 @@ use norn_wire::limits::BATCH_BYTES_MAX;
 use norn_wire::request::Request;
 use std::collections::VecDeque;
 
-/// A node is asked when calls are under way and it was silent for so long.
+/// Silence after which a node with calls under way is pinged.
 const SILENCE_US: u64 = 150_000;
-/// The silence doubles so often while nothing but signs of life is to be heard: calls may wait for hours.
+/// Greatest number of times that this silence doubles while only pings are answered: calls may wait for hours.
 const DOUBLINGS_MAX: u32 = 2;
-/// A sign of life may take so long at least.
+/// Least timeout of a ping.
 const PATIENCE_US_MIN: u64 = 200_000;
-/// Of a node that was left too early so often twice as much, again and again.
+/// Greatest number of times that the timeout doubles after timeouts in a row.
 const MISSES_MAX: u32 = 4;
 
-/// The only node of a session is left after so long without a sign of life. A connection that is dead ends far earlier by itself.
+/// Timeout without any answer after which the session leaves its only node. A dead connection ends far earlier by itself.
 const ONLY_PATIENCE_MS: u64 = 30_000;
 
-/// No more calls are sent while so many bytes may be on their way: what is behind them waits, here or there.
+/// No more calls are sent while this many bytes may be in transit: later requests wait, here or there.
 const WAY_BYTES_MAX: u64 = 4 * BATCH_BYTES_MAX as u64;
-/// Calls of fewer bytes are not counted.
+/// Smallest call that counts towards the bytes in transit.
 const WAY_BYTES_MIN: u64 = 4 << 10;
-/// The slowest network that is counted with: about a megabyte a second.
+/// Throughput of the slowest network that is allowed for: about a megabyte a second.
 const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
 
 /// A ping under way.
@@ -39,31 +38,31 @@ struct Asked {
     until_us: u64,
 }
 
-/// What is heard of a node while calls are under way there.
+/// Signs of life of a node while calls are under way there.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     /// Calls under way on the connection.
     pub calls: usize,
-    /// When it was last heard, or the first of the calls was sent.
+    /// When the node was last heard, or the first of the calls was sent.
     since_us: u64,
-    /// Signs of life in a row since a call was sent.
+    /// Consecutive answered pings since a call was sent.
     signs: u32,
     asked: Option<Asked>,
-    /// Since when pings go unanswered, also with none under way: calls may end too soon for their pings.
+    /// Start of the time without answers to pings. It is kept when no ping is under way: calls may end too soon for their pings.
     unanswered_us: Option<u64>,
-    /// How long a sign of life took lately, at the worst.
+    /// Longest recent round trip of a ping; decays by a quarter with each answer.
     slowest_us: u64,
-    /// How often none came in a row.
+    /// Consecutive ping timeouts.
     misses: u32,
-    /// Calls that may not have arrived yet, by the numbers of their requests, with their bytes. Requests arrive in their order, so that
-    /// an answer to one says that those before it have. Bytes of a call that has ended are among these: nobody takes them back.
+    /// Calls that may not have arrived yet: the numbers of their requests, and their bytes. Requests arrive in order, so an answer to
+    /// one shows that those before it have arrived. This includes calls that have ended: their bytes are still in transit.
     way: VecDeque<(u64, u64)>,
-    /// The bytes of these.
+    /// Sum of these bytes.
     way_bytes: u64,
 }
 
 impl Pulse {
-    /// The connection is no more, and nothing is on its way on it.
+    /// Records the end of the connection: nothing is in transit any more.
     pub fn gone(&mut self) {
         self.way.clear();
         self.way_bytes = 0;
@@ -71,7 +70,7 @@ impl Pulse {
         self.unanswered_us = None;
     }
 
-    /// A call of so many bytes is on its way, behind all others.
+    /// Records a call in transit, behind all others.
     pub fn carries(&mut self, number: u64, bytes: usize) {
         let bytes = bytes as u64;
         if bytes >= WAY_BYTES_MIN {
@@ -85,26 +84,26 @@ impl Pulse {
         self.way_bytes < WAY_BYTES_MAX
     }
 
-    /// How long it may take until all that was sent has arrived.
+    /// Upper estimate of the time until all sent calls have arrived.
     pub fn transfer_ms(&self) -> u64 {
         self.way_bytes / TRANSFER_BYTES_PER_MS
     }
 
-    /// The connection is welcome: what that took is the first measure there is.
+    /// Records the welcome: its round trip is the first measurement.
     pub fn welcomed(&mut self, took_us: u64) {
         self.slowest_us = took_us;
     }
 
-    /// A call was sent.
+    /// Records that a call was sent.
     pub fn sent(&mut self, now_us: u64) {
-        // A node that is silent for long already is asked next, not in the past.
+        // A node that has been silent for long is pinged next, not in the past.
         let earliest_us = if self.calls == 0 { now_us } else { (now_us + 1).saturating_sub(SILENCE_US) };
         self.since_us = self.since_us.max(earliest_us);
         self.calls += 1;
         self.signs = 0;
     }
 
-    /// A call is not under way any more.
+    /// Records that a call is not under way any more.
     pub fn left(&mut self) {
         self.calls -= 1;
         if self.calls == 0 && self.has_room() {
@@ -112,7 +111,7 @@ impl Pulse {
         }
     }
 
-    /// Something has come: an answer with this number, or a part of one.
+    /// Records received data: an answer with this number, or a part of an answer.
     pub fn heard(&mut self, now_us: u64, number: Option<u64>) {
         self.since_us = now_us;
         self.unanswered_us = None;
@@ -127,7 +126,7 @@ impl Pulse {
         }
     }
 
-    /// When the node is to be asked, or to be left.
+    /// Time at which to ping or to leave the node.
     pub fn due_us(&self) -> Option<u64> {
         let ask_us = || self.since_us + (SILENCE_US << self.signs.min(DOUBLINGS_MAX));
         let leave_us = |asked: Asked| asked.until_us.min(self.hopeless_us(asked));
@@ -135,14 +134,14 @@ impl Pulse {
         waits.then(|| self.asked.map_or_else(ask_us, leave_us))
     }
 
-    /// No sign of life has come in time, and it is waited for.
+    /// Extends the timeout of a ping that was not answered in time.
     fn wait_on(&mut self, now_us: u64) {
         self.misses += 1;
         let until_us = now_us + self.patience_us();
         self.asked = self.asked.map(|asked| Asked { until_us, ..asked });
     }
 
-    /// When also the only node has been silent for too long. What it is asked is behind what is on its way.
+    /// Time at which even the only node is left. The ping is queued behind the bytes in transit.
     fn hopeless_us(&self, asked: Asked) -> u64 {
         let since_us = self.unanswered_us.unwrap_or(asked.sent_us);
         let until_us = since_us + (ONLY_PATIENCE_MS + self.transfer_ms()) * 1_000;
@@ -155,7 +154,7 @@ impl Pulse {
 }
 
 impl Session {
-    /// Asks nodes that are silent for a sign of life, and leaves those that gave none.
+    /// Pings silent nodes, and leaves those that did not answer in time.
     pub(super) fn feel_pulses(&mut self) {
         let is_only = self.links.len() == 1;
         for endpoint in 0..self.links.len() {
@@ -163,12 +162,12 @@ impl Session {
             if pulse.due_us().is_none_or(|due_us| due_us > self.now_us) {
                 continue;
             }
-            // Whoever is woken so late was away itself, and what has come meanwhile may not have been looked at.
+            // A wake-up this late means that this process was suspended: answers may have arrived that it has not read yet.
             let left_us =
                 |asked: Asked| if is_only { asked.until_us.min(pulse.hopeless_us(asked)) } else { asked.until_us };
             let asked = pulse.asked.filter(|asked| self.now_us < left_us(*asked) + SILENCE_US);
             if is_only && asked.is_some_and(|asked| self.now_us < pulse.hopeless_us(asked)) {
-                // Where there is no other node, it is better to wait for this one. Its connection loses nothing.
+                // Without another node, it is better to wait for this one. The connection loses nothing.
                 pulse.wait_on(self.now_us);
             } else if asked.is_some() {
                 pulse.misses += 1;
@@ -185,7 +184,7 @@ impl Session {
 
     fn ask_for_sign(&mut self, endpoint: usize) {
         let now_us = self.now_us;
-        // A node takes no more than so many requests of a connection at once: it would not read this one.
+        // A node limits the requests of a connection: at the limit it would not read this ping.
         if self.attempts.len() >= self.config.in_flight_max {
             let pulse = &mut self.links.get_mut(endpoint).pulse;
             (pulse.since_us, pulse.asked) = (now_us, None);
@@ -193,7 +192,7 @@ impl Session {
         }
         let number = self.next_number();
         let pulse = &mut self.links.get_mut(endpoint).pulse;
-        // The ping is behind what is on its way.
+        // The ping is queued behind the bytes in transit.
         let until_us = now_us + pulse.patience_us() + pulse.transfer_ms() * 1_000;
         pulse.asked = Some(Asked { number, sent_us: now_us, until_us });
         pulse.unanswered_us.get_or_insert(now_us);

@@ -1,4 +1,4 @@
-//! The way to the first node: attempts beside each other, and when there is no more use in them.
+//! Connecting to the first node: parallel attempts, and when to give up.
 
 use super::links::{Failure, Link};
 use super::{CallId, Output, Session};
@@ -13,7 +13,7 @@ impl Session {
         self.outputs.push(Output::Connect { endpoint });
     }
 
-    /// An attempt to connect has failed, or a connection has ended.
+    /// Handles a failed attempt to connect, or the end of a connection.
     pub(super) fn disconnected(&mut self, endpoint: usize) {
         match self.links.get(endpoint).link {
             Link::Idle => {}
@@ -22,19 +22,19 @@ impl Session {
         }
     }
 
-    /// The same, by a node that was heard.
+    /// Handles the same, by a node that was heard.
     pub(super) fn refused(&mut self, endpoint: usize, error: Error) {
         self.disconnected(endpoint);
         let failure = if error.passes() { Failure::Passing } else { Failure::Lasting(error) };
         self.links.get_mut(endpoint).failure = Some(failure);
     }
 
-    /// Ends the attempts that had their time.
+    /// Ends the attempts that timed out.
     pub(super) fn expire_links(&mut self) {
         for endpoint in 0..self.links.len() {
             let (until_us, failure) = match self.links.get(endpoint).link {
                 Link::Connecting { until_us } => (until_us, Failure::Silent),
-                // A node is there: it has shaken hands.
+                // A node is there: it has completed the handshake.
                 Link::Greeting { until_us, .. } => (until_us, Failure::Passing),
                 Link::Idle | Link::Refused | Link::Ready { .. } => continue,
             };
@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    /// Tries another endpoint beside the active one, if that has had its head start and has not answered. `queued` tells whether
+    /// Tries another endpoint beside the active one, if the active one has not answered within its head start. `queued` says whether
     /// calls wait for more than a connection.
     pub(super) fn race(&mut self, queued: bool) {
         if let Some((_, rival)) = self.links.next_race(queued).filter(|(at_us, _)| *at_us <= self.now_us) {
@@ -68,8 +68,8 @@ impl Session {
         }
     }
 
-    /// A node serves: those that have not even answered are waited for no more, unless calls were sent there. They are none the worse
-    /// for having been slower.
+    /// Ends the attempts that have not been answered, except where calls were sent, because a node serves. This does not count as a
+    /// failure of the slower ones.
     pub(super) fn end_race(&mut self) {
         for endpoint in self.links.rivals() {
             if self.attempts.values().all(|attempt| attempt.endpoint != endpoint) {
@@ -79,8 +79,8 @@ impl Session {
         }
     }
 
-    /// Ends the calls that wait for a node while each refuses this client for good or cannot be reached. A session that was
-    /// welcomed before goes on, as an operator may put right what is wrong while it runs.
+    /// Ends the calls that wait for a node, if each node refuses this client for good or cannot be reached. A session that was welcomed
+    /// before goes on, as an operator may repair the cause while it runs.
     pub(super) fn end_hopeless(&mut self) {
         if self.was_welcomed {
             return;
@@ -101,8 +101,8 @@ impl Session {
         }
     }
 
-    /// Ends the calls that were never sent where no node has been reached for as long as the configuration says. What was sent may
-    /// have taken effect, and is repeated up to its deadline.
+    /// Ends the calls that were never sent, if no node has been reached for as long as the configuration allows. A call that was sent
+    /// may have taken effect, and is repeated up to its deadline.
     pub(super) fn expire_lost(&mut self) {
         if self.calls.is_empty() || self.links.any_open() {
             self.lost_us = None;
@@ -110,7 +110,7 @@ impl Session {
         }
         self.lost_us.get_or_insert(self.now_us);
         if self.lost_until_us().is_some_and(|until_us| until_us <= self.now_us) {
-            // From now on, should others be left.
+            // Restart the interval for the calls that remain.
             self.lost_us = Some(self.now_us);
             let unsent = self.calls.iter().filter(|(_, call)| call.sent == 0).map(|(id, _)| *id);
             let unsent: Vec<CallId> = unsent.collect();

@@ -1,4 +1,4 @@
-//! Refuses, before anything is sent, what every node would refuse; and weighs what is held until it is answered.
+//! Refuses, before anything is sent, calls that every node would refuse, and estimates the memory of each call.
 
 use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft};
 use norn_wire::error::Error;
@@ -9,10 +9,10 @@ use norn_wire::schedule::ScheduleChange;
 use norn_wire::transaction::{self, Change, Transaction};
 use norn_wire::validate::{check_children, check_completions, check_delay, check_tasks, check_unique};
 
-/// About what a call takes besides its payloads.
+/// Estimated memory of a call besides its payloads.
 const CALL_BYTES: usize = 512;
 
-/// Checks a call against the limits; gives about how many bytes it holds.
+/// Checks a call against the limits. Returns its estimated memory in bytes.
 pub(super) fn validate(call: &Call) -> Result<usize, Error> {
     let bytes = match call {
         Call::Enqueue { drafts, .. } => {
@@ -65,7 +65,7 @@ fn check_time(draft: &Draft) -> Result<(), Error> {
     check_delay(draft.delay_ms)
 }
 
-/// Gives about how many bytes it holds.
+/// Checks a transaction. Returns its estimated memory in bytes.
 fn check_transaction(draft: &TransactionDraft) -> Result<usize, Error> {
     for ChangeDraft { change, delay_ms } in &draft.changes {
         if delay_ms.is_some() && change.not_before_ms.is_some() {
@@ -88,7 +88,7 @@ fn grouping(draft: &Draft) -> Option<&Grouping> {
     draft.spec.grouping.as_deref()
 }
 
-/// A member whose group has no name is of the one whose join comes with it.
+/// Checks that a member without a group comes with the join of its group.
 fn check_named(draft: &Draft, named: bool) -> Result<(), Error> {
     let unnamed = |grouping: &&Grouping| grouping.member.is_some_and(|member| member.group == TaskId::MIN);
     match grouping(draft).filter(unnamed) {
