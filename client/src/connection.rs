@@ -1,12 +1,12 @@
 //! Drives one [`Session`] over QUIC.
 //!
-//! One task owns the session: it feeds calls, answers and the clock into it and carries out what comes out. Each
-//! connection has a task of its own, with one bidirectional stream of frames. Between the two:
+//! One task owns the session: it feeds calls, answers and the clock into it and carries out its outputs. Each connection has a task of
+//! its own, with one bidirectional stream of frames. Between the two:
 //!
-//! - to the connection an outbox: bytes of whole frames, so that whatever piles up while one write is under way
-//!   leaves in the next. The session sends no more calls while so many bytes are on their way that a slow node would have them pile
-//!   up (`pulse.rs`), and nobody waits for one;
-//! - from the connection a bounded channel: while the session is busy, the connections are not read.
+//! - to the connection, an outbox: bytes of whole frames, so that everything queued during one write leaves in the next. It needs no
+//!   bound of its own, and its senders do not wait: the session sends no more calls while too many bytes are in transit (`pulse.rs`),
+//!   as at a slow node;
+//! - from the connection, a bounded channel: while the session is busy, the connections are not read.
 
 mod ending;
 mod link;
@@ -31,34 +31,34 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Commands that may wait for the session.
+/// Commands that may be queued for the session.
 const COMMANDS_MAX: usize = 1_024;
-/// Reports of connections that may wait for the session; each is one read's worth of answers.
+/// Reports of connections that may be queued for the session; each holds the answers of one read.
 const EVENTS_MAX: usize = 256;
 /// Inputs taken in one round before outputs are carried out.
 const ROUND_MAX: usize = 256;
-/// Attempts that are given up after this long count as unanswered.
+/// Age from which an attempt that is given up counts as unanswered.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
 /// How long to wait at the end for the nodes to learn that the connections are closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
-/// How long a task that nobody wants is tried to be given back. A lease of the usual length is over then.
+/// How long the release of a task without a recipient is repeated. A lease of the usual length is over then.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a call came to.
+/// Result of a call.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub result: Result<Response, Error>,
-    /// When the first attempt was sent: leases count from here.
+    /// When the first attempt was sent, or a later time from which the leases in the answer count.
     pub lease_from: Option<Instant>,
 }
 
 impl Answer {
-    /// The call came to nobody.
+    /// The call reached no task.
     fn closed() -> Answer {
         Answer { result: Err(Error::unavailable("the client is closed")), lease_from: None }
     }
 
-    /// What became of the call, nobody can say any more.
+    /// The outcome of the call is unknown for good.
     fn lost(why: &str) -> Answer {
         Answer { result: Err(Error::new(ErrorCode::Unknown, why)), lease_from: None }
     }
@@ -69,13 +69,13 @@ enum Command {
     Close(oneshot::Sender<()>),
 }
 
-/// Calls whose futures were dropped. Never more than there are calls.
+/// Work left by dropped futures. Never more entries than there are calls.
 #[derive(Default)]
 struct Abandoned {
     calls: Mutex<Vec<CallId>>,
-    /// Answers that came first, and which nobody has seen.
+    /// Answers that no future has received.
     unseen: Mutex<Vec<Answer>>,
-    /// Claims that nobody works on any more.
+    /// Claims whose work was abandoned.
     claims: Mutex<Vec<(TaskId, Token)>>,
     some: Notify,
 }
@@ -87,16 +87,16 @@ impl Abandoned {
     }
 }
 
-/// The way to a session's task. The task ends when the last handle is gone.
+/// Handle to a session's task. The task ends when the last handle is gone.
 pub(crate) struct Handle {
     commands: mpsc::Sender<Command>,
     abandoned: Arc<Abandoned>,
     call_next: AtomicU64,
-    /// What stands between this side and the cluster; absent while a node is connected.
+    /// Why no node is connected; absent while one is.
     reach: watch::Receiver<Option<String>>,
 }
 
-/// Waits for the answer to a call. Dropping it abandons the call; an answer that is there already is given back.
+/// Waits for the answer to a call. If dropped, it abandons the call, or hands back an answer that has arrived already.
 struct Waiting<'a> {
     abandoned: &'a Abandoned,
     call: CallId,
@@ -107,7 +107,7 @@ impl Waiting<'_> {
     async fn answer(mut self) -> Answer {
         let answer = self.answer.as_mut().expect("it is waited for once").await;
         self.answer = None;
-        // Each call that the task takes is answered, also when that ends (`ending.rs`).
+        // Each call that the task takes is answered, also when the task ends (`ending.rs`).
         answer.unwrap_or_else(|_| Answer::closed())
     }
 }
@@ -115,7 +115,7 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let Some(mut answer) = self.answer.take() else { return };
-        // From here on none can come any more.
+        // From here on no answer can arrive.
         answer.close();
         match answer.try_recv() {
             Ok(answer) => self.abandoned.add(&self.abandoned.unseen, [answer]),
@@ -138,7 +138,7 @@ impl Handle {
         handle
     }
 
-    /// Makes a call. Dropping the future abandons it, and gives back what a claim was granted that nobody has seen.
+    /// Makes a call. Dropping the future abandons it, and gives back the tasks of a claim that no future has received.
     pub async fn call(&self, body: Call, deadline: Instant) -> Answer {
         let id = CallId(self.call_next.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
@@ -148,34 +148,34 @@ impl Handle {
         Waiting { abandoned: &self.abandoned, call: id, answer: Some(answer) }.answer().await
     }
 
-    /// Gives claims back behind the caller's back, as long as leases of the usual length last.
+    /// Gives claims back in the background, for as long as a lease of the usual length.
     pub fn give_back(&self, claims: Vec<(TaskId, Token)>) {
         self.abandoned.add(&self.abandoned.claims, claims);
     }
 
-    /// What stands between this side and the cluster; absent while a node is connected.
+    /// Why no node is connected; absent while one is.
     pub fn unreached(&self) -> Option<String> {
         self.reach.borrow().clone()
     }
 
-    /// Ends the task and its connections. Open calls fail, and what was granted at this moment goes back.
+    /// Ends the task and its connections. Open calls fail, and tasks granted at this moment go back.
     pub async fn close(&self) {
         let (reply, closed) = oneshot::channel();
         if self.commands.send(Command::Close(reply)).await.is_ok() {
-            // An error means that the task has ended, which is what was asked for.
+            // An error means that the task has ended, as wanted.
             let _ = closed.await;
         }
     }
 }
 
-/// A connection or the attempt to make one.
+/// A connection, or the attempt to make one.
 struct Link {
-    /// Tells its reports from those of earlier links to the same endpoint.
+    /// Distinguishes its reports from those of earlier links to the same endpoint.
     generation: u64,
     started: Instant,
-    /// Protocol version, once it is settled.
+    /// Protocol version, once it is negotiated.
     version: Option<u8>,
-    /// Where no node at the addresses of the name serves.
+    /// The addresses of the name, if no node at any of them serves.
     ways: Option<Ways>,
     outbox: Arc<Outbox>,
     task: JoinHandle<()>,
@@ -189,14 +189,14 @@ impl Drop for Link {
 
 struct Driver {
     session: Session,
-    /// The zero of the session's clock.
+    /// Zero of the session's clock.
     started: Instant,
     addresses: Vec<Address>,
-    /// Of the client, for people to read at the nodes.
+    /// Name of the client, for people to read at the nodes.
     name: String,
     endpoint: quinn::Endpoint,
     outgoing: Arc<Outgoing>,
-    /// Warns of certificates; it ends with this.
+    /// Warns of certificates; it ends with the driver.
     _reminders: JoinSet<()>,
     links: Vec<Option<Link>>,
     /// Why each endpoint failed last, until it answers again.
@@ -208,10 +208,10 @@ struct Driver {
     events_out: mpsc::Sender<Event>,
     abandoned: Arc<Abandoned>,
     replies: BTreeMap<CallId, oneshot::Sender<Answer>>,
-    /// Of calls that are nobody's, counted down, whereas others are counted up.
+    /// Last id of the driver's own calls, counted down, whereas those of callers count up.
     call_own_last: u64,
     outputs: VecDeque<Output>,
-    /// The client is closed: nothing that is granted can be ended through it any more.
+    /// The client is closing: nothing granted now can be ended through it any more.
     closes: bool,
 }
 
@@ -286,14 +286,14 @@ impl Driver {
         self.let_go().await;
         self.links.clear();
         self.endpoint.close(0u32.into(), b"closed");
-        // Whoever does not hear of it notices when the connection idles.
+        // A node that does not hear of it notices when the connection times out.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.endpoint.wait_idle()).await;
         if let Some(reply) = close {
             let _ = reply.send(());
         }
     }
 
-    /// Takes what else has come in, so that its requests leave together. Gives the reply of a command to close.
+    /// Takes all queued inputs, so that their requests leave together. Returns the reply channel of a close command, if there is one.
     fn drain(&mut self) -> Option<oneshot::Sender<()>> {
         for _ in 0..ROUND_MAX {
             match self.commands.try_recv() {
@@ -329,7 +329,7 @@ impl Driver {
         let Command::Call { id, body, deadline, reply } = command else {
             return;
         };
-        // Abandoned before it got here: the abandonment may have been seen already.
+        // Abandoned before it arrived here: the abandonment may have been processed already.
         if reply.is_closed() {
             return;
         }
@@ -384,7 +384,7 @@ impl Driver {
         self.session.step(now_us, input, &mut outputs);
         for output in outputs {
             match output {
-                // At once: from here on the session is to hear nothing more of it.
+                // Immediately: from here on the session must not hear of this connection.
                 Output::Disconnect { endpoint } => self.disconnect(endpoint),
                 output => self.outputs.push_back(output),
             }
@@ -396,7 +396,7 @@ impl Driver {
             Output::Connect { endpoint: at } | Output::Send { endpoint: at, .. } => *at != endpoint,
             Output::Disconnect { .. } | Output::Done { .. } => true,
         });
-        // One that was only slower than another is none the worse.
+        // An attempt that was merely slower than another has not failed.
         let silent = self.links[endpoint].take().is_some_and(|link| link.started.elapsed() >= SILENT_AFTER);
         if silent && self.failures[endpoint].is_none() {
             self.failures[endpoint] = Some("no answer".into());
@@ -405,11 +405,11 @@ impl Driver {
 
     fn carry_out(&mut self) {
         let mut wake = Vec::new();
-        // What was granted to nobody is given back meanwhile.
+        // The loop also carries out the releases that `done` adds.
         while let Some(output) = self.outputs.pop_front() {
             match output {
                 Output::Connect { endpoint } => self.connect(endpoint),
-                // It was carried out as it came.
+                // Already carried out in `step`.
                 Output::Disconnect { .. } => {}
                 Output::Send { endpoint, number, request } => {
                     let Some(link) = &self.links[endpoint] else {
@@ -469,14 +469,14 @@ impl Driver {
             let _ = reply.send(Answer::lost(ending::CLOSED));
             return;
         }
-        // Nobody listens any more: the call was abandoned at this moment.
+        // The receiver is gone: the call was abandoned at this moment.
         if let Err(answer) = reply.send(Answer { result, lease_from }) {
             self.give_back(answer);
         }
     }
 
-    /// Of several nodes, says which one is of no cluster: its message is of "this node". What stands against the other addresses of
-    /// its name belongs to it, too.
+    /// Names the node in a refusal for want of a cluster, if there are several: its message speaks of "this node". Adds the failures at
+    /// the other addresses of its name.
     fn name_unfounded(&self, endpoint: usize, response: &mut Response) {
         let Response::Error(error) = response else { return };
         if !error.is_of_no_member() {
@@ -500,7 +500,7 @@ impl Driver {
         })
     }
 
-    /// Says what stands between this side and the cluster, or that nothing does.
+    /// Publishes why no node is connected, or that one is.
     fn say_reach(&mut self) {
         let connected = self.links.iter().flatten().any(|link| link.version.is_some());
         let reach = (!connected).then(|| self.unanswered().collect::<Vec<_>>().join("; "));
@@ -511,7 +511,7 @@ impl Driver {
         });
     }
 
-    /// Releases the tasks of an answer that nobody has seen.
+    /// Releases the tasks of an answer that no future has received.
     fn give_back(&mut self, answer: Answer) {
         let Ok(Response::Claimed { tasks, .. }) = answer.result else { return };
         self.release(tasks.iter().map(|task| (task.id, task.token)));
@@ -539,8 +539,8 @@ fn is_grant(result: &Result<Response, Error>) -> bool {
     matches!(result, Ok(Response::Claimed { tasks, .. }) if !tasks.is_empty())
 }
 
-/// Whether a call failed for want of a node that serves it, so that each way to one matters. What a node says of a call that was
-/// sent stands for itself.
+/// Whether a call failed for want of a node that serves it, so that the failure of each address matters. A node's answer to a call that
+/// was sent stands for itself.
 fn is_of_reach(error: &Error, unsent: bool) -> bool {
     let is_refusal = error.code == ErrorCode::Denied || error.is_of_no_member();
     matches!(error.code, ErrorCode::Unavailable | ErrorCode::Unknown) || unsent && is_refusal

@@ -1,8 +1,8 @@
-//! The way to a node: the addresses of its name, one after the other, each with a head start before the next.
+//! Dialing a node: the addresses of its name, one after the other, each with a head start before the next (as in "happy eyeballs").
 //!
-//! A name may have addresses at which the node does not listen, or which the own socket cannot reach: one of IPv6 before the one
-//! of IPv4 is the usual case. So every address is a candidate, and one that fails never ends the attempt. An address is a hint:
-//! the handshake of the attempt shows which node is there.
+//! A name may have addresses at which the node does not listen, or which the own socket cannot reach: an IPv6 address before the IPv4
+//! one is the usual case. So every address is a candidate, and one that fails never ends the attempt. An address is a hint: the
+//! handshake shows which node is there.
 
 mod reason;
 
@@ -17,69 +17,69 @@ use tokio::time::Instant;
 
 pub use reason::{CLOSE_IDENTITY, CLOSE_VERSION, Reason, Shown};
 
-/// Time for which an address is tried alone, unless it fails before.
+/// Time for which an address is tried alone, unless it fails earlier.
 const HEAD_START: Duration = Duration::from_millis(200);
-/// How long the other addresses have once one has refused for good, where the attempt has no bound of its own.
+/// Time left for the other addresses once one has refused for good, if the attempt has no timeout of its own.
 const GRACE: Duration = Duration::from_secs(1);
-/// Addresses that one attempt tries; more of a name are left out. Each name has its share.
+/// Addresses that one attempt tries; a name's further ones are skipped. Each name has its share.
 const CANDIDATES_MAX: usize = 16;
 
-/// How far a socket reaches an address.
+/// Reachability of an address from a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// It is tried in its turn.
+    /// The address is tried in its turn.
     Well,
-    /// It is tried after all others.
+    /// The address is tried after all others.
     Hardly,
-    /// It is not tried.
+    /// The address is not tried.
     Never,
 }
 
 impl Reach {
-    /// How far a socket that is bound to an address reaches another one.
+    /// Reachability of a remote address from a socket bound to a local one.
     pub fn of(local: IpAddr, remote: IpAddr) -> Reach {
         match (local, remote) {
             (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => Reach::Well,
-            // The wildcard is of both families, unless the system keeps them apart.
+            // The wildcard covers both families, unless the system separates them.
             (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => Reach::Well,
             (IpAddr::V6(local), IpAddr::V4(_)) if local.to_ipv4_mapped().is_some() => Reach::Well,
             (IpAddr::V6(_), IpAddr::V4(_)) | (IpAddr::V4(_), IpAddr::V6(_)) => Reach::Never,
         }
     }
 
-    /// The same for an endpoint. Without a known local address everything is tried.
+    /// Reachability from an endpoint. Without a known local address every address is tried.
     pub fn from(endpoint: &quinn::Endpoint, remote: SocketAddr) -> Reach {
         endpoint.local_addr().map_or(Reach::Well, |local| Reach::of(local.ip(), remote.ip()))
     }
 }
 
-/// The protocol version of a connection that is established.
+/// The protocol version of an established connection.
 #[must_use]
 pub fn version_of(connection: &quinn::Connection) -> Option<u8> {
     let handshake = connection.handshake_data()?.downcast::<quinn::crypto::rustls::HandshakeData>().ok()?;
     norn_wire::Versions::of_protocol(handshake.protocol.as_deref()?)
 }
 
-/// No address led to the node.
+/// Failure to reach a node at any of its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreached {
-    /// Each address or name with the reason, in the order of preference. Absent: it did not answer in time.
+    /// Each address or name with the reason, in the order of preference. Absent: no answer in time.
     failures: Vec<(String, Option<Reason>)>,
 }
 
 impl Unreached {
-    /// Whether no address has answered in time, and none has failed otherwise.
+    /// Whether all failures are timeouts.
     pub fn is_silence(&self) -> bool {
         self.failures.iter().all(|(_, reason)| reason.is_none())
     }
 
-    /// Whether all addresses have failed, and each for a reason that does not pass by itself.
+    /// Whether all addresses have failed, each for a lasting reason.
     pub fn is_lasting(&self) -> bool {
         self.failures.iter().all(|(_, reason)| reason.as_ref().is_some_and(|reason| reason.lasting))
     }
 
-    /// Whether some address has failed for a reason that does not pass by itself, and a node was heard at no other one. Of a single
-    /// name that says that the node refuses: one of its addresses is often of a family at which it does not listen.
+    /// Whether some address has failed for a lasting reason, and no node was heard at any other one. For a single name this means that
+    /// the node refuses: one of its addresses is often of a family at which it does not listen.
     pub fn is_refused(&self) -> bool {
         let reasons = || self.failures.iter().filter_map(|(_, reason)| reason.as_ref());
         reasons().any(|reason| reason.lasting) && reasons().all(|reason| reason.lasting || !reason.answered)
@@ -144,9 +144,8 @@ fn distinct(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     distinct
 }
 
-/// Makes an attempt at the addresses of some `HOST:PORT` of one node, those of the earlier first, and gives what the first one that
-/// succeeds made, with its address. `within` bounds all of it; without that, the others are not waited for long once an address
-/// refuses for good.
+/// Dials the addresses of some `HOST:PORT` of one node, those of earlier names first. Returns the result of the first attempt that
+/// succeeds, with its address. `within` bounds the whole; without it, the other addresses get little time once one refuses for good.
 pub async fn dial<T, F>(
     names: &[String],
     within: Option<Duration>,
@@ -160,7 +159,7 @@ where
     dial_with(lookup, names, within, reach, attempt).await
 }
 
-/// The same with another resolver.
+/// As [`dial`], with another resolver.
 pub(crate) async fn dial_with<T, L, F>(
     lookup: impl Fn(String) -> L,
     names: &[String],
@@ -175,7 +174,7 @@ where
 {
     let mut candidates = Candidates::new(names, within);
     let mut running = JoinSet::new();
-    // A resolver that does not answer for one name holds up no other.
+    // A resolver that does not answer for one name delays no other.
     for (place, name) in names.iter().enumerate() {
         let found = lookup(name.clone());
         running.spawn(async move { Report::Found(place, found.await) });
@@ -190,7 +189,7 @@ where
                 Some(Ok(Report::Tried(_, address, Ok(made)))) => return Ok((address, made)),
                 Some(Ok(Report::Tried(rank, _, Err(reason)))) => candidates.failed(rank, reason),
                 Some(Ok(Report::Found(place, found))) => candidates.found(place, found, &reach),
-                // It has panicked: what it was is not known, and the others go on.
+                // It has panicked: which one it was is unknown, and the others go on.
                 Some(Err(error)) => tracing::error!(%error, "an attempt to reach a node ended badly"),
                 None => return Err(candidates.unreached()),
             },
@@ -210,11 +209,11 @@ async fn sleep_until(instant: Option<Instant>) {
 enum Report<T> {
     /// The addresses of a name.
     Found(usize, io::Result<Vec<SocketAddr>>),
-    /// The end of an attempt.
+    /// Result of an attempt.
     Tried(Rank, SocketAddr, Result<T, Reason>),
 }
 
-/// Order of preference: how far it is reached, place of its name, place among the addresses of the name.
+/// Order of preference: reachability, position of the name, position among the addresses of the name.
 type Rank = (Reach, usize, usize);
 
 #[derive(Debug)]
@@ -224,16 +223,16 @@ enum State {
     Failed(Reason),
 }
 
-/// Addresses of one attempt.
+/// The addresses of one attempt.
 struct Candidates {
     end: Option<Instant>,
     names: Vec<String>,
-    /// Names that are being resolved.
+    /// Names without an answer of the resolver yet.
     unresolved: Vec<bool>,
     known: BTreeMap<Rank, (SocketAddr, State)>,
-    /// Addresses that the socket cannot reach, and names that have none.
+    /// Addresses that the socket cannot reach, and names without an address.
     failures: BTreeMap<Rank, (String, Option<Reason>)>,
-    /// When the next address has its turn, whatever those before it do.
+    /// When the next address has its turn, whatever becomes of those before it.
     next_at: Option<Instant>,
 }
 
@@ -268,7 +267,7 @@ impl Candidates {
                 return;
             }
         };
-        // A name with many addresses leaves room for those of names that are still looked up.
+        // A name with many addresses leaves room for names that are not resolved yet.
         let missing = self.unresolved.iter().filter(|unresolved| **unresolved).count();
         let room = CANDIDATES_MAX - missing * (CANDIDATES_MAX / self.names.len());
         for (index, address) in found.into_iter().enumerate() {
@@ -288,13 +287,13 @@ impl Candidates {
         let waiting = self.waiting();
         let is_busy = self.known.values().any(|(_, state)| matches!(state, State::Trying));
         let (rank, (address, state)) = self.known.iter_mut().find(|(_, (_, state))| matches!(state, State::Waiting))?;
-        // A name before it may get an address yet.
+        // An earlier name may still get an address.
         let may_come = self.unresolved[..rank.1].contains(&true);
         if (is_busy || may_come) && self.next_at.is_some_and(|at| now < at) {
             return None;
         }
         *state = State::Trying;
-        // What is left is shared, so that the last address has time as well.
+        // The remaining time is shared, so that the last address has time as well.
         let share = self.end.map(|end| end.saturating_duration_since(now) / (2 * waiting as u32));
         self.next_at = (waiting > 1 || self.unresolved.contains(&true))
             .then(|| now + share.map_or(HEAD_START, |share| share.min(HEAD_START)));

@@ -25,7 +25,7 @@ pub use validity::{Date, Validity};
 
 /// A connection on which nothing arrives for this long is lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Sent on an idle connection, so that only a dead one is idle.
+/// Interval of keep-alive packets on an idle connection, so that only a dead one times out.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Large enough that bursts on loopback and fast networks are not dropped by the kernel.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
@@ -33,28 +33,28 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// Why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or there is no such thing as wanted in it.
+    /// A file cannot be read, or does not contain what is needed.
     #[error("{path}: {reason}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
-    /// The certificate and the key do not go together, or cannot be used for this.
+    /// The certificate and the key do not match, or cannot be used for this.
     #[error("certificate and key: {0}")]
     Identity(String),
-    /// A certificate is of no use any more.
+    /// A certificate has expired.
     #[error("{path}: the certificate has expired on {until}; {advice}")]
     Expired {
         /// Its file.
         path: PathBuf,
         /// Its last second.
         until: Date,
-        /// What to do.
+        /// Advice to the operator.
         advice: &'static str,
     },
-    /// A certificate is of no use yet.
+    /// A certificate is not valid yet.
     #[error(
         "{path}: the certificate is valid from {from} on, and by the clock of this machine it is {now}; one of them is wrong"
     )]
@@ -63,13 +63,13 @@ pub enum TlsError {
         path: PathBuf,
         /// Its first second.
         from: Date,
-        /// When it was looked at.
+        /// The time of the check.
         now: Date,
     },
 }
 
 impl TlsError {
-    /// The same without the time at which it was found.
+    /// The same error without the time of the check.
     fn undated(self) -> TlsError {
         match self {
             TlsError::NotYetValid { path, from, .. } => TlsError::NotYetValid { path, from, now: from },
@@ -82,7 +82,7 @@ fn file_error(path: &Path, reason: impl std::fmt::Display) -> TlsError {
     TlsError::File { path: path.to_owned(), reason: reason.to_string() }
 }
 
-// Explicit, because an implicit default panics as soon as two providers are linked in.
+// Explicit, because an implicit default panics once two providers are linked in.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -93,7 +93,7 @@ pub fn load(ca: &Path, certificate: &Path, key: &Path) -> Result<rustls::ClientC
     Credentials::load(&CertificateFiles { authority, certificate, key }, validity::now_s())?.client(Versions::SPOKEN)
 }
 
-/// The transport's settings around a TLS configuration.
+/// Transport settings around a TLS configuration.
 pub fn transport(tls: rustls::ClientConfig) -> Result<quinn::ClientConfig, TlsError> {
     let crypto = QuicClientConfig::try_from(tls).map_err(|error| TlsError::Identity(error.to_string()))?;
     let mut transport = quinn::TransportConfig::default();
@@ -104,7 +104,7 @@ pub fn transport(tls: rustls::ClientConfig) -> Result<quinn::ClientConfig, TlsEr
     Ok(config)
 }
 
-/// An unconnected UDP socket on any port: for both families where the machine has both.
+/// An unconnected UDP socket on any port, for both address families if the machine has both.
 pub fn socket() -> io::Result<UdpSocket> {
     bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))).or_else(|_| bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))))
 }
@@ -114,7 +114,7 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    // The kernel may allow less; that costs speed, nothing else.
+    // The kernel may allow less; that only costs speed.
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
     let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
     socket.bind(&address.into())?;

@@ -1,7 +1,7 @@
-//! The end of a session's task. Whoever made a call that the task has taken is told what became of it: a write that may have been sent
-//! is `unknown`, as whoever reads `unavailable` makes it anew under another id.
+//! The end of a session's task. Each call that the task has taken gets an answer. A write that may have been sent is `unknown`: after
+//! `unavailable` a caller would make it anew under another id.
 //!
-//! What a claim is granted as its client closes goes back: nobody could end it through this client any more.
+//! Tasks that a claim is granted while its client closes go back, because they could not be ended through this client any more.
 
 use super::{Answer, CLOSE_TIMEOUT, Driver, ROUND_MAX};
 use crate::session::{CallId, Input, Output};
@@ -10,10 +10,11 @@ pub(super) const CLOSED: &str = "the client was closed before the call had ended
 const ENDED: &str = "the client's task has ended, by a panic or with its runtime, before the call had";
 
 impl Driver {
-    /// Abandons all that is under way, and has the nodes hear that: what a claim was granted meanwhile is not to wait for its lease.
+    /// Abandons all calls under way, and lets the nodes hear of it, so that tasks granted meanwhile need not wait for the end of their
+    /// leases.
     pub(super) async fn let_go(&mut self) {
         self.closes = true;
-        // What has come already is an answer, too.
+        // Answers that have arrived already still count.
         for _ in 0..ROUND_MAX {
             let Ok(event) = self.events.try_recv() else { break };
             self.event(event);
@@ -28,17 +29,17 @@ impl Driver {
         let written = async {
             for link in self.links.iter_mut().flatten().filter(|link| link.version.is_some()) {
                 link.outbox.end();
-                // It has ended, whether well or badly.
+                // It has ended, with or without an error.
                 let _ = (&mut link.task).await;
             }
         };
-        // A node that does not take it in time notices when the connection ends.
+        // A node that does not read it in time notices when the connection ends.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, written).await;
     }
 }
 
 impl Drop for Driver {
-    /// Behind a panic the session can be asked nothing more.
+    /// Answers the remaining calls. After a panic the session cannot be used any more.
     fn drop(&mut self) {
         for output in std::mem::take(&mut self.outputs) {
             if let Output::Done { call, result, lease_from_us } = output

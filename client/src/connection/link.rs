@@ -19,16 +19,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
-/// Read at once.
+/// Bytes read at once.
 const CHUNK_BYTES_MAX: usize = 256 << 10;
-/// A buffer that grew beyond this for one large frame is not kept.
+/// Capacity that a buffer keeps after it grew for one large frame.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 /// Once a node has answered that does not serve, the client waits this long for the other addresses of the name...
 const SPARE_PATIENCE: Duration = Duration::from_secs(1);
 /// ...and closes the connection after this time if the node still does not serve.
 const SPARE_KEPT: Duration = Duration::from_secs(5);
 
-/// Frames that wait to be written.
+/// Frames to be written.
 #[derive(Default)]
 pub(super) struct Outbox {
     queued: Mutex<Queued>,
@@ -38,7 +38,7 @@ pub(super) struct Outbox {
 #[derive(Default)]
 struct Queued {
     bytes: Vec<u8>,
-    /// Nothing comes behind these.
+    /// No frame follows these.
     ended: bool,
 }
 
@@ -47,7 +47,7 @@ impl Outbox {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends; [`Outbox::wake`] when that is enough for one write.
+    /// Appends frames. Call [`Outbox::wake`] when there are enough for one write.
     pub fn fill(&self, append: impl FnOnce(&mut Vec<u8>)) {
         append(&mut self.queued().bytes);
     }
@@ -56,13 +56,13 @@ impl Outbox {
         self.some.notify_one();
     }
 
-    /// What was appended is the last. The connection's task ends once the node has it.
+    /// Marks the appended frames as the last. The connection's task ends once the node has them.
     pub fn end(&self) {
         self.queued().ended = true;
         self.wake();
     }
 
-    /// Absent: it has ended.
+    /// Takes the queued frames, in exchange for an empty buffer. `None` once it has ended.
     async fn take(&self, emptied: Vec<u8>) -> Option<Vec<u8>> {
         assert!(emptied.is_empty());
         let mut emptied = emptied;
@@ -82,7 +82,7 @@ impl Outbox {
     }
 }
 
-/// What a connection reports.
+/// A report of a connection.
 pub(super) struct Event {
     pub endpoint: usize,
     pub generation: u64,
@@ -90,24 +90,24 @@ pub(super) struct Event {
 }
 
 pub(super) enum Happening {
-    /// With the protocol version that both sides agreed on, and the ways to the name where no node at its addresses serves.
+    /// Established, with the negotiated protocol version, and the addresses of the name if no node at any of them serves.
     Connected(u8, Option<Ways>),
-    /// Answers with the numbers of their requests; none if only a part of one has come.
+    /// Answers with the numbers of their requests; empty if only a part of one has arrived.
     Received(Vec<(u64, Response)>),
-    /// Why. The last report.
+    /// Ended, with the reason. The last report.
     Disconnected(Reason),
 }
 
-/// What became of the addresses of a name where none leads to a node that serves.
+/// The addresses of a name, if none leads to a node that serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ways {
-    /// The one whose node is connected.
+    /// The address whose node is connected.
     pub taken: SocketAddr,
-    /// Each other one with what happened there, for people.
+    /// Each other address with what happened there, for people to read.
     pub others: String,
 }
 
-/// Addresses of a name, each with why the attempt there failed, if it has.
+/// Addresses of a name, each with the reason if the attempt there failed.
 #[derive(Debug, Clone, Default)]
 struct Tried(Arc<Mutex<BTreeMap<SocketAddr, Option<String>>>>);
 
@@ -132,7 +132,7 @@ pub(super) struct Open {
     version: u8,
     send: SendStream,
     receive: RecvStream,
-    /// Where its node does not serve: those at other addresses of the name do not, either, or did not answer.
+    /// If its node does not serve: the addresses of the name. The nodes at the others do not serve either, or did not answer.
     pub ways: Option<Ways>,
 }
 
@@ -144,7 +144,7 @@ impl Open {
         Ok(Open { connection, version, send, receive, ways: None })
     }
 
-    /// Why the node does not serve this client, if it does not: another address of its name may be that of one that does.
+    /// Why the node does not serve this client, if so: a node at another address of the name may.
     async fn refusal(&mut self, name: String, outgoing: &Outgoing) -> Result<Option<Error>, Reason> {
         // The connection knows more about its end than a stream does, for example that a certificate was refused.
         let connection = self.connection.clone();
@@ -173,7 +173,7 @@ pub(super) struct Task {
     pub endpoint: usize,
     pub generation: u64,
     pub address: Address,
-    /// Of the client, for people to read at the node.
+    /// Name of the client, for people to read at the node.
     pub name: String,
     pub quic: quinn::Endpoint,
     pub outgoing: Arc<Outgoing>,
@@ -192,7 +192,7 @@ impl Task {
 
     async fn report(&self, happening: Happening) {
         let event = Event { endpoint: self.endpoint, generation: self.generation, happening };
-        // The session's task has ended; so will this one, as soon as it is dropped.
+        // An error means that the session's task has ended; then this task is dropped soon.
         let _ = self.events.send(event).await;
     }
 
@@ -210,8 +210,8 @@ impl Task {
         Err(connection.close_reason().map_or_else(|| Reason::passing(ended), |reason| self.outgoing.explain(&reason)))
     }
 
-    /// Tries the addresses of the name; the first whose node serves is taken. Where none does, the first whose node answers: it says
-    /// why, and may serve later. The session bounds the time.
+    /// Tries the addresses of the name, and uses the first whose node serves. If none does, it uses the first whose node answers: that
+    /// node says why, and may serve later. The session bounds the time.
     pub async fn connect<L>(&self, lookup: impl Fn(String) -> L) -> Result<Open, Reason>
     where
         L: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
@@ -222,7 +222,7 @@ impl Task {
         let attempt = |address: SocketAddr| {
             let connecting = self.quic.connect_with(config.clone(), address, &self.address.host);
             let (outgoing, spare, found) = (Arc::clone(&self.outgoing), Arc::clone(&spare), Arc::clone(&found));
-            // With one address there is nothing to choose from.
+            // With one address there is no choice.
             let name = (tried.all().len() > 1).then(|| self.name.clone());
             let opened = async move {
                 let connection =
@@ -281,7 +281,7 @@ impl Task {
             bytes.clear();
             bytes.shrink_to(BUFFER_BYTES_KEPT);
         }
-        // If the node is gone, nothing is left to be said to it.
+        // If the node is gone, there is nothing left to send.
         if stream.finish().is_ok() {
             let _ = stream.stopped().await;
         }
@@ -309,7 +309,7 @@ impl Task {
     }
 }
 
-/// Ends if the node has not come to serve for a while: nodes at other addresses of the name are looked for again.
+/// Ends if the node still does not serve after a while, so that nodes at other addresses of the name are tried again.
 async fn refused_for_long(serves: &AtomicBool) -> String {
     tokio::time::sleep(SPARE_KEPT).await;
     if serves.load(Ordering::Relaxed) {
@@ -318,8 +318,8 @@ async fn refused_for_long(serves: &AtomicBool) -> String {
     "the node does not serve".into()
 }
 
-/// Takes all whole frames off the front of the buffer. What stays is less than one frame, so the buffer is bounded
-/// by the largest frame and one read.
+/// Takes all whole frames off the front of the buffer. Less than one frame stays, so the buffer is bounded by the largest frame and one
+/// read.
 fn answers(buffer: &mut Vec<u8>, version: u8) -> Result<Vec<(u64, Response)>, FrameError> {
     let mut answers = Vec::new();
     let mut start = 0;

@@ -19,13 +19,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What a node does with a request.
+/// Reaction of a node to a request.
 pub enum Reply {
     Answer(Response),
     AnswerAfter(Duration, Response),
-    /// Keeps silent.
+    /// No answer.
     Silence,
-    /// Writes these bytes as they are.
+    /// Writes these bytes unchanged.
     Raw(Vec<u8>),
     /// Closes the connection.
     Close,
@@ -33,7 +33,7 @@ pub enum Reply {
 
 type Script = Arc<Mutex<dyn FnMut(Request) -> Reply + Send>>;
 
-/// Certificates of a cluster in a folder that lasts as long as this.
+/// Certificates of a cluster, in a folder that lasts as long as this value.
 pub struct Certificates {
     pub folder: TempDir,
 }
@@ -43,7 +43,7 @@ impl Certificates {
         Certificates::with(|_| {})
     }
 
-    /// The same with changes to the node's certificate.
+    /// As `new`, with changes to the node's certificate.
     pub fn with(change_node: impl Fn(&mut CertificateParams)) -> Certificates {
         let folder = tempfile::tempdir().unwrap();
         let ca_key = KeyPair::generate().unwrap();
@@ -75,7 +75,7 @@ impl Certificates {
         let file = |name: &str| self.path().join(name);
         let addresses = addresses.iter().cloned();
         let config = ClientConfig::new(addresses, file("ca.pem"), file("client.pem"), file("client.key"));
-        // A busy machine is no failure.
+        // A busy machine must not fail a test.
         ClientConfig { request_timeout: Duration::from_secs(60), ..config }
     }
 
@@ -85,11 +85,11 @@ impl Certificates {
     }
 }
 
-/// A node that answers `hello`, confirmations and leaves itself, and everything else as scripted.
+/// A node that answers `hello`, pings, confirmations and leaves itself, and everything else as scripted.
 pub struct Node {
     endpoint: quinn::Endpoint,
     pub connections: Arc<AtomicUsize>,
-    /// How many claims were left.
+    /// Number of leaves received.
     pub leaves: Arc<AtomicUsize>,
 }
 
@@ -114,12 +114,12 @@ fn welcome() -> Response {
     })
 }
 
-/// How a node takes to its clients.
+/// How a node treats its clients.
 pub struct Manners {
     pub speaks: Versions,
-    /// What it answers to `hello`.
+    /// Answer to `hello`.
     pub hello: fn() -> Response,
-    /// Connections that it refuses before it takes one.
+    /// Number of connections that it refuses before it accepts one.
     pub refuses: usize,
 }
 

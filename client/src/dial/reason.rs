@@ -1,57 +1,57 @@
-//! Why a node was not reached, or a connection to it ended, and whether that passes by itself.
+//! Why a node was not reached, or a connection to it ended, and whether the cause is lasting.
 
 use crate::tls::{Date, now_s};
 use quinn::ConnectionError;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A node closes so where the certificate of the other side does not say who that is.
+/// Close code of a node: the certificate of the other side does not identify it.
 pub const CLOSE_IDENTITY: u32 = 3;
-/// A node closes so where both sides have no protocol version in common.
+/// Close code of a node: the two sides have no protocol version in common.
 pub const CLOSE_VERSION: u32 = 8;
 
-/// QUIC's codes of the alerts of TLS begin here.
+/// Offset of TLS alerts in QUIC's error codes.
 const ALERTS: u64 = 0x100;
-/// Alert of TLS: `certificate_expired`, which is also given for one that is not valid yet.
+/// TLS alert `certificate_expired`, also for one that is not valid yet.
 const EXPIRED: u64 = 45;
-/// Alert of TLS: `unknown_ca`.
+/// TLS alert `unknown_ca`.
 const UNKNOWN_AUTHORITY: u64 = 48;
-/// Alert of TLS: `decrypt_error`. An authority that is called like the trusted one has another key.
+/// TLS alert `decrypt_error`: an authority with the name of the trusted one has another key.
 const BAD_SIGNATURE: u64 = 51;
-/// Alert of TLS: `no_application_protocol`.
+/// TLS alert `no_application_protocol`.
 const NO_VERSION: u64 = 120;
-/// Other alerts of TLS that are about certificates, such as `bad_certificate`, and of access that is denied.
+/// Further TLS alerts about certificates, such as `bad_certificate`, and about denied access.
 const OF_CERTIFICATES: [u64; 6] = [42, 43, 44, 46, 49, 116];
 
-/// What this side shows in a handshake, for the words of a failure.
+/// The files and the expiry that this side presents in a handshake, for error messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// File of the authorities that are trusted.
+    /// File of the trusted authorities.
     pub authority: PathBuf,
     /// File of the own certificate.
     pub certificate: PathBuf,
-    /// Its last second.
+    /// Last second of the own certificate.
     pub until: Date,
 }
 
 /// Why an attempt failed, or a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// For people.
+    /// Text for people to read.
     pub text: String,
-    /// Another attempt fails as well, until an operator changes something.
+    /// Whether further attempts fail too until an operator changes something.
     pub lasting: bool,
-    /// A node was heard.
+    /// Whether a node was heard.
     pub answered: bool,
 }
 
 impl Reason {
-    /// One that may pass by itself. No node was heard.
+    /// A reason that may pass by itself. No node was heard.
     pub fn passing(text: impl fmt::Display) -> Reason {
         Reason { text: text.to_string(), lasting: false, answered: false }
     }
 
-    /// One that may pass by itself, where a node was heard.
+    /// A reason that may pass by itself, from a node that was heard.
     pub fn answered(text: impl fmt::Display) -> Reason {
         Reason { answered: true, ..Reason::passing(text) }
     }
@@ -60,7 +60,8 @@ impl Reason {
         Reason { text: text.into(), lasting: true, answered: true }
     }
 
-    /// Of a connection that failed or ended. The text is the same each time: the libraries' own names the present second.
+    /// Reason for the failure or end of a connection. The text is the same each time, whereas the libraries' own texts contain the
+    /// current second.
     pub fn of(error: &ConnectionError, shown: Option<&Shown>) -> Reason {
         match error {
             ConnectionError::TransportError(error) => {
@@ -91,8 +92,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What this side has against the other one. The library's words hold the end of the certificate that the node has shown, and the
-/// present second, which is left out.
+/// Why this side refuses the node. The library's text holds the expiry of the node's certificate, and the current second, which is left
+/// out.
 pub(super) fn refusing(alert: u64, words: &str, shown: Option<&Shown>) -> Option<String> {
     let trusted = shown.map_or_else(|| "trusted here".to_owned(), |shown| format!("in {}", shown.authority.display()));
     Some(match alert {
@@ -127,21 +128,21 @@ pub(super) fn refusing(alert: u64, words: &str, shown: Option<&Shown>) -> Option
     })
 }
 
-/// Which node's certificate it is that is not one for the name that was asked for, in the library's words.
+/// Name of the node whose certificate does not match the requested name, from the library's text.
 fn shown_name(words: &str) -> Option<&str> {
     let (_, presented) = words.split_once("only valid for ")?;
     let (before, _) = presented.split_once(".node.norn")?;
     before.rsplit(|character: char| !character.is_ascii_alphanumeric() && character != '-').next()
 }
 
-/// The second since 1970 that stands behind some words.
+/// The seconds since 1970 that follow these words in a text.
 fn date_behind(text: &str, words: &str) -> Option<Date> {
     let (_, behind) = text.split_once(words)?;
     let digits = behind.find(|character: char| !character.is_ascii_digit()).map_or(behind, |end| &behind[..end]);
     digits.parse().ok().map(Date)
 }
 
-/// What the other side has against this one.
+/// Why the node refuses this side.
 fn refused(alert: u64, shown: Option<&Shown>) -> Option<String> {
     let certificate = shown.map_or_else(
         || "the certificate of this side".to_owned(),

@@ -1,4 +1,5 @@
-//! What one side of a connection shows, and what it trusts: three PEM files, read and checked as a whole.
+//! Credentials of one side of a connection: its certificate, its key and the authorities it trusts. Three PEM files, read and checked
+//! as a whole.
 
 use super::validity::{Date, Validity};
 use super::{TlsError, file_error, provider};
@@ -16,32 +17,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest file that is read.
+/// Largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// A certificate that expires within this time is warned of.
+/// Period before its expiry in which a certificate is warned about.
 const WARN_S: i64 = 30 * DAY_S;
 const DAY_S: i64 = 86_400;
-/// What to do about a certificate.
+/// Advice about a certificate.
 const RENEW: &str = "make a new one with `norn cert`, and put it and its key in the place of these files";
-/// What to do about an authority.
+/// Advice about an authority.
 const RENEW_AUTHORITY: &str = "make a new one with `norn cert ca`, add it to this file everywhere, and make new \
                                certificates with it";
 
-/// The files that one side of a connection needs.
+/// Files that one side of a connection needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The authorities that both sides trust: one, or while one takes over from another, both.
+    /// The authorities that both sides trust: one, or both while one replaces another.
     pub authority: PathBuf,
     /// The own certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The key of the certificate.
     pub key: PathBuf,
 }
 
 /// Bytes of a file, or why it cannot be read.
 type Content = Result<Vec<u8>, String>;
 
-/// What stands in the files.
+/// Contents of the files.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Contents {
     authority: Content,
@@ -50,12 +51,12 @@ pub(super) struct Contents {
 }
 
 impl CertificateFiles {
-    /// Reads them. May block.
+    /// Reads the files. May block.
     pub(super) fn read(&self) -> Contents {
         Contents { authority: read(&self.authority), certificate: read(&self.certificate), key: read(&self.key) }
     }
 
-    /// Whether they can be read again: what comes through a pipe cannot.
+    /// Whether the files can be read again: a pipe cannot.
     pub(super) fn are_lasting(&self) -> bool {
         let other = |path: &PathBuf| path.metadata().is_ok_and(|metadata| !metadata.is_file());
         ![&self.authority, &self.certificate, &self.key].into_iter().any(other)
@@ -72,14 +73,14 @@ fn read(path: &Path) -> Content {
     Ok(bytes)
 }
 
-/// What one side of a connection shows, and what it trusts. The key is the certificate's, and both can be used now.
+/// Certificate, key and trusted authorities of one side of a connection. The key matches the certificate, and both can be used now.
 #[derive(Debug)]
 pub struct Credentials {
     files: CertificateFiles,
     roots: Arc<RootCertStore>,
-    /// Of the authorities that are trusted.
+    /// Validity of the trusted authorities.
     authorities: Vec<Validity>,
-    /// Of those that are not trusted any more.
+    /// Validity of the expired authorities, which are not trusted any more.
     expired: Vec<Validity>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -87,7 +88,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads the files and checks them, as of a second since 1970. May block.
+    /// Reads the files and checks them, as of `now_s`, in seconds since 1970. May block.
     pub fn load(files: &CertificateFiles, now_s: i64) -> Result<Credentials, TlsError> {
         Credentials::parse(files, &files.read(), now_s)
     }
@@ -103,13 +104,13 @@ impl Credentials {
             roots.add(certificate).map_err(|error| file_error(&files.authority, error))?;
             authorities.push(validity);
         }
-        // One that is good is enough: where an authority takes over from another, the two are not valid from and until the same day.
+        // One valid authority is enough: when one replaces another, the two have different periods of validity.
         if !authorities.iter().any(|validity| validity.from_s <= now_s) {
             let best = authorities.iter().chain(&expired).max_by_key(|validity| validity.until_s);
             best.map_or(Ok(()), |best| check(&files.authority, *best, now_s, RENEW_AUTHORITY))?;
         }
         let read = certificates(&files.certificate, &contents.certificate)?;
-        // Of those behind it the other side may need none: a cross-signed one is often left in the file though it has expired.
+        // The other side may not need the certificates after the first: an expired cross-signed one is often left in the file.
         let validity = read.first().map(|(_, validity)| *validity).expect("there is a certificate");
         let chain: Vec<_> = read.into_iter().map(|(certificate, _)| certificate).collect();
         check(&files.certificate, validity, now_s, RENEW)?;
@@ -123,17 +124,17 @@ impl Credentials {
         Ok(Credentials { files: files.clone(), roots, authorities, expired, chain, key, validity })
     }
 
-    /// The files that they were read from.
+    /// The files that these were read from.
     pub fn files(&self) -> &CertificateFiles {
         &self.files
     }
 
-    /// The authorities that are trusted.
+    /// The trusted authorities.
     pub fn roots(&self) -> Arc<RootCertStore> {
         Arc::clone(&self.roots)
     }
 
-    /// The own certificate, and what leads from it to the authority.
+    /// The own certificate, and the chain from it to the authority.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
@@ -143,12 +144,12 @@ impl Credentials {
         self.key.clone_key()
     }
 
-    /// When the own certificate is valid.
+    /// Validity of the own certificate.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Whether the own certificate is of an authority that is trusted.
+    /// Checks that the own certificate is of a trusted authority.
     pub fn check_chain(&self, now_s: i64) -> Result<(), TlsError> {
         let wrong = |error: &dyn std::fmt::Display| {
             let authority = self.files.authority.display();
@@ -158,7 +159,7 @@ impl Credentials {
         let (own, between) = self.chain.split_first().expect("there is a certificate");
         let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now_s).unwrap_or_default()));
         let verified = verifier.map_err(|error| wrong(&error))?.verify_client_cert(own, between, now);
-        // The present second is left out, so that the same is said each time.
+        // The current second is left out, so that the text is the same each time.
         verified.map(|_| ()).map_err(|error| match error {
             Error::InvalidCertificate(CertificateError::ExpiredContext { .. }) => wrong(&CertificateError::Expired),
             Error::InvalidCertificate(CertificateError::NotValidYetContext { .. }) => {
@@ -168,7 +169,7 @@ impl Credentials {
         })
     }
 
-    /// The client's side of a connection, with the protocol versions that it offers.
+    /// Client-side TLS configuration, with the protocol versions that it offers.
     pub fn client(&self, speaks: Versions) -> Result<rustls::ClientConfig, TlsError> {
         let failed = |error: rustls::Error| TlsError::Identity(error.to_string());
         let mut config = rustls::ClientConfig::builder_with_provider(provider())
@@ -178,18 +179,18 @@ impl Credentials {
             .with_client_auth_cert(self.chain.clone(), self.key())
             .map_err(failed)?;
         config.alpn_protocols = speaks.protocols();
-        // A resumed session would go on past the end of the certificates that it began with.
+        // A resumed session would last beyond the certificates with which it began.
         config.resumption = Resumption::disabled();
         Ok(config)
     }
 
-    /// For the words of a failure.
+    /// What this side presents, for error messages.
     pub fn shown(&self) -> Shown {
         let CertificateFiles { authority, certificate, .. } = self.files.clone();
         Shown { authority, certificate, until: Date(self.validity.until_s) }
     }
 
-    /// The own certificate, and of the authorities the one that lasts longest: an older one beside it is about to be given up.
+    /// The own certificate, and the authority that lasts longest: an older one beside it is about to be replaced.
     fn lasting(&self) -> impl Iterator<Item = Lasting<'_>> {
         let CertificateFiles { authority, certificate, .. } = &self.files;
         let own = Lasting { path: certificate, validity: self.validity, of_authority: false };
@@ -198,18 +199,18 @@ impl Credentials {
         [Some(own), last].into_iter().flatten()
     }
 
-    /// The next second at which one of these is of no use any more.
+    /// The next second at which one of these has expired.
     pub fn next_end_s(&self, now_s: i64) -> Option<i64> {
         let ends = self.lasting().map(|lasting| lasting.validity.until_s.saturating_add(1));
         ends.filter(|end_s| *end_s > now_s).min()
     }
 
-    /// What has expired since it was read: a line each, with the file, the date and what to do.
+    /// Certificates that have expired since they were read: a line each, with the file, the date and advice.
     pub fn expired(&self, now_s: i64) -> Vec<String> {
         self.lasting().filter_map(|lasting| lasting.expired(now_s)).collect()
     }
 
-    /// What an operator should do soon: a line each, with the file, the date and what to do.
+    /// What an operator should do soon: a line each, with the file, the date and advice.
     pub fn warnings(&self, now_s: i64) -> Vec<String> {
         let authority = &self.files.authority;
         let mut warnings: Vec<String> = self.lasting().filter_map(|lasting| lasting.warning(now_s)).collect();
@@ -223,7 +224,7 @@ impl Credentials {
     }
 }
 
-/// A certificate in use whose end matters.
+/// A certificate in use whose expiry matters.
 struct Lasting<'a> {
     path: &'a Path,
     validity: Validity,
@@ -245,7 +246,7 @@ impl Lasting<'_> {
             .then(|| format!("{path}: the certificate has expired on {until}, and {effect}; {advice}"))
     }
 
-    /// Of an end that is near.
+    /// The warning, if the expiry is near.
     fn warning(&self, now_s: i64) -> Option<String> {
         let (path, until, advice) = (self.path.display(), Date(self.validity.until_s), self.advice());
         let left_s = self.validity.until_s.saturating_sub(now_s);
@@ -270,7 +271,7 @@ fn check(path: &Path, validity: Validity, now_s: i64, advice: &'static str) -> R
     Ok(())
 }
 
-/// What is wrong with a PEM file, in words. Nothing of its content is shown: it may be a private key.
+/// Describes what is wrong with a PEM file. Shows nothing of its content, which may be a private key.
 pub fn pem_words(error: &pem::Error) -> String {
     match error {
         pem::Error::MissingSectionEnd { .. } => {

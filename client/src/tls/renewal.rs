@@ -1,8 +1,7 @@
-//! Certificate files that are read again.
+//! Certificate files that are read again when they change.
 //!
-//! The set of files is taken as a whole or not at all: while an operator replaces them one by one, or has put something wrong in
-//! their place, the set that was read before stays in use. What is open goes on in any case, as a certificate is looked at in the
-//! handshake alone.
+//! The set of files is replaced as a whole or not at all: while an operator replaces them one by one, or after a mistake, the previous
+//! set stays in use. Open connections continue in any case, as a certificate is checked in the handshake alone.
 
 use super::credentials::{CertificateFiles, Contents, Credentials};
 use super::{TlsError, validity};
@@ -11,30 +10,30 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a new connection waits for the files to be read.
+/// Timeout for reading the files before a new connection.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Between warnings of the same.
+/// Interval between repeats of a warning.
 pub const REMIND_INTERVAL: Duration = Duration::from_secs(86_400);
 
-/// What a look at the files has brought.
+/// Result of reading the files again.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Look<T> {
-    /// Nothing that was not known.
+    /// Nothing new.
     Same,
-    /// A new set, which is in use from now on, and what was made of it.
+    /// A new set, which is in use from now on, with the product of `make`.
     Renewed(T),
-    /// The files are others and cannot be used, for a reason that has not been reported: the set in use stays.
+    /// The files have changed and cannot be used, for a reason not reported before: the set in use stays.
     Refused(String),
 }
 
-/// Credentials that follow their files.
+/// Credentials that follow changes of their files.
 #[derive(Clone)]
 pub struct Renewal {
     files: CertificateFiles,
     used: Contents,
     current: Arc<Credentials>,
-    /// Contents that cannot be used, and why, but for when they were looked at.
+    /// Unusable contents, and the reason without the time of the check.
     refused: Option<(Contents, String)>,
 }
 
@@ -46,14 +45,14 @@ impl fmt::Debug for Renewal {
 }
 
 impl Renewal {
-    /// Reads the files for the first time, as of a second since 1970. May block.
+    /// Reads the files for the first time, as of `now_s`, in seconds since 1970. May block.
     pub fn start(files: CertificateFiles, now_s: i64) -> Result<Renewal, TlsError> {
         let used = files.read();
         let current = Arc::new(Credentials::parse(&files, &used, now_s)?);
         Ok(Renewal { files, used, current, refused: None })
     }
 
-    /// The same as of now. May block.
+    /// As [`Renewal::start`], as of now. May block.
     pub fn now(files: CertificateFiles) -> Result<Renewal, TlsError> {
         Renewal::start(files, validity::now_s())
     }
@@ -70,7 +69,7 @@ impl Renewal {
         }
     }
 
-    /// Reads the files again. A new set is in use once `make` has made of it what connections need. May block.
+    /// Reads the files again. A new set is in use once `make` has succeeded in making from it what connections need. May block.
     pub fn look<T, E: fmt::Display>(&mut self, now_s: i64, make: impl FnOnce(&Credentials) -> Result<T, E>) -> Look<T> {
         if !self.files.are_lasting() {
             return Look::Same;
@@ -82,7 +81,7 @@ impl Renewal {
             }
             return Look::Same;
         }
-        // What was refused is tried again, as it may only have been too early for it.
+        // Refused contents are tried again: they may only have been early.
         match self.take(&contents, now_s, make) {
             Ok((credentials, made)) => {
                 (self.used, self.current, self.refused) = (contents, Arc::new(credentials), None);
@@ -99,7 +98,7 @@ impl Renewal {
         }
     }
 
-    /// Makes a new set of contents, or says why not: once in full, and once without the present time.
+    /// Builds credentials from new contents, or returns the reason against it: once in full, and once without the current time.
     fn take<T, E: fmt::Display>(
         &self,
         contents: &Contents,
@@ -109,7 +108,8 @@ impl Renewal {
         let said = |reason: String| (reason.clone(), reason);
         let credentials = Credentials::parse(&self.files, contents, now_s)
             .map_err(|error| (error.to_string(), error.undated().to_string()))?;
-        // A side that never was of an authority that it trusts, as where clients and nodes have different ones, need not be now.
+        // If the present certificate is not of a trusted authority, as where clients and nodes have different ones, the new one need
+        // not be either.
         if self.current.check_chain(now_s.min(self.current.validity().until_s)).is_ok() {
             credentials.check_chain(now_s).map_err(|error| said(error.to_string()))?;
         }
@@ -120,7 +120,7 @@ impl Renewal {
 
 type Build = fn(&Credentials) -> Result<quinn::ClientConfig, TlsError>;
 
-/// What outgoing connections are made with. The files are looked at before each of them.
+/// Configuration of outgoing connections. Changed files are picked up before each connection.
 #[derive(Debug)]
 pub struct Outgoing {
     renewal: Arc<tokio::sync::Mutex<Renewal>>,
@@ -134,15 +134,15 @@ impl Outgoing {
         Outgoing::with(Renewal::now(files)?, build)
     }
 
-    /// The same with files that have been read.
+    /// As [`Outgoing::start`], with files that have been read already.
     pub fn with(renewal: Renewal, build: Build) -> Result<Outgoing, TlsError> {
         let used = Arc::new(Mutex::new((build(renewal.current())?, renewal.current().shown())));
         Ok(Outgoing { renewal: Arc::new(tokio::sync::Mutex::new(renewal)), used, build })
     }
 
-    /// For the next connection.
+    /// Configuration of the next connection.
     pub async fn config(&self) -> quinn::ClientConfig {
-        // One look at a time, so that files which cannot be read for a while hold no more than one thread.
+        // One read at a time, so that unreadable files hold no more than one thread.
         if let Ok(mut renewal) = Arc::clone(&self.renewal).try_lock_owned() {
             let (used, build) = (Arc::clone(&self.used), self.build);
             let look = tokio::task::spawn_blocking(move || match renewal.look(validity::now_s(), build) {
@@ -153,23 +153,23 @@ impl Outgoing {
                 }
                 Look::Refused(reason) => report_refused(&reason),
             });
-            // What takes longer is for a later connection.
+            // A slower read takes effect for a later connection.
             let _ = tokio::time::timeout(READ_TIMEOUT, look).await;
         }
         self.used.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Why a connection that was made with these failed or ended.
+    /// Why a connection made with this configuration failed or ended.
     pub fn explain(&self, error: &quinn::ConnectionError) -> Reason {
         Reason::of(error, Some(&self.shown()))
     }
 
-    /// What new connections show and trust.
+    /// What new connections present and trust.
     pub fn shown(&self) -> Shown {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Warns of what expires soon, now and once a day. Never ends.
+    /// Warns of certificates that expire soon, now and once a day. Never ends.
     pub async fn remind(&self) {
         loop {
             self.config().await;
@@ -180,14 +180,14 @@ impl Outgoing {
     }
 }
 
-/// Says in the log what has expired.
+/// Logs certificates that have expired.
 pub fn report_expired(credentials: &Credentials, now_s: i64) {
     for expired in credentials.expired(now_s) {
         tracing::error!("{expired}");
     }
 }
 
-/// Says in the log what expires soon, or has expired.
+/// Logs certificates that expire soon, or have expired.
 pub fn report_warnings(credentials: &Credentials, now_s: i64) {
     report_expired(credentials, now_s);
     for warning in credentials.warnings(now_s) {
@@ -195,14 +195,14 @@ pub fn report_warnings(credentials: &Credentials, now_s: i64) {
     }
 }
 
-/// Says in the log that a new set of files is in use.
+/// Logs that a new set of files is in use.
 pub fn report_renewed(credentials: &Credentials) {
     let certificate = credentials.files().certificate.display();
     let valid_until = validity::Date(credentials.validity().until_s);
     tracing::info!(%certificate, %valid_until, "new certificate files are in use for new connections");
 }
 
-/// Says in the log that the files are not taken.
+/// Logs that the changed files are not used.
 pub fn report_refused(reason: &str) {
     tracing::warn!(
         reason,

@@ -1,4 +1,4 @@
-//! When certificates are valid.
+//! Periods of validity of certificates.
 
 use rustls::pki_types::CertificateDer;
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Reads it from a certificate.
+    /// Reads the period from a certificate.
     pub fn of(certificate: &CertificateDer<'_>) -> Result<Validity, String> {
         let mut parser = X509CertificateParser::new().with_deep_parse_extensions(false);
         let (_, parsed) = parser.parse(certificate.as_ref()).map_err(|error| error.to_string())?;
@@ -25,14 +25,14 @@ impl Validity {
         Ok(Validity { from_s: validity.not_before.timestamp(), until_s: validity.not_after.timestamp() })
     }
 
-    /// The period in which both are valid.
+    /// The intersection of two periods.
     #[must_use]
     pub fn and(self, other: Validity) -> Validity {
         Validity { from_s: self.from_s.max(other.from_s), until_s: self.until_s.min(other.until_s) }
     }
 }
 
-/// A second as people read it.
+/// A time in seconds since 1970, displayed for people to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Date(pub i64);
 
@@ -46,7 +46,7 @@ impl fmt::Display for Date {
     }
 }
 
-/// The present second by the machine's clock.
+/// The current second by the machine's clock.
 pub(crate) fn now_s() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! A claim in the hands of a worker, and what of it a handler sees.
+//! A claim held by a worker, and the context that its handler gets.
 
 use super::deadline::{Deadline, Limit};
 use crate::client::{Claimed, Client, GroupMember, WorkerSession};
@@ -13,17 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Pause before repeating a report that the client has given up on.
+/// Pause before a report is repeated whose call has failed.
 pub(super) const REPORT_PAUSE: Duration = Duration::from_millis(100);
-/// The longest, whatever the node says: the lease goes on meanwhile.
+/// Longest such pause, whatever the node asks for: the lease goes on meanwhile.
 const REPORT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How long the client waits before it repeats a report.
+/// Pause before a report is repeated.
 pub(super) fn report_pause(error: &Error) -> Duration {
     Duration::from_millis(error.after_ms.unwrap_or(0)).clamp(REPORT_PAUSE, REPORT_PAUSE_MAX)
 }
 
-/// Whether an error says that the claim is over.
+/// Whether an error means that the claim is over.
 pub(super) fn ends_claim(error: &Error) -> bool {
     matches!(error.code, ErrorCode::Superseded | ErrorCode::Ended | ErrorCode::NotFound)
 }
@@ -33,28 +33,28 @@ pub(super) fn ends_claim(error: &Error) -> bool {
 struct Log {
     /// Number of the next entry.
     next: u32,
-    /// An entry of that number whose outcome is not known: nothing else may take its number.
+    /// The entry of that number, if its outcome is unknown: no other entry may take its number.
     pending: Option<Vec<u8>>,
 }
 
-/// A claim held.
+/// A held claim.
 #[derive(Debug)]
 pub(super) struct Held {
     pub id: TaskId,
     pub token: Token,
     lease: Duration,
-    /// When the lease ends; over once it is lost or given up.
+    /// End of the lease; over early if the claim is lost or given up.
     expires: Deadline,
     renew_at: Mutex<Instant>,
-    /// Its outcome is being reported. From here on only the report's own answer tells how that went: a renewal may
-    /// find the claim ended because the report got there first.
+    /// Its outcome is being reported. From here on only the report's own answer shows the result: a renewal may find the claim ended
+    /// because the report was first.
     reporting: AtomicBool,
-    /// Its handler has ended after its time limit.
+    /// The handler has ended after its time limit.
     overran: AtomicBool,
-    /// Not renewed any more because its handler did not end, and to be reported as failed.
+    /// No longer renewed because its handler did not end; to be reported as failed.
     given_up: AtomicBool,
     log: tokio::sync::Mutex<Log>,
-    /// The session with which it ends.
+    /// The worker session with which the claim ends.
     session: Option<Arc<Held>>,
 }
 
@@ -64,7 +64,7 @@ impl Held {
         Held::until(claimed.granted.id, claimed.granted.token, lease, claimed.expires, session)
     }
 
-    /// A session is a claim, too.
+    /// The claim of a session, which is a task, too.
     pub fn session(session: &WorkerSession) -> Held {
         Held::until(session.id(), session.token(), session.ttl(), session.expires(), None)
     }
@@ -86,7 +86,7 @@ impl Held {
         held
     }
 
-    /// A third of the lease after it began, so that two renewals may fail before it is lost.
+    /// Plans the next renewal for a third of the lease after its begin, so that two renewals may fail before the lease is lost.
     fn plan_renewal(&self, expires: Instant, lease: Duration) {
         let at = expires.checked_sub(lease * 2 / 3).unwrap_or(expires);
         *self.renew_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
@@ -96,7 +96,7 @@ impl Held {
         *self.renew_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long a renewal may take before it is time for the next.
+    /// Timeout of a renewal: short enough to leave time for the next.
     pub fn renewal_timeout(&self) -> Duration {
         self.lease / 4
     }
@@ -105,7 +105,7 @@ impl Held {
         match result {
             Ok(expires) => {
                 self.expires.put_off(expires);
-                // What the queue allows may have become shorter.
+                // The queue may allow only a shorter lease by now.
                 self.plan_renewal(expires, self.lease.min(expires.saturating_duration_since(Instant::now())));
             }
             Err(error) if ends_claim(&error) && !self.reporting.load(Ordering::Acquire) => self.lose(),
@@ -125,15 +125,15 @@ impl Held {
         self.expires.end();
     }
 
-    /// The lease is not renewed any more; when it ends, unless it is lost already. What the handler has started beside itself
-    /// learns of that as of a loss.
+    /// Stops renewing the lease, and returns when it ends, unless it is lost already. Concurrent work of the handler learns of it as of
+    /// a loss.
     pub fn give_up(&self) -> Option<Instant> {
         let lease_ends = self.expires.end();
         self.given_up.store(lease_ends.is_some(), Ordering::Release);
         lease_ends
     }
 
-    /// Whether it was given up before it was lost.
+    /// Whether the claim was given up before it was lost.
     pub fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Acquire)
     }
@@ -146,12 +146,13 @@ impl Held {
         self.overran.load(Ordering::Acquire)
     }
 
-    /// Whether it is lost, or given up: it stays listed until its handler is stopped and that is reported, but is not renewed any more.
+    /// Whether the claim is lost or given up. It stays listed until its handler is stopped and that is reported, but is not renewed any
+    /// more.
     pub fn is_lost(&self) -> bool {
         self.expires.is_over() || self.session.as_ref().is_some_and(|session| session.is_lost())
     }
 
-    /// Ready once the lease is lost, or the session with it: by the local clock, or because a node said so.
+    /// Ready once the lease or its session is lost: by the local clock, or because a node said so.
     pub async fn lost(&self) {
         tokio::select! {
             () = self.expires.over() => {}
@@ -159,7 +160,7 @@ impl Held {
         }
     }
 
-    /// Ready once the session is lost, if it is under one.
+    /// Ready once the session is lost; never without a session.
     pub async fn session_lost(&self) {
         match &self.session {
             None => std::future::pending().await,
@@ -167,7 +168,7 @@ impl Held {
         }
     }
 
-    /// Writes an entry, and before it one whose outcome was left open; repeats until it is known.
+    /// Writes an entry, after any earlier entry of unknown outcome; repeats until the outcome is known.
     async fn write(&self, client: &Client, data: Option<Vec<u8>>) -> Result<u32, Error> {
         let mut log = self.log.lock().await;
         if log.pending.is_some() {
@@ -202,7 +203,7 @@ impl Held {
         }
     }
 
-    /// How many entries this claim has written, once none is open.
+    /// Number of entries of this claim, once none has an unknown outcome.
     pub async fn sequence(&self, client: &Client) -> Result<u32, Error> {
         self.write(client, None).await
     }
@@ -212,7 +213,7 @@ fn is_join(draft: &Draft) -> bool {
     draft.spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some())
 }
 
-/// What a handler works with. Clones are of the same claim.
+/// What a handler works with: its task, its claim and the client. Clones are of the same claim.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub(super) client: Client,
@@ -228,38 +229,38 @@ impl Context {
         &self.granted
     }
 
-    /// Its id, the same in all attempts: the idempotency key of effects on the outside.
+    /// Id of the task, the same in all attempts: the idempotency key of effects on outside systems.
     pub fn id(&self) -> TaskId {
         self.granted.id
     }
 
-    /// Fencing token: goes with every effect on the outside, whose target refuses lower ones. It stops late writers, not repeats; for
-    /// these the target has to know the [id](Context::id).
+    /// Fencing token: send it with every effect on an outside system, which then refuses lower ones. It stops late writers, not
+    /// repeats; for these the outside system needs the [id](Context::id).
     pub fn token(&self) -> Token {
         self.granted.token
     }
 
-    /// Its queue.
+    /// Queue of the task.
     pub fn queue(&self) -> &QueueName {
         &self.granted.queue
     }
 
-    /// Opaque bytes, as enqueued.
+    /// Payload: opaque bytes, as enqueued.
     pub fn payload(&self) -> &[u8] {
         &self.granted.payload
     }
 
-    /// A header, if there is one of this name.
+    /// Value of a header, if the task has one of this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.granted.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Attempts so far: claims that failed or ran out, and this one. A claim that was handed back is no attempt.
+    /// Number of attempts so far: claims that failed or expired, and this one. A claim that was released is no attempt.
     pub fn attempt(&self) -> u32 {
         self.granted.attempt
     }
 
-    /// Logs of earlier claims, as far as the leader's replica has heard of them: where to go on. A checkpoint that a majority has
+    /// Logs of earlier claims, as far as the leader's replica knows them: where to continue. A checkpoint that a majority has
     /// acknowledged may be missing; [`Client::get`] asks a majority. See [`Granted::updates`](norn_wire::Granted::updates).
     pub fn updates(&self) -> &[LogEntry] {
         &self.granted.updates
@@ -270,11 +271,11 @@ impl Context {
         &self.client
     }
 
-    /// Puts off the handler's [time limit](super::Worker::time_limit): it counts anew from now. For a handler that knows that it is
-    /// alive and needs longer. It does not renew the lease, which the worker does by itself. A checkpoint does not put the limit off.
+    /// Restarts the handler's [time limit](super::Worker::time_limit) from now, for a handler that knows that it makes progress and
+    /// needs longer. It does not renew the lease, which the worker does by itself. A checkpoint does not restart the limit.
     ///
-    /// False once the claim is over, at the limit or by the loss of its lease: whatever still works on it is to stop. A handler is
-    /// dropped then, so that this is for work that runs beside it, as on a thread that blocks.
+    /// Returns false once the claim is over, at the limit or by the loss of its lease: stop all work on it. A handler is dropped then,
+    /// so this is for work outside its future, such as on a blocking thread.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, Outcome};
@@ -295,9 +296,9 @@ impl Context {
         !self.held.is_lost() && self.limit.renew()
     }
 
-    /// Adds to the claim's log, on a majority of disks; gives how many entries the claim has now. Repeats until the
-    /// outcome is known, or the lease is lost and the handler with it. An entry whose call was dropped may still
-    /// have been written, and is written before the next.
+    /// Adds an entry to the claim's log, on a majority of disks. Returns how many entries the claim has now. Repeats until the outcome
+    /// is known, or the lease is lost and the handler with it. An entry whose call was dropped may still have been written, and is
+    /// written before the next.
     ///
     /// ```no_run
     /// # async fn example(context: norn_client::worker::Context) -> Result<(), norn_client::wire::Error> {
@@ -313,10 +314,10 @@ impl Context {
         self.held.write(&self.client, Some(data.into())).await
     }
 
-    /// Adds a task that is enqueued when the handler says [`Outcome::Done`](super::Outcome::Done), together with the
-    /// completion: all that were added, or nothing. If it says anything else, or loses its lease, they are dropped.
+    /// Adds a task that is enqueued when the handler returns [`Outcome::Done`](super::Outcome::Done), together with the completion: all
+    /// added tasks, or none. With any other outcome, or if the lease is lost, they are dropped.
     ///
-    /// Where several claims of one task end in a completion each, as after a lost lease, each brings its own.
+    /// If several claims of one task each end in a completion, as after a lost lease, each enqueues its own tasks.
     ///
     /// ```no_run
     /// use norn_client::session::Draft;
@@ -333,27 +334,26 @@ impl Context {
         self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
     }
 
-    /// Which member of which group it is, if it is one.
+    /// Group and number of the task, if it is a member of a group.
     pub fn member_of(&self) -> Option<MemberOf> {
         self.granted.grouping.as_ref()?.member
     }
 
-    /// Of the join of a group: how many members there are, and how many of them failed.
+    /// For the join of a group: the number of members, and how many of them failed.
     pub fn group(&self) -> Option<GroupView> {
         self.granted.group
     }
 
-    /// Of the join of a group: its members, in the order of their numbers, with their states and results. All of them have
-    /// ended.
+    /// For the join of a group: its members, in the order of their numbers, with their states and results. All of them have ended.
     pub async fn members(&self) -> Result<Vec<GroupMember>, Error> {
         self.client.members(self.id()).await
     }
 
-    /// Adds a group that is enqueued with the completion, as [`Context::spawn`] adds a task: its members, which are numbered from
-    /// 1 in this order, and its join. If this task is a member of a group itself, that one waits for the new one's join, too.
+    /// Adds a group that is enqueued with the completion, as [`Context::spawn`] adds a task: its members, numbered from 1 in this
+    /// order, and its join. If this task is itself a member of a group, the join of that group also waits for the new join.
     ///
-    /// A completion brings one group, and [99 members](limits::CHILDREN_MAX) with the join at most, other tasks included; for
-    /// more, have members bring groups in turn.
+    /// A completion brings one group, and at most [99 members](limits::CHILDREN_MAX) with the join, other tasks included. For more, let
+    /// members bring groups in turn.
     ///
     /// ```no_run
     /// use norn_client::session::Draft;
@@ -380,7 +380,7 @@ impl Context {
             )));
         }
         let told = join.spec.grouping.as_ref().and_then(|grouping| grouping.join).unwrap_or_default();
-        // Bounded by what a completion brings.
+        // The count fits: it is bounded by the limit of children.
         let count = count as u32;
         let total = told.total.unwrap_or(count);
         if total < count {
@@ -392,7 +392,7 @@ impl Context {
     }
 
     /// Ready once the lease is lost, or given up at the handler's time limit. The handler's own future is dropped then; this is for
-    /// what it has started beside itself.
+    /// concurrent work that it started.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, Outcome};

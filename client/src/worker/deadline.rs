@@ -1,20 +1,20 @@
-//! An instant that may be put off until it has passed: the end of a lease, and the time limit of a handler.
+//! A time that can be extended until it has passed: the end of a lease, and the time limit of a handler.
 
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// As long as every clock can count.
+/// A duration that every clock can represent.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// This long from now, or never for what no clock can count.
+/// The time this long from now. Durations that no clock can represent are cut to 30 years.
 pub(super) fn from_now(length: Duration) -> Instant {
     Instant::now() + length.min(FOREVER)
 }
 
-/// See the module.
+/// An extensible end time.
 #[derive(Debug)]
 pub(super) struct Deadline {
-    /// `None` once it is over, which is for good.
+    /// `None` once it is over, which is final.
     at: watch::Sender<Option<Instant>>,
 }
 
@@ -27,14 +27,14 @@ impl Deadline {
         self.at.borrow().is_none()
     }
 
-    /// Whether its time has come, even if that was not noticed yet.
+    /// Whether its time has come, even if no task has noticed it yet.
     pub fn has_passed(&self) -> bool {
         self.at.borrow().is_none_or(|at| at <= Instant::now())
     }
 
-    /// Puts it off, unless that would be earlier; false if it is over. This wakes no task: one that waits finds out when the earlier
-    /// time has come. Woken by a handler, the task that is to stop it would be next on the handler's own thread, where no other thread
-    /// takes it from, and if the handler then blocks it would never run.
+    /// Extends the time, unless `until` is earlier; false if it is over. This wakes no task: a waiting task notices the extension at
+    /// the earlier time. If a handler woke the task that is to stop it, that task would be next on the handler's own thread, where no
+    /// other thread takes it from. If the handler then blocks, the task would never run.
     pub fn put_off(&self, until: Instant) -> bool {
         let mut is_over = false;
         self.at.send_if_modified(|at| {
@@ -45,12 +45,12 @@ impl Deadline {
         !is_over
     }
 
-    /// Ends it before its time; when that would have been, unless it is over already.
+    /// Ends it early. Returns when it would have ended, unless it is over already.
     pub fn end(&self) -> Option<Instant> {
         self.at.send_replace(None)
     }
 
-    /// Ready once it is over, by the local clock or before its time.
+    /// Ready once it is over, by the local clock or early.
     pub async fn over(&self) {
         let mut at = self.at.subscribe();
         loop {
@@ -59,7 +59,7 @@ impl Deadline {
             };
             tokio::select! {
                 () = tokio::time::sleep_until(due.into()) => {
-                    // It may be put off at this very moment; that counts only if it came before.
+                    // It may be extended at this moment; the extension counts only if it came first.
                     self.at.send_if_modified(|at| at.take_if(|at| *at == due).is_some());
                 }
                 // The sender is in `self`, so this cannot fail.
@@ -77,12 +77,12 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Counts from now.
+    /// A limit that counts from now.
     pub fn new(length: Duration) -> Limit {
         Limit { length, deadline: Deadline::new(from_now(length)) }
     }
 
-    /// Counts anew from now; false if it is over.
+    /// Restarts the limit from now; false if it is over.
     pub fn renew(&self) -> bool {
         self.deadline.put_off(from_now(self.length))
     }

@@ -1,4 +1,4 @@
-//! Claim calls: one for each length of lease, as a call has one for all its queues.
+//! Claim calls: one for each length of lease, because a call has one length for all its queues.
 
 use super::Worker;
 use crate::client::{ClaimOptions, Claims};
@@ -10,33 +10,33 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Pause after a claim call that failed or could not ask every partition and brought nothing.
+/// Pause after a claim call that failed, or that brought nothing and could not ask every partition.
 const CLAIM_PAUSE: Duration = Duration::from_millis(500);
-/// The longest wait of a call while there is no room for those of other lanes.
+/// Longest wait of a call while the calls of other lanes lack room.
 const WAIT_SHARED: Duration = Duration::from_millis(200);
 
 pub(super) type Claiming = Pin<Box<dyn Future<Output = Result<Claims, Error>> + Send>>;
 
-/// The queues whose tasks get leases of one length.
+/// Queues whose tasks get leases of the same length.
 struct Lane {
     lease: Option<Duration>,
     queues: Vec<QueueName>,
-    /// A call under way, and for how many tasks it asks.
+    /// The call under way, and the number of tasks that it asks for.
     claiming: Option<(Claiming, usize)>,
-    /// Not before this.
+    /// Earliest time of the next call.
     claim_at: Instant,
-    /// Its last call brought nothing, so that the next one is to keep little room from others.
+    /// The last call brought nothing, so the next one reserves little room.
     quiet: bool,
-    /// Why its last call failed, so that the log has it once.
+    /// Why the last call failed, so that the log reports each reason once.
     failure: Option<String>,
 }
 
-/// See the module. All calls under way together ask for no more than there is room for.
+/// The claim calls of a worker. All calls under way together ask for no more tasks than there is room for.
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
-    /// Whose turn it is.
+    /// The lane whose turn it is.
     next: usize,
-    /// Why no node will ever serve this client, once that is known.
+    /// Why no node will ever serve this client, once known.
     pub refusal: Option<Error>,
 }
 
@@ -51,7 +51,7 @@ impl Lanes {
         Lanes { lanes: queues.into_iter().map(lane).collect(), next: 0, refusal: None }
     }
 
-    /// Tasks that calls under way may bring.
+    /// Greatest number of tasks that the calls under way may bring.
     pub fn asked(&self) -> usize {
         self.lanes.iter().filter_map(|lane| lane.claiming.as_ref()).map(|(_, max)| max).sum()
     }
@@ -60,17 +60,17 @@ impl Lanes {
         self.lanes.iter().all(|lane| lane.claiming.is_none())
     }
 
-    /// When the next call may begin.
+    /// Earliest time of the next call.
     pub fn claim_at(&self) -> Option<Instant> {
         self.lanes.iter().filter(|lane| lane.claiming.is_none()).map(|lane| lane.claim_at).min()
     }
 
-    /// Calls under way, which are none of these lanes' any more.
+    /// Takes all calls under way out of their lanes.
     pub fn abandon(&mut self) -> impl Iterator<Item = Claiming> + '_ {
         self.lanes.iter_mut().filter_map(|lane| lane.claiming.take()).map(|(claiming, _)| claiming)
     }
 
-    /// Begins the calls for which it is time, each for its share of the room.
+    /// Starts the calls that are due, each for its share of the room.
     pub fn start(&mut self, worker: &Worker, session: Option<TaskId>, mut room: usize) {
         let (now, count) = (Instant::now(), self.lanes.len());
         let is_due = |lane: &Lane| lane.claiming.is_none() && lane.claim_at <= now;
@@ -94,7 +94,7 @@ impl Lanes {
         }
     }
 
-    /// What one of the calls under way brought; waits for ever, if there is none.
+    /// Result of one of the calls under way; waits for ever if there is none.
     pub async fn claimed(&mut self) -> Option<Claims> {
         let (place, claims) = std::future::poll_fn(|context| {
             for (place, lane) in self.lanes.iter_mut().enumerate() {
@@ -118,7 +118,7 @@ impl Lanes {
                 }
                 Some(claims)
             }
-            // It is said so before a node has served the client: nothing is held.
+            // This comes only before any node has served the client, so no claim is held.
             Err(error) if error.code == ErrorCode::Denied => {
                 self.refusal = Some(error);
                 None

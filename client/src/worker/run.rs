@@ -17,14 +17,14 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Not claimable for this long after a handler panicked.
+/// Time for which a task is not claimable after its handler panicked.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
-/// How long giving back may take at the end.
+/// Timeout of the releases at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a handler whose limit is over may take to be stopped, before its task is failed all the same.
+/// Timeout for stopping a handler whose limit is over, before its task is failed all the same.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the failure of a task that is given up is reported before the task is released instead. Longer than a partition is
-/// without a leader: a released claim is no attempt.
+/// Timeout for reporting the failure of a task that is given up, before the task is released instead. Longer than a partition is
+/// without a leader, because a released claim does not count as an attempt.
 pub(super) const REPORT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How a claim ended.
@@ -34,7 +34,7 @@ enum Ending {
     Retried,
     Invalid,
     TimedOut,
-    /// Given up, and no node has taken the report of that: until then the claim may stand.
+    /// Given up, and no node has taken the report: the claim may hold until the end of its lease.
     Unreported {
         lease_ends: Instant,
     },
@@ -53,12 +53,12 @@ struct Running {
     lanes: Lanes,
     renewing: Option<Boxed<Renewals>>,
     releasing: JoinSet<()>,
-    /// When the drain is over, once it has begun.
+    /// End of the drain, once it has begun.
     drained_at: Option<Instant>,
     summary: Summary,
 }
 
-/// Waits for an optional future; forever where there is none.
+/// Waits for an optional future; for ever if there is none.
 async fn optional<T>(future: &mut Option<Boxed<T>>) -> T {
     match future {
         Some(future) => future.await,
@@ -121,17 +121,17 @@ pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> R
 
 impl Running {
     fn is_over(&self) -> bool {
-        // Calls bring nothing where no node is reached.
+        // Without a reachable node the calls bring nothing.
         let are_idle = self.lanes.are_idle() || self.worker.client.unreached().is_some();
         self.drained_at.is_some() && self.tasks.is_empty() && are_idle
     }
 
-    /// Why no node will ever serve this worker, where it was served by none yet.
+    /// Why no node will ever serve this worker, if none has served it yet.
     fn refusal(&mut self) -> Option<Error> {
         self.lanes.refusal.take().or(self.session.refusal.take())
     }
 
-    /// For tasks that no call under way may bring.
+    /// Number of tasks that can be claimed in addition to those that calls under way may bring.
     fn room(&self) -> usize {
         self.worker.concurrency.saturating_sub(self.held.len() + self.lanes.asked())
     }
@@ -144,7 +144,7 @@ impl Running {
         self.held.values().filter(|held| !held.is_lost()).map(|held| held.renew_at()).min()
     }
 
-    /// Starts claims, and a renewal if none is under way, if it is time for them.
+    /// Starts claims and a renewal that are due; only one renewal is under way at a time.
     fn start_calls(&mut self) {
         let now = Instant::now();
         if self.may_claim() {
@@ -170,7 +170,7 @@ impl Running {
         }
     }
 
-    /// What calls under a session bring that is lost is nobody's to work on.
+    /// Releases the tasks that calls under a lost session bring.
     fn abandon_calls(&mut self) {
         for claiming in self.lanes.abandon() {
             let client = self.worker.client.clone();
@@ -226,7 +226,7 @@ impl Running {
         start_release(&mut self.releasing, &self.worker.client, (id, token));
     }
 
-    /// Releases until a node takes it, beside the claims held: a session keeps this one for as long as its lease is.
+    /// Releases a claim in the background until a node takes it. A session would keep it for the whole of its lease.
     fn release_until(&mut self, (id, token): Key, lease_ends: Instant) {
         if self.releasing.len() >= self.worker.concurrency {
             tracing::warn!(%id, %token, "too many releases are open for one more; its lease will end by itself");
@@ -243,10 +243,10 @@ impl Running {
         });
     }
 
-    /// Stops what still runs and gives it back: the end of the session does so for all that is claimed under it.
+    /// Stops the remaining handlers and releases their tasks; the end of the session does so for all tasks claimed under it.
     async fn release_rest(mut self) -> Summary {
         self.tasks.abort_all();
-        // Some may have ended by themselves in the last moment.
+        // Some may have ended by themselves in the meantime.
         while let Some(ended) = self.tasks.join_next().await {
             if let Ok((key, ending)) = ended {
                 self.ended(key, ending);
@@ -278,7 +278,7 @@ fn start_release(releasing: &mut JoinSet<()>, client: &Client, (id, token): Key)
     });
 }
 
-/// Whether it has failed in a way that repeating it can help.
+/// Releases a claim. Returns whether it failed and a repeat can help.
 async fn release(client: &Client, id: TaskId, token: Token) -> bool {
     let released = client.release(id, token).await;
     if let Err(error) = &released {
@@ -287,7 +287,7 @@ async fn release(client: &Client, id: TaskId, token: Token) -> bool {
     released.is_err_and(|error| error.passes())
 }
 
-/// Renews all claims in one batch, each by its own length.
+/// Renews all claims in one batch, each for the length of its lease.
 async fn renew(client: Client, held: Vec<Arc<Held>>) -> Renewals {
     let timeout = held.iter().map(|held| held.renewal_timeout()).min();
     let items = held.iter().map(|held| (held.id, held.token)).collect();
@@ -295,7 +295,7 @@ async fn renew(client: Client, held: Vec<Arc<Held>>) -> Renewals {
     held.into_iter().zip(results).collect()
 }
 
-/// Stops a handler when nobody waits for it any more.
+/// Aborts a handler's task when dropped.
 struct Stop<T>(JoinHandle<T>);
 
 impl<T> Drop for Stop<T> {
@@ -304,7 +304,7 @@ impl<T> Drop for Stop<T> {
     }
 }
 
-/// Runs a handler and reports its outcome, for as long as the lease is held.
+/// Runs a handler and reports its outcome, while the lease is held.
 async fn work(context: Context, handler: Handler, invalid: InvalidHandler, report_timeout: Duration) -> Ending {
     let held = &context.held;
     let handled = tokio::select! {
@@ -330,11 +330,11 @@ fn lost(held: &Held) -> Ending {
     Ending::Lost
 }
 
-/// What the handler says, or why its task is to be given up.
+/// The outcome of the handler, or the reason to give up its task.
 async fn handle(context: &Context, handler: Handler, invalid: InvalidHandler) -> Result<Outcome, String> {
     let own = context.clone();
     context.limit.renew();
-    // A task of its own, so that a panic ends nothing else.
+    // A separate task, so that a panic ends nothing else.
     let mut handling = Stop(tokio::spawn(async move { handler(own).await }));
     let outcome = tokio::select! {
         biased;
@@ -356,8 +356,8 @@ async fn handle(context: &Context, handler: Handler, invalid: InvalidHandler) ->
     Ok(outcome)
 }
 
-/// Stops a handler whose limit is over; its outcome if it ends by itself before that, as between two `await`s, and otherwise what is to
-/// be reported. The lease is renewed meanwhile, so that such an outcome counts.
+/// Stops a handler whose limit is over. Returns its outcome if it ends by itself before that, as between two `await`s, and otherwise
+/// the reason to report. The lease is renewed meanwhile, so that such an outcome counts.
 async fn stop(context: &Context, mut handling: Stop<Outcome>) -> Result<Outcome, String> {
     let (id, token, queue) = (context.id(), context.token(), context.queue());
     let limit = humantime::format_duration(context.limit.length);
@@ -375,7 +375,7 @@ async fn stop(context: &Context, mut handling: Stop<Outcome>) -> Result<Outcome,
     Err(reason)
 }
 
-/// Calls the handler of invalid tasks, for which the limit counts anew. However it ends, the task is reported as invalid.
+/// Calls the handler of invalid tasks, for which the limit restarts. However it ends, the task is reported as invalid.
 async fn handle_invalid(context: &Context, invalid: InvalidHandler, reason: String) {
     let (id, limit) = (context.id(), Arc::new(Limit::new(context.limit.length)));
     let own = Context { limit: Arc::clone(&limit), ..context.clone() };
@@ -392,8 +392,8 @@ async fn handle_invalid(context: &Context, invalid: InvalidHandler, reason: Stri
     }
 }
 
-/// Has the attempt failed of a handler that is stopped, or blocks its thread and runs on, which only the token can fence. The claim is
-/// not renewed any more: even if no node takes the report, the task is claimable when the lease ends.
+/// Reports the failure of an attempt whose handler is stopped, or blocks its thread and runs on, which only the token can fence. The
+/// claim is not renewed any more: even if no node takes the report, the task is claimable when the lease ends.
 async fn give_up(context: &Context, reason: String, report_timeout: Duration) -> Ending {
     let held = &context.held;
     let Some(lease_ends) = held.give_up() else {
@@ -416,19 +416,19 @@ fn panic_reason(error: tokio::task::JoinError) -> String {
     format!("the handler panicked: {}", said.unwrap_or("without a message"))
 }
 
-/// Cuts a text so that it can be sent, at a character's end.
+/// Cuts a text to the limit of the protocol, at a character boundary.
 fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(limits::TEXT_BYTES_MAX));
     text
 }
 
-/// Reports until the outcome is known.
+/// Repeats the report until the outcome is known.
 async fn report(client: &Client, held: &Held, outcome: Outcome, children: Vec<Draft>) -> Ending {
     let (id, token) = (held.id, held.token);
     let fail = match outcome {
         Outcome::Done(result) => match complete(client, held, result, children).await {
             Ok(()) => return Ending::Done,
-            // The node will not take it; say so instead of letting the lease run out.
+            // The node will never take it; report that instead of letting the lease expire.
             Err(error) if error.code == norn_wire::ErrorCode::Invalid => {
                 FailOptions::new(id, token).reason(cut(format!("completion refused: {error}"))).invalid()
             }

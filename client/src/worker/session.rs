@@ -1,7 +1,7 @@
 //! The session of a worker: one heartbeat for all its claims.
 //!
-//! It is a claim like any other, and is counted like one: from when its last renewal was first sent, so that the handlers have
-//! stopped before anybody else is granted their tasks. One that is lost is never had again; the next one is opened at once.
+//! It is a claim like any other, and its lease counts like that of one: from when its last renewal was first sent, so that the handlers
+//! have stopped before another worker is granted their tasks. A lost session never comes back; the next one is opened at once.
 
 use super::Worker;
 use super::context::Held;
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 /// Pause after a session could not be opened.
 const OPEN_PAUSE: Duration = Duration::from_millis(500);
 
-/// Where it stands.
+/// State of the session.
 enum State {
-    /// None is wanted: each claim stands for itself.
+    /// No session is wanted: each claim has its own lease.
     Unwanted,
-    /// Not opened before this.
+    /// No session; none is opened before this time.
     Closed {
         open_at: Instant,
     },
@@ -30,15 +30,15 @@ enum State {
     },
 }
 
-/// See the module.
+/// The session of a worker and its heartbeat.
 pub(super) struct Session {
     client: Client,
     ttl: Duration,
     name: String,
     state: State,
-    /// A session that was not had may be there, and is to be taken before another one is made.
+    /// A session whose opening failed may exist, and is claimed before another one is enqueued.
     left_behind: bool,
-    /// Why no node will ever serve this client, once that is known.
+    /// Why no node will ever serve this client, once known.
     pub refusal: Option<Error>,
 }
 
@@ -56,7 +56,7 @@ impl Session {
         }
     }
 
-    /// Whether claims may be made: not without a session, if there is to be one.
+    /// Whether claims may be made: with an open session, or if none is wanted.
     pub fn allows_claims(&self) -> bool {
         match &self.state {
             State::Unwanted => true,
@@ -65,7 +65,7 @@ impl Session {
         }
     }
 
-    /// What new claims are under.
+    /// The session for new claims.
     pub fn held(&self) -> Option<&Arc<Held>> {
         match &self.state {
             State::Open { held, .. } => Some(held),
@@ -73,13 +73,13 @@ impl Session {
         }
     }
 
-    /// Goes with claims.
+    /// Id of the session, to name in claims.
     pub fn id(&self) -> Option<TaskId> {
         self.held().map(|held| held.id)
     }
 
-    /// Opens the session, unless the worker ends, and keeps it alive: what is next of that. Ready once something has
-    /// changed; true if the session is lost. Dropping the future undoes nothing.
+    /// Opens the session, unless the worker is ending, and renews it: takes the next step. Ready after a change; true if the session is
+    /// lost. Dropping the future loses nothing.
     pub async fn changed(&mut self, ends: bool) -> bool {
         match &mut self.state {
             State::Unwanted => std::future::pending().await,
@@ -118,10 +118,10 @@ impl Session {
         };
     }
 
-    /// Ends it, and with it all claims under it; also one that is just being opened. Whether it is known to have ended.
+    /// Ends the session, and with it all claims under it; also one that is just being opened. Returns whether it has certainly ended.
     pub async fn end(self) -> bool {
         let (id, token) = match self.state {
-            // Without a node it is not opened before the worker has ended.
+            // Without a reachable node it does not open before the worker has ended.
             State::Opening(_) if self.client.unreached().is_some() => return false,
             State::Opening(opening) => match opening.await {
                 Ok(session) => (session.id(), session.token()),
@@ -145,7 +145,7 @@ async fn open(client: Client, ttl: Duration, name: String, left_behind: bool) ->
     client.open_session(ttl, &name).await
 }
 
-/// Begins a renewal when it is time, or waits for the one under way; true once the session is lost.
+/// Starts a renewal when it is due, or waits for the one under way. Returns true once the session is lost.
 async fn beat(client: &Client, held: &Arc<Held>, beating: &mut Option<Boxed<Result<Instant, Error>>>) -> bool {
     let renewed = async {
         match beating {
