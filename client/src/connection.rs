@@ -69,7 +69,7 @@ enum Command {
     Close(oneshot::Sender<()>),
 }
 
-/// Work left by dropped futures. Never more entries than there are calls.
+/// Calls, answers and claims left by dropped futures. Never more calls than are under way.
 #[derive(Default)]
 struct Abandoned {
     calls: Mutex<Vec<CallId>>,

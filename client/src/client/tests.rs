@@ -1,4 +1,4 @@
-//! Goal: the typed calls mean what they say. Method: calls against a node with scripted answers.
+//! Goal: the typed calls do what they promise. Method: calls against a node with scripted answers.
 
 mod letters;
 mod many;
@@ -86,17 +86,17 @@ fn acked_item(id: TaskId) -> Result<Acked, Error> {
     Ok(Acked { id, acks: 2, replicas: 3, guarantee: Guarantee::Strict })
 }
 
-/// Whether a request is an earlier one once more, as the session makes it when an answer takes too long.
+/// Whether a request repeats an earlier one, as the session does when an answer takes too long.
 fn is_repeat(later: &Request, earlier: &Request) -> bool {
     match (later, earlier) {
-        // What they wait is less each time.
+        // The remaining wait is shorter each time.
         (Request::Claim(later), Request::Claim(earlier)) => later.claim == earlier.claim,
         (Request::Wait { id: later, .. }, Request::Wait { id: earlier, .. }) => later == earlier,
         _ => later == earlier,
     }
 }
 
-/// Answers that fit; remembers the requests, but no repeats.
+/// A node whose answers fit; records the requests, except repeats.
 async fn bench(answer: impl Fn(&Request) -> Reply + Send + 'static) -> (Client, Arc<Mutex<Vec<Request>>>, Node) {
     let certificates = Certificates::new();
     let requests = Arc::new(Mutex::new(Vec::new()));
@@ -142,7 +142,7 @@ async fn large_batches_are_cut_and_their_results_keep_their_order() {
     assert_eq!(refused.unwrap_err().code, ErrorCode::Invalid);
 }
 
-/// Goal: a lease counts from the call, and behind a wait that is long beside it from a renewal; with a margin for slow clocks.
+/// Goal: a lease counts from the call, or from a renewal after a long wait, with a margin for slow clocks.
 #[tokio::test]
 async fn leases_count_from_the_call_or_from_a_renewal_behind_a_long_wait() {
     let (lease, shortest) = (Duration::from_secs(10), Duration::from_millis(50));
@@ -175,7 +175,7 @@ async fn leases_count_from_the_call_or_from_a_renewal_behind_a_long_wait() {
     }
 }
 
-/// Goal: a wait goes on where a node answers early that there is nothing.
+/// Goal: a wait continues if a node answers early that there is no task.
 #[tokio::test]
 async fn a_wait_that_a_node_ends_early_goes_on() {
     let (client, requests, _node) = bench(move |request| match request {
@@ -189,7 +189,7 @@ async fn a_wait_that_a_node_ends_early_goes_on() {
     assert!(requests.lock().unwrap().len() > 1);
 }
 
-/// Goal: what is granted to a future that was dropped goes to somebody else. Before the answer its call is left.
+/// Goal: a task granted to a dropped future goes to another worker. Before the answer, the call is cancelled.
 #[tokio::test]
 async fn a_claim_whose_future_is_dropped_is_left() {
     let (client, _, node) = bench(move |request| match request {
@@ -255,7 +255,7 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
         "complete",
         "fail",
         "release",
-        // A cancellation looks first, and is looked at again behind that like the task itself.
+        // A cancellation reads the task first. The read after it equals the one of the task itself.
         "get",
         "cancel",
         "purge",
@@ -324,7 +324,7 @@ async fn what_is_wrong_with_a_configuration_is_told() {
     assert!(fails(|config| config.key.set_file_name("node.key")).await.contains("certificate and key"));
 }
 
-/// Goal: an operator learns which node has a certificate that has ended, and when it did.
+/// Goal: an operator learns which node has an expired certificate, and when it expired.
 #[tokio::test]
 async fn a_node_whose_certificate_has_expired_is_named_with_the_date() {
     let certificates = Certificates::with(|node| node.not_after = rcgen::date_time_ymd(2020, 3, 5));
@@ -334,7 +334,7 @@ async fn a_node_whose_certificate_has_expired_is_named_with_the_date() {
     assert!(error.message.contains(&expected), "{error:?}");
 }
 
-/// A program with the dependency lines of the document is built with them, and reads the file that `norn dev` writes.
+/// A program with the document's dependency lines builds with them, and reads the file that `norn dev` writes.
 #[test]
 fn dependency_lines_of_the_document_name_features_that_suffice() {
     let (_, lines) = WORKERS.split_once("```toml\n[dependencies]\n").expect("the document has dependency lines");
@@ -352,7 +352,7 @@ fn dependency_lines_of_the_document_name_features_that_suffice() {
     assert!(!needs.contains(&"dep:clap"), "no command line comes with the library: {needs:?}");
 }
 
-/// Goal: what the document shows of the library compiles. Method: its blocks are those of an example, which is compiled as they say.
+/// Goal: the library code in the document compiles. Method: its blocks are those of an example, which is compiled with the same features.
 #[test]
 fn the_rust_of_the_document_is_that_of_its_example() {
     let example = include_str!("../../examples/readme.rs");
@@ -404,7 +404,7 @@ fn a_file_of_settings_is_read_relative_to_itself() {
     assert!(ClientConfig::load(&path).unwrap_err().to_string().contains("timeout"));
 }
 
-/// Goal: dead tasks without a copy are redriven, and one whose answer was an error is asked for again, not passed over.
+/// Goal: dead tasks without a copy are redriven, and a task whose answer was an error is repeated, not skipped.
 #[tokio::test]
 async fn the_dead_of_a_queue_are_redriven_each_once() {
     let failed = std::sync::atomic::AtomicBool::new(false);
@@ -440,7 +440,7 @@ fn dead(number: u64, reason: &str) -> TaskView {
     TaskView { state: State::Dead, reason: Some(reason.to_owned()), ..view(TaskId::new(number, 0, 0, 0)) }
 }
 
-/// Goal: what keeps a task is found through all that it waits for, and that one of them is unknown is an answer.
+/// Goal: the cause is found through all tasks that a task waits for, and an unknown one among them is a valid answer.
 #[tokio::test]
 async fn why_a_task_waits_is_told_of_all_that_it_waits_for() {
     let ids = [1, 2, 3].map(|number| TaskId::new(number, 0, 0, 0));

@@ -1,5 +1,5 @@
-//! Goal: a session over real QUIC behaves as the session's own tests say, and bytes that are no frames end a
-//! connection, nothing more. Method: calls against nodes with scripted answers.
+//! Goal: a session over real QUIC behaves as in the session's own tests, and bytes that are not frames end a connection, nothing more.
+//! Method: calls against nodes with scripted answers.
 
 use super::link::{Event, Happening};
 use super::testing::{Certificates, Manners, Node, Reply};
@@ -51,7 +51,7 @@ async fn many_calls_share_one_connection() {
         let client = client.clone();
         calls.spawn(async move { ask(&client).await.unwrap() });
     }
-    // On a slow machine calls are repeated, some of them over a new connection: numbers are left out then.
+    // On a slow machine calls are repeated, some of them over a new connection: numbers are skipped then.
     let answers: BTreeSet<u64> = calls.join_all().await.into_iter().collect();
     assert_eq!(answers.len(), 2_000, "each call has its own answer");
     assert!(node.connections.load(Ordering::SeqCst) <= 5, "there is none for each call");
@@ -59,7 +59,8 @@ async fn many_calls_share_one_connection() {
     assert_eq!(ask(&client).await.unwrap_err().code, ErrorCode::Unavailable);
 }
 
-/// A node that offers more than the client speaks is spoken to in the newest version of both; frames of any other would end the connection.
+/// The client uses the newest version that both sides speak with a node that offers more. Frames of any other version would end the
+/// connection.
 #[tokio::test]
 async fn a_newer_node_is_spoken_to_in_the_version_of_both() {
     for newest in [Versions::SPOKEN.newest, Versions::SPOKEN.newest + 1] {
@@ -100,7 +101,7 @@ async fn a_node_that_closes_or_talks_nonsense_is_left_for_another() {
         for _ in 0..20 {
             assert_eq!(ask(&client).await, Ok(7));
         }
-        // A good one that is slow to answer is left as well, so that the broken one may have its turn again.
+        // A good node that is slow to answer is left as well, so that the broken one may have its turn again.
         assert!(broken.connections.load(Ordering::SeqCst) <= 5, "the good one is kept to");
     }
 }
@@ -134,7 +135,7 @@ async fn a_client_of_another_authority_is_told_why() {
     let (certificates, others) = (Certificates::new(), Certificates::new());
     let node = Node::start(&certificates, |_| count(7));
     let port = node.address().rsplit_once(':').expect("an address").1.to_owned();
-    // A name may have two addresses, of which nobody answers at one.
+    // A name may have two addresses, one of which does not answer.
     let (literal, named) = (node.address(), format!("localhost:{port}"));
     for (swap, address) in [false, true].into_iter().flat_map(|swap| [(swap, &literal), (swap, &named)]) {
         // Once the client refuses the node, once the node refuses the client.
@@ -144,7 +145,7 @@ async fn a_client_of_another_authority_is_told_why() {
         }
         let (trusted, own) = (config.ca.display().to_string(), config.certificate.display().to_string());
         let client = Client::connect(config).await.unwrap();
-        // Each call is refused by itself: the files may be others by then.
+        // Each call is refused separately: the files may have changed in between.
         for _ in 0..2 {
             let error = client.call(Call::Request(Request::Queues), None).await.unwrap_err();
             assert_eq!((error.code, error.retry), (ErrorCode::Denied, Retry::Never), "{error}");
@@ -155,13 +156,13 @@ async fn a_client_of_another_authority_is_told_why() {
     }
 }
 
-/// Where no node listens.
+/// An address at which no node listens.
 fn nowhere(certificates: &Certificates) -> String {
     Node::start(certificates, |_| Reply::Silence).address()
 }
 
-/// Goal: what one node says for good does not hide that the others cannot be reached. An operator who reads only of a spare node without
-/// a cluster would found a second one.
+/// Goal: a lasting refusal by one node does not hide that the others are unreachable. An operator who reads only of a spare node
+/// without a cluster would found a second one.
 #[tokio::test]
 async fn a_node_that_refuses_hides_no_other_that_is_down() {
     fn unfounded() -> Response {
@@ -181,8 +182,8 @@ async fn a_node_that_refuses_hides_no_other_that_is_down() {
     }
 }
 
-/// Goal: of a name with several addresses, one whose node serves is found behind those whose nodes have no cluster, are about to
-/// start, or are away. Method: a resolver that gives them in this order.
+/// Goal: among several addresses of a name, one whose node serves is found after those whose nodes have no cluster, are starting, or
+/// are away. Method: a resolver that returns them in this order.
 #[tokio::test]
 async fn of_a_name_the_address_is_taken_whose_node_serves() {
     fn unfounded() -> Response {
@@ -237,7 +238,7 @@ async fn of_a_name_the_address_is_taken_whose_node_serves() {
     }
 }
 
-/// Goal: a node that has too many connections for a moment is waited for, also where the other one refuses for good.
+/// Goal: a node that has too many connections for a moment is waited for, even if the other one refuses for good.
 #[tokio::test]
 async fn a_node_that_is_busy_is_waited_for_beside_one_that_refuses_for_good() {
     let (certificates, others) = (Certificates::new(), Certificates::new());
@@ -247,7 +248,7 @@ async fn a_node_that_is_busy_is_waited_for_beside_one_that_refuses_for_good() {
     assert_eq!(ask(&client).await, Ok(2));
 }
 
-/// Goal: a client that was served before goes on trying when it is refused for good, and says why.
+/// Goal: a client that was served before keeps trying when it is refused for good, and reports the reason.
 #[tokio::test]
 async fn a_client_that_was_served_outlasts_certificates_that_are_wrong_for_a_while() {
     let (before, after) = (Certificates::new(), Certificates::new());
@@ -257,7 +258,7 @@ async fn a_client_that_was_served_outlasts_certificates_that_are_wrong_for_a_whi
     let client = Client::connect(config).await.unwrap();
     assert_eq!(ask(&client).await, Ok(1));
     drop(old);
-    // The node that is left is refused until the files are renewed.
+    // The remaining node is refused until the files are renewed.
     let error = loop {
         let error = client.call(Call::Request(Request::Queues), Some(Duration::from_secs(1))).await.unwrap_err();
         if error.message.contains("authority") {
@@ -272,7 +273,7 @@ async fn a_client_that_was_served_outlasts_certificates_that_are_wrong_for_a_whi
     assert_eq!(ask(&client).await, Ok(2));
 }
 
-/// Goal: a client that lives long follows its files to another authority, and what is wrong with them does it no harm.
+/// Goal: a long-lived client follows its files to another authority, and mistakes in them do it no harm.
 #[tokio::test]
 async fn a_new_connection_is_made_with_new_files() {
     let (before, after) = (Certificates::new(), Certificates::new());
@@ -320,16 +321,16 @@ async fn a_dropped_call_is_abandoned_and_its_late_answer_ignored() {
         answer = client.queues() => panic!("{answer:?}"),
     }
     assert_eq!(ask(&client).await, Ok(2));
-    // Whatever was sent before it was dropped has come by now.
+    // All requests sent before the future was dropped have arrived by now.
     let asked = dropped.load(Ordering::SeqCst);
-    // Longer than a call waits for its answer until it is repeated.
+    // Longer than the timeout after which a call is repeated.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(ask(&client).await, Ok(2));
     assert_eq!(dropped.load(Ordering::SeqCst), asked, "nothing is repeated for nobody");
 }
 
-/// Goal: claims that are under way as their client closes are left, whatever they wait for. Method: a node keeps silent to the claims,
-/// or grants them and keeps silent to the renewals of what came late.
+/// Goal: claims under way are cancelled when their client closes, whatever they wait for. Method: a node does not answer the claims, or
+/// grants them late and does not answer their renewals.
 #[tokio::test]
 async fn a_client_that_closes_takes_leave_of_its_claims() {
     const CLAIMS: usize = 20;
@@ -370,7 +371,7 @@ async fn a_client_that_closes_takes_leave_of_its_claims() {
     }
 }
 
-/// For long.
+/// A claim with a long lease.
 fn claim() -> Claim {
     Claim {
         claim: ClaimId(0),
@@ -405,7 +406,7 @@ fn granted(claim: &Claim) -> Response {
     Response::Claimed { tasks: vec![task], unavailable: 0, left: 0 }
 }
 
-/// The socket of a client, and a driver for it that nobody runs.
+/// The socket of a client, and a driver for it that does not run.
 fn driver(certificates: &Certificates, node: &Node) -> (quinn::Endpoint, Handle, Driver) {
     let config = certificates.config(&[]);
     let files = CertificateFiles { authority: config.ca, certificate: config.certificate, key: config.key };
@@ -435,8 +436,8 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// Goal: whoever closes the client is not told that a write has not happened which may have. Method: the node takes each call, and
-/// answers none.
+/// Goal: the caller of a client that closes never gets an answer that a write did not happen which may have. Method: the node accepts
+/// each call, and answers none.
 #[tokio::test]
 async fn what_is_under_way_as_the_client_closes_is_unknown() {
     let certificates = Certificates::new();
@@ -467,7 +468,7 @@ fn submit(driver: &mut Driver, id: u64, body: Call) -> oneshot::Receiver<Answer>
     answer
 }
 
-/// Runs a driver until an answer is about to be handed over.
+/// Runs a driver until an answer is ready.
 async fn until_done(driver: &mut Driver) {
     let end = soon();
     while !driver.outputs.iter().any(|output| matches!(output, Output::Done { .. })) {
@@ -480,8 +481,8 @@ async fn until_done(driver: &mut Driver) {
     }
 }
 
-/// Goal: what a client is granted in the moment in which it closes is held by nobody, as it could not end it any more; what it is told
-/// otherwise, it is told.
+/// Goal: a task granted at the moment when the client closes goes back, as the client could not end it any more; any other answer is
+/// delivered.
 #[tokio::test]
 async fn an_answer_that_comes_as_the_client_closes_is_handed_over_and_a_grant_goes_back() {
     let certificates = Certificates::new();
@@ -510,7 +511,7 @@ async fn an_answer_that_comes_as_the_client_closes_is_handed_over_and_a_grant_go
     assert_eq!(answer.await.unwrap().result, Ok(Response::Count(7)));
 }
 
-/// Goal: where the runtime of a client ends, or its task panics, what was handed to it may have taken effect.
+/// Goal: if the runtime of a client ends, or its task panics, calls that it had accepted may have taken effect.
 #[tokio::test]
 async fn what_a_task_had_that_ends_without_a_word_is_unknown() {
     let certificates = Certificates::new();
@@ -530,8 +531,8 @@ async fn what_a_task_had_that_ends_without_a_word_is_unknown() {
     assert_eq!(waiting.await.unwrap().result.unwrap_err().code, ErrorCode::Unavailable, "it was never taken");
 }
 
-/// Goal: a connection that was given up is heard of no more, or its successor would be taken for ready. Method: the session's task is
-/// held up twice, so that it gives an attempt up and makes the next before it sees that the first has come through.
+/// Goal: an abandoned connection is not heard of again, or its successor would be taken for ready. Method: the session's task is
+/// delayed twice, so that it gives up an attempt and makes the next before it sees that the first has succeeded.
 #[tokio::test]
 async fn an_attempt_that_was_given_up_is_heard_of_no_more() {
     let certificates = Certificates::new();
@@ -550,7 +551,7 @@ async fn an_attempt_that_was_given_up_is_heard_of_no_more() {
     assert_eq!(answer.await.unwrap().result, Ok(Response::Count(7)));
 }
 
-/// Goal: an answer that came in the moment in which its future was dropped is not lost, and one that did not come is not waited for.
+/// Goal: an answer that arrives when its future is dropped is not lost, and one that has not arrived is not waited for.
 #[test]
 fn what_a_dropped_future_has_not_seen_is_handed_back() {
     let abandoned = Abandoned::default();

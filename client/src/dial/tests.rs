@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Ends by itself only where the test has failed.
+/// Ends by itself only if the test has failed.
 const LONG: Duration = Duration::from_secs(60);
 const V4: &str = "127.0.0.1:7400";
 const V6: &str = "[::1]:7400";
@@ -19,7 +19,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// What becomes of an attempt at an address.
+/// Result of an attempt at an address.
 #[derive(Clone, Copy)]
 enum Then {
     Good,
@@ -27,7 +27,7 @@ enum Then {
     Silent,
 }
 
-/// Dials names that are resolved as a script says, from a socket at `local`; gives what came of it and the attempts made.
+/// Dials names that are resolved by a script, from a socket at `local`. Returns the result and the attempts made.
 async fn run(
     names: &[(&str, Option<&[&str]>)],
     local: IpAddr,
@@ -98,7 +98,7 @@ async fn a_name_without_a_reachable_address_says_why() {
 #[tokio::test]
 async fn an_address_that_fails_or_is_silent_leads_to_the_next() {
     for first in [Then::Bad("certificate"), Then::Silent] {
-        // Less time than the usual head start: the last address has its turn all the same.
+        // Less time than the usual head start: the last address still has its turn.
         for within in [LONG, HEAD_START / 2] {
             let then = |at| if at == address(V6) { first } else { Then::Good };
             let (reached, made) = run(&[("name:7400", Some(&[V6, V4]))], ON_BOTH, within, then).await;
@@ -137,7 +137,7 @@ async fn one_answer_of_a_kind_does_not_stand_for_all() {
     assert!(reached.unwrap_err().is_silence());
 }
 
-/// A node often listens at one family alone: the other one stays silent, and hides no refusal.
+/// A node often listens in one address family alone: the other address stays silent, and hides no refusal.
 #[tokio::test]
 async fn a_name_refuses_for_good_where_one_address_does_and_no_other_is_heard() {
     for silent in [V6, V4] {
@@ -157,7 +157,7 @@ async fn a_name_refuses_for_good_where_one_address_does_and_no_other_is_heard() 
     assert!(!unreached.is_refused() && !unreached.is_answered(), "{unreached}");
 }
 
-/// Once an address has refused for good, those that come after it are tried all the same.
+/// After an address has refused for good, the later ones are still tried.
 #[tokio::test]
 async fn an_address_that_refuses_for_good_keeps_no_other_from_being_reached() {
     let names: &[(&str, Option<&[&str]>)] =
@@ -176,7 +176,7 @@ fn an_address_of_both_families_counts_once() {
     assert_eq!(distinct(found), [address("10.0.0.1:1"), address("[::1]:1")]);
 }
 
-/// The name that is resolved first takes no more than its share, and the other one all that is left.
+/// The name that is resolved first takes no more than its share, and the other one the rest.
 #[tokio::test]
 async fn a_name_with_many_addresses_leaves_room_for_the_other_name() {
     let many: Vec<SocketAddr> = (1..=40).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect();
@@ -192,8 +192,8 @@ async fn a_name_with_many_addresses_leaves_room_for_the_other_name() {
     assert_eq!(alone.known.len(), CANDIDATES_MAX);
 }
 
-/// Goal: of a certificate that a node shows, the day is named at which it ended or begins, as the library knows it. Method: the
-/// library's own errors.
+/// Goal: the reason for an invalid certificate of a node names the day on which it ended or begins, as the library knows it. Method:
+/// the library's own errors.
 #[test]
 fn a_certificate_of_a_node_that_is_not_valid_is_told_of_with_its_date() {
     use rustls::CertificateError::{Expired, ExpiredContext, NotValidForNameContext, NotValidYetContext};
@@ -213,7 +213,7 @@ fn a_certificate_of_a_node_that_is_not_valid_is_told_of_with_its_date() {
     assert!(of_another.starts_with("node beta answers there, and its certificate is not one for "), "{of_another}");
 }
 
-/// What the libraries say of an expired certificate names the present second: a log that has each reason once would have it each time.
+/// The libraries' text for an expired certificate contains the current second: a log that shows each reason once would show it every time.
 #[test]
 fn a_reason_that_lasts_reads_the_same_each_time_and_names_the_files() {
     let until = crate::tls::Date(1_583_366_400);

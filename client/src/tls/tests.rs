@@ -1,5 +1,5 @@
-//! Goal: certificates are used only while they are valid, and new files are taken as a whole or not at all. Method: files of small
-//! authorities, looked at as of seconds that are given.
+//! Goal: certificates are used only while they are valid, and new files are used as a whole or not at all. Method: files of small
+//! authorities, checked at given times.
 
 use super::{CertificateFiles, Credentials, Date, Look, Renewal, TlsError, Validity};
 use norn_wire::Versions;
@@ -16,7 +16,7 @@ const START_S: i64 = 1_893_456_000;
 const DAY_S: i64 = 86_400;
 const YEAR: Validity = Validity { from_s: START_S, until_s: START_S + 365 * DAY_S };
 
-/// An authority that can sign; all of them have one name.
+/// An authority that can sign; all authorities have the same name.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -98,7 +98,7 @@ fn dates_are_those_of_the_calendar() {
     }
 }
 
-/// The own certificate, and the authority, are used from their first to their last second.
+/// The own certificate and the authority are used from their first to their last second.
 #[test]
 fn a_certificate_is_refused_outside_of_its_time_with_file_and_date() {
     let longer = Validity { from_s: START_S - 9 * DAY_S, until_s: START_S + 3_650 * DAY_S };
@@ -118,7 +118,7 @@ fn a_certificate_is_refused_outside_of_its_time_with_file_and_date() {
     }
 }
 
-/// While one authority takes over from another, the file has both, and an old one in it does no harm.
+/// While one authority replaces another, the file has both, and an old one in it does no harm.
 #[test]
 fn one_authority_of_several_is_enough() {
     let until = Validity { from_s: START_S - 365 * DAY_S, until_s: START_S + DAY_S };
@@ -159,7 +159,7 @@ fn warnings_begin_thirty_days_before_the_end() {
     assert!(said.len() == 1 && said[0].contains("ca.crt") && said[0].contains("norn cert ca"), "{said:?}");
 }
 
-/// What has expired is no warning any more, and is looked at when it happens.
+/// An expired certificate is no longer a warning; it is reported when it expires.
 #[test]
 fn the_end_of_a_certificate_in_use_is_known_with_file_and_date() {
     let authority = Authority::new(Validity { until_s: START_S + 3_650 * DAY_S, ..YEAR });
@@ -182,7 +182,7 @@ fn the_end_of_a_certificate_in_use_is_known_with_file_and_date() {
     assert_eq!(credentials.next_end_s(end_s), None);
 }
 
-/// Each step of an operator who replaces one file after the other: the set before stays until all three go together.
+/// Each step of an operator who replaces one file after the other: the previous set stays until all three match.
 #[test]
 fn files_are_taken_as_a_whole_or_not_at_all() {
     let (old, new) = (Authority::new(YEAR), Authority::new(YEAR));
@@ -231,7 +231,7 @@ fn broken_and_expired_files_are_refused_and_early_ones_are_taken_in_time() {
     renewal.report_again();
     let reason = refusal(look(&mut renewal, START_S));
     assert!(reason.contains("own.crt: it ends in the middle of a section"), "{reason}");
-    // Line breaks get lost where files are handed on in variables.
+    // Line breaks get lost when files are passed in variables.
     let (of_key, good_key) = (place.files.key.clone(), std::fs::read_to_string(&place.files.key).unwrap());
     write(&place.files.certificate, &good);
     for broken in [good_key.replace('\n', " "), good_key.replace('\n', "\\n"), good_key.replace("-----\n", "\n")] {
@@ -250,9 +250,9 @@ fn broken_and_expired_files_are_refused_and_early_ones_are_taken_in_time() {
     assert!(refusal(look(&mut renewal, next.until_s + 1)).contains("has expired on"));
     assert!(refusal(look(&mut renewal, START_S)).contains("valid from"));
     assert_eq!(look(&mut renewal, START_S + 60), Look::Same, "it is said once, and not once a minute");
-    // Its day has come, and nothing of the files is another.
+    // Its first day has come, and the files have not changed.
     assert_eq!(look(&mut renewal, next.from_s), Look::Renewed(()));
-    // What was in use has expired by now, and is followed all the same.
+    // The certificate in use has expired by now, and is replaced all the same.
     let (certificate, key) = authority.sign(Validity { from_s: next.from_s, until_s: next.until_s + 9 * DAY_S });
     write(&place.files.certificate, &certificate);
     write(&place.files.key, &key);
@@ -282,7 +282,7 @@ fn carry(from: &mut Connection, to: &mut Connection) {
     }
 }
 
-/// The second handshake of a client with one configuration.
+/// The kind of the second handshake of a client with one configuration.
 fn second_handshake(client: rustls::ClientConfig, server: rustls::ServerConfig) -> Option<HandshakeKind> {
     let (client, server) = (Arc::new(client), Arc::new(server));
     let name = || ServerName::try_from("own.node.norn").unwrap();
@@ -299,7 +299,7 @@ fn second_handshake(client: rustls::ClientConfig, server: rustls::ServerConfig) 
     kind
 }
 
-/// A session that is resumed is not verified again, and would outlast the certificates.
+/// A resumed session is not verified again, and would outlast the certificates.
 #[test]
 fn each_connection_makes_a_full_handshake_though_the_node_offers_tickets() {
     let directory = tempfile::tempdir().unwrap();
@@ -327,7 +327,7 @@ fn each_connection_makes_a_full_handshake_though_the_node_offers_tickets() {
     assert_eq!(second_handshake(resuming, server), Some(HandshakeKind::Resumed), "the node does offer them");
 }
 
-/// Clients may be of another authority than nodes: then nothing of the kind is asked of their new files.
+/// Clients may be of another authority than nodes: then their new files are not checked against the trusted one.
 #[test]
 fn a_certificate_of_another_authority_is_renewed_as_well() {
     let (of_nodes, of_clients) = (Authority::new(YEAR), Authority::new(YEAR));

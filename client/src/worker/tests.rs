@@ -1,4 +1,4 @@
-//! Goal: every promise in the worker's header. Method: handlers against a node that keeps a small table of tasks.
+//! Goal: every promise in the worker's module documentation. Method: handlers against a node that keeps a small table of tasks.
 
 mod groups;
 mod hangs;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::{Notify, oneshot};
 
-/// What became of a task.
+/// State of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fate {
     Waiting,
@@ -26,35 +26,35 @@ enum Fate {
     Released,
 }
 
-/// The node's table. What the session repeats, as it does where an answer takes too long, counts once.
+/// The node's table. Repeats by the session, as when an answer takes too long, count once.
 #[derive(Debug, Default)]
 struct Table {
     fates: Vec<Fate>,
     logs: Vec<Vec<Vec<u8>>>,
     renewals: Vec<usize>,
-    /// What each claim was granted.
+    /// Tasks granted to each claim.
     claims: BTreeMap<ClaimId, Vec<Granted>>,
     leases_ms: BTreeMap<usize, u64>,
     held_most: usize,
-    /// Renewals answer this.
+    /// Error that renewals are answered with.
     refuse_renewals: Option<ErrorCode>,
-    /// Renewals are not answered at all.
+    /// Renewals are not answered.
     ignore_renewals: bool,
-    /// How many failures were reported that are not answered, if they are not.
+    /// If set, reported failures are not answered; counts them.
     failures_ignored: Option<usize>,
-    /// For how long releases answer `unknown` and are not made, and since when.
+    /// For how long releases are answered `unknown` without effect, and when that began.
     releases_unknown: Duration,
     first_release: Option<Instant>,
-    /// Updates that answer `unknown` although they are written.
+    /// Number of updates that are answered `unknown` although they are written.
     updates_unknown: usize,
     claim_delay: Duration,
-    /// What tasks have to do with groups.
+    /// Grouping and group state of tasks.
     groups: BTreeMap<usize, (Grouping, Option<GroupView>)>,
-    /// Tasks that completions brought.
+    /// Child tasks of completions.
     children: Vec<NewTask>,
-    /// Each claim's lease, queues, and how many tasks it asked for.
+    /// Each claim's lease, its queues, and the number of tasks it asked for.
     asked: Vec<(u64, Vec<QueueName>, u32)>,
-    /// Under which session each claim was made.
+    /// The session of each claim.
     under: Vec<Option<TaskId>>,
     sessions: sessions::Sessions,
 }
@@ -122,7 +122,7 @@ impl Table {
         tasks
     }
 
-    /// Whether it has ended just now, and not before.
+    /// Ends a task. Returns whether it had not ended before.
     fn end(&mut self, id: TaskId, fate: Fate) -> bool {
         let present = &mut self.fates[place(id)];
         if *present == fate {
@@ -201,11 +201,11 @@ impl Table {
     }
 }
 
-/// No machine is so slow that it ends in a test.
+/// A lease that does not end during a test, even on a slow machine.
 const LEASE_MS: u64 = 30_000;
-/// For tests in which it is lost, but not because a machine stands still for a second or two.
+/// For tests in which the lease is lost, but not because a machine pauses for a second or two.
 const SHORT_LEASE: Duration = Duration::from_secs(6);
-/// What takes so long never comes.
+/// An event that takes this long never comes.
 const HANGS: Duration = Duration::from_secs(120);
 
 struct Bench {
@@ -232,7 +232,7 @@ async fn all_ended(table: Arc<Mutex<Table>>) {
     until(|| !open(&table)).await;
 }
 
-/// Ready once it holds; a test in which it never does fails.
+/// Ready once the condition holds; panics if it never does.
 async fn until(holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
@@ -245,7 +245,7 @@ async fn after(millis: u64) {
     tokio::time::sleep(Duration::from_millis(millis)).await;
 }
 
-/// A handler that never ends, and how many times it was called: what is granted may not have come yet.
+/// A handler that never ends, and the number of its calls: a granted task may not have arrived yet.
 fn endless_handler() -> (impl Fn(Context) -> std::future::Pending<Outcome> + Clone, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
@@ -256,7 +256,7 @@ fn endless_handler() -> (impl Fn(Context) -> std::future::Pending<Outcome> + Clo
     (handler, calls)
 }
 
-/// A handler that is done once it is told to stop, and how many times it was called.
+/// A handler that ends when notified, and the number of its calls.
 fn handler_until_stop() -> (impl Fn(Context) -> Handling, Arc<AtomicUsize>, Arc<Notify>) {
     let (calls, stops) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let (counted, stopped) = (Arc::clone(&calls), Arc::clone(&stops));
@@ -271,7 +271,7 @@ fn handler_until_stop() -> (impl Fn(Context) -> Handling, Arc<AtomicUsize>, Arc<
     (handler, calls, stops)
 }
 
-/// Ready once so many are counted.
+/// Ready once the counter has reached the count.
 async fn reaches(counter: Arc<AtomicUsize>, count: usize) {
     until(|| counter.load(Ordering::SeqCst) >= count).await;
 }
@@ -401,7 +401,7 @@ async fn a_handler_is_stopped_when_its_lease_is_lost() {
     tokio::join!(loses_its_lease(None), refused(ErrorCode::Superseded), refused(ErrorCode::Ended));
 }
 
-/// Its renewals are refused, or never answered.
+/// A lease whose renewals are refused, or never answered.
 async fn loses_its_lease(refusal: Option<ErrorCode>) {
     struct Dropped(Arc<AtomicUsize>);
     impl Drop for Dropped {
@@ -442,7 +442,7 @@ async fn loses_its_lease(refusal: Option<ErrorCode>) {
     let renewals = table.lock().unwrap().renewals.clone();
     match refusal {
         None => assert!(elapsed >= SHORT_LEASE * 9 / 10, "{elapsed:?}"),
-        // A refusal that comes too late is asked for once more; one that would come after the lease is not asked for.
+        // A refusal that takes too long is requested once more; one that would come after the lease is not.
         Some(_) => {
             let alone = elapsed >= SHORT_LEASE * 9 / 10;
             assert!(
@@ -461,7 +461,7 @@ async fn checkpoints_are_numbered_and_repeated_until_known() {
     let bench = bench(&table).await;
     let handler = async |context: Context| {
         assert_eq!(context.checkpoint("one").await, Ok(1));
-        // The call is dropped; the entry goes before the next all the same.
+        // The call is dropped; its entry is still written before the next.
         tokio::select! {
             biased;
             _ = context.checkpoint("two") => panic!("no answer can be there yet"),
@@ -523,7 +523,7 @@ async fn a_full_worker_does_not_claim() {
     let (handler, calls, stops) = handler_until_stop();
     let shutdown = async {
         reaches(calls, 1).await;
-        // In this time one with room would have claimed several times.
+        // In this time a worker with room would have claimed several times.
         after(300).await;
         stops.notify_one();
     };
@@ -550,7 +550,7 @@ async fn wrong_settings_are_told() {
     assert!(bench(&table).await.worker.run_until(after(0)).await.is_err());
 }
 
-/// Goal: a worker that reaches no node ends when it is told to. Method: neither its calls nor its drain end in this test.
+/// Goal: a worker that reaches no node ends on shutdown. Method: neither its calls nor its drain end in this test.
 #[tokio::test]
 async fn a_worker_that_reaches_no_node_ends_at_once() {
     let certificates = Certificates::new();
@@ -564,7 +564,7 @@ async fn a_worker_that_reaches_no_node_ends_at_once() {
     assert_eq!(summary, Summary::default());
 }
 
-/// Goal: a worker whose certificate no node will ever take says so, and does not look like one that had nothing to do.
+/// Goal: a worker whose certificate no node will ever accept reports that, and does not look like an idle one.
 #[tokio::test]
 async fn a_worker_whose_certificate_is_refused_ends_with_that() {
     let (certificates, others) = (Certificates::new(), Certificates::new());

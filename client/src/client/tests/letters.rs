@@ -1,5 +1,5 @@
-//! Goal: a letter is held by whoever sends it back until that is done or it is given back. Method: calls against a node that keeps some
-//! letters, and does not answer or refuses where that is wanted.
+//! Goal: the program that sends a letter back holds it until that is done or the letter is released. Method: calls against a node that
+//! keeps some letters, and does not answer or refuses on demand.
 
 use super::many::{Kept, answer, claim, letter};
 use super::*;
@@ -14,7 +14,7 @@ fn letters(numbers: std::ops::Range<u32>) -> Vec<TaskView> {
     numbers.map(|number| letter(number, Some("mail"))).collect()
 }
 
-/// A client of a node that keeps these tasks, and answers requests otherwise where `instead` has something to say.
+/// A client of a node that keeps these tasks. `instead` may override the answer to a request.
 async fn keeps_but(
     tasks: Vec<TaskView>,
     instead: impl Fn(&Request) -> Option<Reply> + Send + 'static,
@@ -28,7 +28,7 @@ async fn keeps_but(
     (client, kept, requests, node)
 }
 
-/// How many letters are in a state.
+/// Number of letters in a state.
 fn count(kept: &Kept, state: State) -> usize {
     kept.lock().unwrap().values().filter(|task| task.state == state && task.spec.queue == dead()).count()
 }
@@ -41,7 +41,7 @@ async fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Goal: no letter is passed over because its future was dropped while it was sent.
+/// Goal: no letter is skipped because the future that sends it is dropped.
 #[tokio::test]
 async fn a_letter_whose_sending_was_given_up_is_sent_next() {
     let silent = Arc::new(AtomicBool::new(true));
@@ -60,7 +60,7 @@ async fn a_letter_whose_sending_was_given_up_is_sent_next() {
     assert_eq!((letters.next().await, count(&kept, State::Done)), (Ok(None), 2));
 }
 
-/// Goal: whoever forgets about letters holds them for nobody, also one whose sending was under way.
+/// Goal: dropped letters are not held any longer, even if the sending of one was under way.
 #[tokio::test]
 async fn letters_are_free_soon_after_they_are_dropped() {
     for given_up in [false, true] {
@@ -83,7 +83,7 @@ async fn letters_are_free_soon_after_they_are_dropped() {
     }
 }
 
-/// Goal: what cannot be given back holds nothing else up.
+/// Goal: a letter that cannot be released does not delay others.
 #[tokio::test]
 async fn the_others_are_given_back_where_what_is_no_letter_cannot_be() {
     let strange = letter(0, None).id;
@@ -100,7 +100,7 @@ async fn the_others_are_given_back_where_what_is_no_letter_cannot_be() {
     assert_eq!((count(&kept, State::Claimed), count(&kept, State::Ready)), (1, 2));
 }
 
-/// Goal: a failure is told soon, however many letters are to be given back. Method: each takes a second.
+/// Goal: a failure is reported soon, however many letters must be released. Method: each release takes a second.
 #[tokio::test]
 async fn letters_are_given_back_all_at_once() {
     let (client, _, requests, _node) = keeps_but(letters(0..30), |request| match request {
@@ -118,7 +118,7 @@ async fn letters_are_given_back_all_at_once() {
 
 type Brought = Arc<Mutex<Vec<TaskId>>>;
 
-/// Refuses the first completion. Keeps the ids of the tasks that completions bring, one each.
+/// Refuses the first completion. Records the ids of the completions' children, one each.
 fn refuses_first(code: ErrorCode) -> (Brought, impl Fn(&Request) -> Option<Reply> + Send + 'static) {
     let brought = Brought::default();
     let seen = Arc::clone(&brought);
@@ -132,8 +132,8 @@ fn refuses_first(code: ErrorCode) -> (Brought, impl Fn(&Request) -> Option<Reply
     (brought, instead)
 }
 
-/// Goal: a letter of which it is not known whether it was sent back brings the same task when it is sent once more, under another claim.
-/// Method: the completion is refused for another reason, as the session repeats one of an unknown outcome by itself.
+/// Goal: a letter that may have been sent back brings the same task when it is sent again, under another claim. Method: the completion
+/// is refused for another reason, as the session itself repeats one of unknown outcome.
 #[tokio::test]
 async fn a_letter_that_is_sent_once_more_brings_the_same_task() {
     let (brought, instead) = refuses_first(ErrorCode::Conflict);
@@ -142,7 +142,7 @@ async fn a_letter_that_is_sent_once_more_brings_the_same_task() {
     assert_eq!(letters.next().await.unwrap_err().code, ErrorCode::Conflict);
     let mut named = Vec::new();
     for _ in 0..2 {
-        // Nobody is granted two claims of one task at the same millisecond.
+        // Two claims of a task are never granted in the same millisecond.
         tokio::time::sleep(Duration::from_millis(5)).await;
         named.push(letters.next().await.unwrap().unwrap().task.unwrap());
     }
@@ -152,7 +152,7 @@ async fn a_letter_that_is_sent_once_more_brings_the_same_task() {
     assert_eq!(named, ids[1..]);
 }
 
-/// Goal: a claim of long ago does not make the new task's id too old, nor does one of an hour ago where nodes forget soon.
+/// Goal: an old claim does not make the new task's id too old, nor does one of an hour ago if nodes collect tombstones soon.
 #[tokio::test]
 async fn the_task_of_a_letter_is_not_too_old() {
     let hours = |hours: u64| crate::connection::testing::now_ms() - hours * 3_600_000;

@@ -1,5 +1,5 @@
 //! Goal: a program lists, chooses, cancels, releases and redrives as the command line does. Method: calls against a node that keeps
-//! some tasks and has the answers of a real one.
+//! some tasks and answers like a real one.
 
 use super::*;
 use norn_wire::error::Retry;
@@ -8,7 +8,7 @@ use norn_wire::response::{ClaimEnd, ClaimOutcome, ClaimView};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// What a node keeps.
+/// The tasks of a node.
 pub(super) type Kept = Arc<Mutex<BTreeMap<TaskId, TaskView>>>;
 
 fn task(time_ms: u64, number: u32, state: State) -> TaskView {
@@ -35,7 +35,7 @@ pub(super) fn claim(number: u64, end: Option<(ClaimOutcome, &str)>) -> ClaimView
     }
 }
 
-/// Answers as a node does that has these tasks.
+/// The answer of a node with these tasks.
 pub(super) fn answer(kept: &mut BTreeMap<TaskId, TaskView>, request: &Request) -> Response {
     match request {
         Request::List { queue, state, after, from, to, limit } => {
@@ -116,7 +116,7 @@ async fn numbers(mut listing: Listing) -> Vec<u64> {
     numbers
 }
 
-/// Goal: each filter leaves what the same option of the command line leaves.
+/// Goal: each filter matches what the same option of the command line matches.
 #[tokio::test]
 async fn a_list_leaves_what_each_filter_wants() {
     let now = now_ms();
@@ -158,7 +158,7 @@ async fn a_list_leaves_what_each_filter_wants() {
     }
 }
 
-/// Goal: the newest first need no more memory where many tasks are of one time, and each comes once.
+/// Goal: listing the newest first needs no more memory if many tasks have one time, and lists each once.
 #[tokio::test]
 async fn the_newest_come_first_whatever_their_density() {
     let now = now_ms();
@@ -172,7 +172,7 @@ async fn the_newest_come_first_whatever_their_density() {
     assert!(listed.into_iter().eq((0..2_500).rev()));
 }
 
-/// Goal: what has ended keeps its state and its reason, and nothing is sent to change it.
+/// Goal: an ended task keeps its state and its reason, and no request is sent to change it.
 #[tokio::test]
 async fn a_cancellation_leaves_what_has_ended() {
     let states = [State::Ready, State::Dead, State::Done, State::Cancelled];
@@ -194,8 +194,7 @@ async fn a_cancellation_leaves_what_has_ended() {
     assert_eq!(reasons, [Some("stop".into()), Some("no such address".into()), None, Some("first".into())]);
 }
 
-/// Goal: a task that is completed between the look and the cancellation is said to be done, and an acknowledgement alone is not
-/// believed.
+/// Goal: a task that is completed between the read and the cancellation is reported as done, and an acknowledgement alone is not trusted.
 #[tokio::test]
 async fn a_cancellation_that_comes_too_late_says_so() {
     let id = TaskId::new(5, 0, 0, 0);
@@ -218,7 +217,7 @@ async fn a_cancellation_that_comes_too_late_says_so() {
     assert_eq!((error.code, error.message), (ErrorCode::Ended, format!("not cancelled: {id} is done, and stays so")));
 }
 
-/// Goal: many are chosen without a change, and changed as they are then.
+/// Goal: tasks are chosen without a change, and then changed in their present state.
 #[tokio::test]
 async fn chosen_tasks_are_changed_together() {
     let states = [State::Waiting, State::Ready, State::Claimed, State::Done, State::Dead];
@@ -240,14 +239,14 @@ async fn chosen_tasks_are_changed_together() {
     assert_eq!((held.len(), held.release().await), (1, Ok(1)));
     let release = Request::Release { id: ids[2], token: Token { epoch: 1, number: 2 } };
     assert!(requests.lock().unwrap().contains(&release), "of the latest claim");
-    // One of the three is cancelled by now, and one more dies before it comes to that.
+    // One of the three is already cancelled, and one more dies before its turn.
     kept.lock().unwrap().get_mut(&ids[0]).unwrap().state = State::Dead;
     assert_eq!(chosen.cancel("stop", Acks::Quorum).await, Ok(1));
     let states = kept.lock().unwrap().values().map(|task| task.state).collect::<Vec<_>>();
     assert_eq!(states, [State::Dead, State::Cancelled, State::Cancelled, State::Done, State::Dead]);
 }
 
-/// Goal: what has ended is chosen and purged together, but for what has ended otherwise since.
+/// Goal: ended tasks are chosen and purged together, except those whose final state has changed since.
 #[tokio::test]
 async fn chosen_tasks_that_have_ended_are_purged_together() {
     let states = [State::Ready, State::Done, State::Dead, State::Cancelled, State::Cancelled];
@@ -264,7 +263,7 @@ async fn chosen_tasks_that_have_ended_are_purged_together() {
     assert!(kept.lock().unwrap().keys().eq([&ids[0], &ids[3]]));
 }
 
-/// Goal: a failure that is not due to one task ends it, and says how far it came.
+/// Goal: a failure that concerns more than one task ends the change, and says how far it came.
 #[tokio::test]
 async fn a_change_of_many_says_how_far_it_came() {
     let (client, _, _node) = bench(move |request| {
@@ -291,7 +290,7 @@ async fn a_change_of_many_says_how_far_it_came() {
     );
 }
 
-/// Goal: a choice that is too large says how much was looked at, in words that a program knows. Method: pages of two tasks, as of
+/// Goal: a choice that is too large reports how many tasks were examined, in words for programs. Method: pages of two tasks, as with
 /// large ones.
 #[tokio::test]
 async fn a_choice_that_is_too_large_says_what_was_looked_at() {
@@ -310,7 +309,7 @@ async fn a_choice_that_is_too_large_says_what_was_looked_at() {
     assert!(error.message.starts_with("4000 tasks were looked at") && !error.message.contains("--"), "{error:?}");
 }
 
-/// Goal: what was under way when one failed is waited for, and counted; nothing more is begun.
+/// Goal: after a failure, the requests under way are awaited and counted; no further ones are sent.
 #[tokio::test]
 async fn a_failure_waits_for_what_is_under_way() {
     let first = TaskId::new(5, 0, 0, 0);
@@ -331,8 +330,8 @@ async fn a_failure_waits_for_what_is_under_way() {
     assert_eq!(sent, 32);
 }
 
-/// Goal: whoever is told that a change of many has failed for certain may believe it of each. Method: one is refused first, and others
-/// under way are found to be unknown, for good, as the session repeats what may pass.
+/// Goal: a certain failure of a bulk change holds for every task. Method: one request is refused first, and others under way end as
+/// `unknown` for good, as the session repeats errors that may pass.
 #[tokio::test]
 async fn a_failure_that_is_certain_does_not_speak_for_one_that_is_unknown() {
     let first = TaskId::new(5, 0, 0, 0);
@@ -367,7 +366,7 @@ pub(super) fn letter(number: u32, of: Option<&str>) -> TaskView {
     letter
 }
 
-/// Goal: letters go back one by one, no more than wanted, and what is no letter is left where it is and named.
+/// Goal: letters go back one by one, up to the limit, and a task that is not a letter stays and is named.
 #[tokio::test]
 async fn letters_are_sent_back_to_where_their_tasks_died() {
     let dead: QueueName = "mail-dead".parse().unwrap();
@@ -408,7 +407,7 @@ async fn letters_that_are_not_sent_are_given_back() {
     assert_eq!((count(State::Claimed), count(State::Ready)), (0, 4));
 }
 
-/// Goal: what a program awaits can go to another thread.
+/// Goal: the library's futures can be sent to another thread.
 #[tokio::test]
 async fn calls_of_several_parts_can_be_spawned() {
     fn can_be_spawned(_: impl Send) {}

@@ -1,4 +1,4 @@
-//! Goal: what verbs make of several calls, or of another node's answer, a program can make, too.
+//! Goal: a program can do what command-line verbs do with several calls, or with another node's answer.
 
 use super::*;
 use norn_wire::error::Retry;
@@ -36,13 +36,13 @@ async fn a_task_is_enqueued_if_what_it_waits_for_is_known() {
     assert!(requests.lock().unwrap().iter().any(stores));
 }
 
-/// Goal: whoever redrives a task learns whether it was redriven before, and whether what there is, is its letter.
+/// Goal: the caller of a redrive learns whether the task was redriven before, and whether the existing task is its letter.
 #[tokio::test]
 async fn a_redriven_task_is_told_from_one_that_was_before() {
     let (client, requests, _node) = bench(|request| match request {
         Request::Get { id: asked, .. } => match asked.time_ms() {
             1 => task(dead(1, "no route")),
-            // With a copy, with a letter, and with a copy that is forgotten.
+            // With a copy, with a letter, and with a deleted copy.
             5 => task(dead(5, "no route")),
             number @ 2..=4 => task(TaskView { redriven: vec![id(number + 10)], ..dead(number, "no route") }),
             13 => {
@@ -53,7 +53,7 @@ async fn a_redriven_task_is_told_from_one_that_was_before() {
             14 => not_found(),
             _ => task(view(*asked)),
         },
-        // Another operator was quicker.
+        // Another operator was faster.
         Request::Redrive { id: asked, .. } if *asked == id(5) => {
             Reply::Answer(Response::AckedOne(acked_item(id(15)).unwrap()))
         }
@@ -75,13 +75,13 @@ async fn a_redriven_task_is_told_from_one_that_was_before() {
     assert_eq!(told, [first, before(true, false), before(true, true), before(false, false), before(true, false)]);
 }
 
-/// The copies that were asked for.
+/// The ids of the requested copies.
 fn children(requests: &Mutex<Vec<Request>>) -> Vec<TaskId> {
     let child = |request: &Request| if let Request::Redrive { child, .. } = request { Some(*child) } else { None };
     requests.lock().unwrap().iter().filter_map(child).collect()
 }
 
-/// Goal: there is one copy of a task that is redriven again, as the outcome was unknown.
+/// Goal: a task that is redriven again after an unknown outcome has one copy.
 #[tokio::test]
 async fn a_redrive_that_is_repeated_asks_for_the_same_copy() {
     let asked = std::sync::atomic::AtomicU64::new(0);
@@ -108,7 +108,7 @@ async fn a_redrive_that_is_repeated_asks_for_the_same_copy() {
     assert_eq!((again.id, children(&requests)), (named, vec![copy.id, named]));
 }
 
-/// Goal: a session is taken up by its id and token, and nothing else is taken for one.
+/// Goal: a session is resumed by its id and token, and no other task is taken for one.
 #[tokio::test]
 async fn a_session_is_resumed_by_id_and_token() {
     let (client, requests, _node) = bench(|request| match request {
@@ -147,7 +147,7 @@ async fn a_session_is_resumed_by_id_and_token() {
     assert!(matches!(requests.lock().unwrap().last(), Some(Request::Complete { .. })));
 }
 
-/// Goal: a token names members that are there first, and none that leave.
+/// Goal: an invitation names reachable members first, and none that leave.
 #[tokio::test]
 async fn an_invitation_names_members_that_stay() {
     let (client, _, _node) = bench(|request| match request {
@@ -181,7 +181,7 @@ fn member(number: u16, state: MemberState) -> Member {
     }
 }
 
-/// Goal: one node is asked about itself by the certificates that the client has, whatever other nodes there are.
+/// Goal: one node is asked about itself with the client's certificates, whatever other nodes exist.
 #[tokio::test]
 async fn a_single_node_is_asked_for_its_counters_and_what_is_left_there() {
     let certificates = Certificates::new();

@@ -1,4 +1,4 @@
-//! Groups, handlers of their own for joins and for what is invalid, and leases by handler.
+//! Groups, separate handlers for joins and for invalid tasks, and leases by handler.
 
 use super::*;
 use crate::session::Draft;
@@ -128,7 +128,7 @@ async fn each_handler_has_its_own_lease_and_no_more_is_claimed_than_there_is_roo
     }
 }
 
-/// A queue in which nothing is to be done keeps little room from the others, also while its call waits for work.
+/// A queue without tasks takes little room from the others, also while its call waits for work.
 #[tokio::test]
 async fn a_quiet_queue_leaves_the_room_to_the_busy_one() {
     let table = Table::new(1);

@@ -1,12 +1,12 @@
-//! A handler that hangs loses its task, and one that is alive keeps it.
+//! Goal: a handler that hangs loses its task, and one that makes progress keeps it.
 
 use super::*;
 use std::sync::mpsc;
 
-/// For what hangs alone: a slow machine may take longer for anything.
+/// Only for handlers that hang: on a slow machine anything else may take longer.
 const LIMIT: Duration = Duration::from_millis(300);
 
-/// What failed by its limit, in the words of the report.
+/// The reported reason of a task that failed by its limit.
 fn timed_out(table: &Mutex<Table>, place: usize) -> String {
     match &table.lock().unwrap().fates[place] {
         Fate::Failed { reason, retry_in_ms: 0, retry_open: true, invalid: false } => reason.clone(),
@@ -16,7 +16,7 @@ fn timed_out(table: &Mutex<Table>, place: usize) -> String {
 
 #[tokio::test]
 async fn a_handler_that_hangs_is_stopped_at_its_limit_and_its_worker_goes_on() {
-    /// Writes down what the node knows of its task when it is dropped.
+    /// Records the node's state of its task when dropped.
     struct Dropped(Arc<Mutex<Table>>, Arc<Mutex<Vec<Fate>>>);
     impl Drop for Dropped {
         fn drop(&mut self) {
@@ -42,7 +42,7 @@ async fn a_handler_that_hangs_is_stopped_at_its_limit_and_its_worker_goes_on() {
             std::future::pending().await
         }
     };
-    // The limit of its own queue counts, and that of the worker for the others.
+    // The limit of the handler's own queue counts, and that of the worker for the others.
     let options = HandlerOptions::new().time_limit(LIMIT);
     let mail = bench.worker.handler_with("mail", options, hangs);
     let worker = mail.handler("print", async |_: Context| Outcome::Done(None)).concurrency(1);
@@ -91,9 +91,9 @@ async fn a_handler_that_blocks_its_thread_cannot_be_stopped_but_loses_its_task()
     let blocks = move |context: Context| {
         let (released, say) = (released.lock().unwrap().take().expect("it is called once"), say.clone());
         async move {
-            // On the thread on which it blocks: that keeps the worker from nothing.
+            // On the thread that it blocks: that does not stop the worker.
             say.send(context.renew()).unwrap();
-            // Until the sender is dropped.
+            // Blocks until the sender is dropped.
             let _ = released.recv();
             say.send(context.renew()).unwrap();
             Outcome::Done(None)
@@ -108,11 +108,11 @@ async fn a_handler_that_blocks_its_thread_cannot_be_stopped_but_loses_its_task()
     assert_eq!([said.recv().unwrap(), said.recv().unwrap()], [true, false], "it learns of that when it asks");
 }
 
-/// Not on a thread of the runtime's: there it would hold up what it waits for.
+/// Waits on a thread outside the runtime: on one of its own it would block what it waits for.
 fn block_until_over(context: &Context) {
     let (limit, runtime) = (Arc::clone(&context.limit), tokio::runtime::Handle::current());
     std::thread::spawn(move || runtime.block_on(limit.over())).join().unwrap();
-    // Now the worker stops it, which is to change nothing.
+    // Now the worker stops the handler, which must change nothing.
     std::thread::sleep(Duration::from_millis(50));
 }
 
@@ -134,7 +134,7 @@ async fn a_handler_that_ends_before_it_can_be_stopped_has_its_outcome_reported()
     let on_invalid = move |_: Context, _: String| -> InvalidHandling {
         let tells = Arc::clone(&tells);
         Box::pin(async move {
-            // The limit counts anew.
+            // The limit restarts.
             after(1).await;
             tells.fetch_add(1, Ordering::SeqCst);
         })
@@ -162,7 +162,7 @@ async fn what_is_given_up_and_not_reported_when_the_drain_ends_is_released() {
     assert_eq!(table.lock().unwrap().fates[0], Fate::Released);
 }
 
-/// Even where no node takes the report, the lease ends.
+/// Even if no node takes the report, the lease ends.
 #[tokio::test]
 async fn what_is_given_up_is_not_renewed_any_more_and_takes_no_room_beyond_its_lease() {
     let table = Table::new(2);
@@ -198,7 +198,7 @@ async fn a_handler_of_invalid_tasks_that_hangs_or_panics_holds_up_no_report() {
     let table = Table::new(4);
     let bench = bench(&table).await;
     let invalid = |context: Context, _: String| -> InvalidHandling {
-        // In the call itself, not only in what it gives back.
+        // In the call itself, not only in the future that it returns.
         assert_ne!(context.payload(), b"2", "on purpose");
         Box::pin(async move {
             if context.payload() == b"0" {

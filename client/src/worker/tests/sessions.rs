@@ -1,39 +1,39 @@
-//! One heartbeat for all claims of a worker.
+//! Sessions: one heartbeat for all claims of a worker.
 
 use super::*;
 use crate::client::ClientConfig;
 use crate::session::SESSIONS_QUEUE;
 
-/// A machine that stands still for a second or two loses no session by that.
+/// Long enough that a machine that pauses for a second or two loses no session.
 const TTL: Duration = Duration::from_secs(6);
 
-/// The node's sessions. What is repeated counts once, but for renewals.
+/// The node's sessions. Repeats count once, except renewals.
 #[derive(Debug, Default)]
 pub struct Sessions {
     ttl_ms: u64,
-    /// What each claim of a session was granted.
+    /// The session granted to each claim.
     claims: BTreeMap<ClaimId, Option<TaskId>>,
     /// Sessions that were ever enqueued.
     known: Vec<TaskId>,
-    /// Enqueued, and not claimed yet.
+    /// Sessions enqueued and not claimed yet.
     waiting: Vec<TaskId>,
     opened: Vec<TaskId>,
     ended: Vec<TaskId>,
-    /// Renewals, each of a session alone.
+    /// Renewals, each of one session.
     beats: Vec<TaskId>,
-    /// Claims of sessions that answer `unavailable`.
+    /// Number of claims of sessions to answer `unavailable`.
     claims_refused: usize,
-    /// The first session is not renewed: that is not answered, or answered with this.
+    /// Renewals of the first session are not answered, or (`refuse`) answered with this error.
     silent: bool,
     refuse: Option<ErrorCode>,
-    /// Nor can any session be ended.
+    /// Completions of sessions are not answered.
     endless: bool,
-    /// Claims of work under the first session are answered once there is another one.
+    /// Claims of work under the first session are answered only once there is another one.
     late: bool,
 }
 
 impl Sessions {
-    /// The answer to a request that has to do with sessions.
+    /// The answer to a request about sessions.
     pub fn serve(&mut self, request: &Request) -> Option<Reply> {
         let answer = match request {
             Request::Enqueue { tasks, .. } => {
@@ -69,7 +69,7 @@ impl Sessions {
         Some(Reply::Answer(answer))
     }
 
-    /// Whether claims of work are not to be answered yet.
+    /// Whether claims of work must not be answered yet.
     pub fn hold_back(&self) -> bool {
         self.late && self.opened.len() == 1
     }
@@ -145,7 +145,7 @@ async fn with_a_session_all_handlers_are_stopped_and_the_work_goes_on_under_the_
     tokio::join!(loses_its_session(None), refused(ErrorCode::Ended), refused(ErrorCode::Superseded));
 }
 
-/// The first session is refused, or never answered.
+/// The renewal of the first session is refused, or never answered.
 async fn loses_its_session(refusal: Option<ErrorCode>) {
     let table = Table::new(8);
     table.lock().unwrap().sessions.silent = refusal.is_none();
@@ -154,7 +154,7 @@ async fn loses_its_session(refusal: Option<ErrorCode>) {
     let (lost, calls) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
     let (told, freed) = (Arc::clone(&lost), Arc::clone(&table));
     let handler = move |context: Context| {
-        // The first of each are stopped, and the next ones end.
+        // The first handlers of each are stopped, and the next ones end.
         let is_first = calls.fetch_add(1, Ordering::SeqCst) < 8;
         let (told, freed) = (Arc::clone(&told), Arc::clone(&freed));
         async move {
@@ -182,7 +182,7 @@ async fn loses_its_session(refusal: Option<ErrorCode>) {
     let beats_of_first = beats.iter().filter(|session| **session == opened[0]).count();
     match refusal {
         None => assert!(at[0] > TTL * 9 / 10, "by the worker's own clock: {at:?}"),
-        // A refusal that comes too late is asked for once more.
+        // A refusal that takes too long is requested once more.
         Some(_) => assert!(beats_of_first <= 3, "the first refusal is enough: {beats:?}"),
     }
     assert_eq!((opened.len(), &ended[..]), (2, &opened[1..]), "the first is not to be ended any more");
@@ -242,7 +242,7 @@ async fn a_session_that_was_not_had_is_taken_before_another_one_is_made() {
     assert_eq!((table.sessions.known.len(), table.sessions.opened.len(), table.sessions.ended.len()), (1, 1, 1));
 }
 
-/// Its own lease is an hour, and the session is kept.
+/// The lease of the claim is an hour, and the session lives on.
 #[tokio::test]
 async fn what_is_given_up_under_a_session_is_released_if_no_node_takes_the_report() {
     let table = Table::new(2);
