@@ -1,5 +1,4 @@
-//! Goal: every promise in the session's header. Method: scripted exchanges for each promise alone, then random
-//! schedules.
+//! Goal: every promise in the session's module documentation. Method: scripted exchanges for each promise alone, then random schedules.
 
 mod bounds;
 mod confirm;
@@ -34,7 +33,7 @@ fn enqueue(count: usize) -> Call {
     Call::Enqueue { drafts: vec![draft(); count], acks: Acks::Quorum }
 }
 
-/// A completion that brings these.
+/// A completion with these children.
 fn finish(children: Vec<Draft>) -> Call {
     let (id, token) = (TaskId::MIN, Token { epoch: 1, number: 1 });
     let completion = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
@@ -57,12 +56,12 @@ fn claim(wait_ms: u64) -> Call {
     }))
 }
 
-/// No work, and so many partitions that the node could not ask.
+/// A claim's answer without tasks, from a node that could not ask some partitions.
 fn nothing(unavailable: u32) -> Response {
     Response::Claimed { tasks: Vec::new(), unavailable, left: 0 }
 }
 
-/// One task.
+/// A grant of one task.
 fn something() -> Response {
     grant_of(TaskId::new(1, 2, 3, 4))
 }
@@ -95,7 +94,7 @@ fn welcome(time_ms: u64, minter: u64) -> Response {
     })
 }
 
-/// A welcome of a node that lends no ids for this time.
+/// A welcome from a node that lends no ids for this time.
 fn bare(time_ms: u64, after_ms: u64) -> Response {
     let refusal = Some(Box::new(error(ErrorCode::ClockAhead).after(after_ms)));
     Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter: 0, refusal, clock_ms: None })
@@ -122,12 +121,12 @@ fn ids(request: &Request) -> Vec<TaskId> {
     }
 }
 
-/// A session with its clock, checked after every step.
+/// A session with its clock; its invariants are checked after every step.
 struct Bench {
     session: Session,
     now_us: u64,
     outputs: Vec<Output>,
-    /// While it sleeps, nodes that are asked for a sign of life give one at once.
+    /// While it sleeps, nodes answer pings at once.
     lively: bool,
 }
 
@@ -153,7 +152,7 @@ impl Bench {
         self.step(Input::Submit { call: CallId(call), body, deadline_us })
     }
 
-    /// Connects and welcomes; what is sent then.
+    /// Completes a connection and its welcome. Returns what is sent then.
     fn open(&mut self, endpoint: usize) -> Vec<Output> {
         let outputs = self.step(Input::Connected { endpoint });
         let [(_, number, Request::Hello { .. })] = sent(&outputs)[..] else {
@@ -166,7 +165,7 @@ impl Bench {
         self.step(Input::Received { endpoint, number, response })
     }
 
-    /// Lets time pass to the next wake, where nodes are lively to the next at which anything but a sign of life is asked for.
+    /// Advances the time to the next wake-up. With lively nodes, to the next one at which the session does more than ping.
     fn sleep(&mut self) -> Vec<Output> {
         loop {
             let (outputs, asked) = self.wake();
@@ -176,7 +175,7 @@ impl Bench {
         }
     }
 
-    /// Lets time pass to the next wake, and whether lively nodes were asked for signs of life.
+    /// Advances the time to the next wake-up. Also returns whether lively nodes were pinged.
     fn wake(&mut self) -> (Vec<Output>, bool) {
         self.now_us = self.session.next_wake().expect("something is to come");
         let mut outputs = self.step(Input::Wake);
@@ -202,7 +201,7 @@ impl Bench {
         panic!("nothing is sent any more");
     }
 
-    /// As [`Bench::sleep_until_sent`], where that must be.
+    /// As [`Bench::sleep_until_sent`], and requires this endpoint.
     fn sleep_until_sent_to(&mut self, expected: usize) -> (usize, u64) {
         let (endpoint, number, _) = self.sleep_until_sent();
         assert_eq!(endpoint, expected);
@@ -234,7 +233,7 @@ fn connects(outputs: &[Output]) -> Vec<usize> {
     outputs.iter().filter_map(pick).collect()
 }
 
-/// A session that has sent one call on endpoint 0, whose nodes give signs of life.
+/// A session that has sent one call on endpoint 0, whose nodes answer pings.
 fn lively_sent(endpoints: usize, body: Call, timeout_us: u64) -> (Bench, u64, Request) {
     let (bench, number, request) = bench_sent(endpoints, body, timeout_us);
     (Bench { lively: true, ..bench }, number, request)

@@ -1,4 +1,4 @@
-//! What is too much.
+//! Limits of a session.
 
 use super::*;
 use norn_wire::{SESSIONS_QUEUE, limits};

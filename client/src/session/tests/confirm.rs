@@ -1,4 +1,4 @@
-//! Claims whose answers are confirmed, and claims that are left.
+//! Claims whose answers are confirmed, and claims that are cancelled by a leave.
 
 use super::*;
 
@@ -12,7 +12,7 @@ pub(super) fn waiting(endpoints: usize) -> (Bench, u64, ClaimId) {
     (bench, number, claim.claim)
 }
 
-/// What is sent, if that is a confirmation.
+/// The number of the confirmation that is sent; nothing else may be sent.
 pub(super) fn confirmation(outputs: &[Output], claim: ClaimId) -> u64 {
     let [(0, number, Request::Confirm { claim: of })] = sent(outputs)[..] else { panic!("{outputs:?}") };
     assert_eq!((*of, done(outputs).len()), (claim, 0), "nothing is handed over before it is confirmed");
@@ -27,7 +27,7 @@ pub(super) fn leaves(outputs: &[Output]) -> Vec<(usize, ClaimId, bool)> {
     sent(outputs).into_iter().filter_map(pick).collect()
 }
 
-/// Goal: nothing is handed over before the node knows that it came. A lease counts from the call where that is not long ago.
+/// Goal: nothing is handed over before the node knows that it arrived. A lease counts from the call if the call is recent.
 #[test]
 fn an_answer_is_confirmed_before_it_is_handed_over() {
     let (mut bench, number, claim) = waiting(1);
@@ -41,7 +41,7 @@ fn an_answer_is_confirmed_before_it_is_handed_over() {
     assert_eq!((result, *lease_from_us), (&Ok(something()), Some(asked_us)));
 }
 
-/// What is renewed behind a long wait.
+/// Brings a claim to its renewal after a long wait. Returns the number of the renewal.
 fn renewal(bench: &mut Bench, number: u64, claim: ClaimId) -> u64 {
     bench.now_us += 20 * SECOND_US;
     let outputs = bench.answer(0, number, something());
@@ -52,7 +52,7 @@ fn renewal(bench: &mut Bench, number: u64, claim: ClaimId) -> u64 {
     number
 }
 
-/// Goal: a lease is as long as it can be behind a long wait, and is counted by no other clock than the client's.
+/// Goal: after a long wait, a lease is as long as possible, and counts by the client's clock alone.
 #[test]
 fn what_was_waited_for_long_is_renewed_first() {
     let (mut bench, number, claim) = waiting(1);
@@ -66,7 +66,7 @@ fn what_was_waited_for_long_is_renewed_first() {
     assert_eq!((tasks[0].lease_ms, *lease_from_us), (29_000, Some(renewed_us)));
 }
 
-/// Goal: what cannot be renewed is not handed over, as it may be another's.
+/// Goal: a task whose claim cannot be renewed is not handed over, as another worker may have it.
 #[test]
 fn what_cannot_be_renewed_is_claimed_anew() {
     let refused = Response::Renewed(vec![Err(error(ErrorCode::Superseded))]);
@@ -96,7 +96,7 @@ fn a_claim_that_is_confirmed_too_late_is_made_again() {
     assert_eq!(done(&outputs), [(1, Ok(nothing(0)))]);
 }
 
-/// Goal: whoever stops waiting is granted nothing more.
+/// Goal: a client that stops waiting is granted nothing more.
 #[test]
 fn a_claim_that_is_abandoned_is_left() {
     let (mut bench, _, claim) = waiting(1);
@@ -105,7 +105,7 @@ fn a_claim_that_is_abandoned_is_left() {
     assert_eq!(done(&outputs).len(), 1);
 }
 
-/// Goal: a node gives back what it was not told of only where that is not asked for again.
+/// Goal: a node gives back grants that it was not told of only if the call is not repeated.
 #[test]
 fn a_claim_that_is_abandoned_is_said_to_be_over() {
     let (mut bench, _, claim) = waiting(1);
@@ -122,7 +122,7 @@ fn a_claim_that_runs_into_its_deadline_is_left() {
     assert_eq!(leaves(&outputs), [(0, claim, false)]);
 }
 
-/// Goal: a node may hold for good what it was told of: that is taken back wherever it lies.
+/// Goal: a node may hold for good what was confirmed there: it is taken back in whatever partition it is.
 #[test]
 fn a_claim_that_is_abandoned_while_it_is_confirmed_is_left_everywhere() {
     let (mut bench, number, claim) = waiting(1);
@@ -132,7 +132,7 @@ fn a_claim_that_is_abandoned_while_it_is_confirmed_is_left_everywhere() {
     assert_eq!(leaves(&outputs), [(0, claim, true)]);
 }
 
-/// Goal: what a node granted that is gone is taken back by another one, as soon as there is one.
+/// Goal: grants of a lost node are taken back by another one, as soon as one is connected.
 #[test]
 fn a_claim_whose_node_is_gone_is_left_at_the_next() {
     let (mut bench, _, claim) = waiting(2);
@@ -146,7 +146,7 @@ fn a_claim_whose_node_is_gone_is_left_at_the_next() {
     assert_eq!(leaves(&bench.step(Input::Wake)), [], "once");
 }
 
-/// What is sent behind the answer of the second node, which grants another task, if the first died behind this.
+/// What is sent after the answer of the second node, which grants another task, if the first died at the point that `first` plays.
 fn left_behind_the_second_answer(first: impl FnOnce(&mut Bench, u64, ClaimId)) -> (ClaimId, TaskId, Vec<Request>) {
     let (mut bench, number, claim) = waiting(2);
     first(&mut bench, number, claim);
@@ -166,7 +166,7 @@ fn left_behind_the_second_answer(first: impl FnOnce(&mut Bench, u64, ClaimId)) -
 }
 
 /// Goal: the first node may have granted another task, which would be held for a whole lease. Method: it dies before its answer, or
-/// before it says that the answer is confirmed.
+/// before it acknowledges the confirmation.
 #[test]
 fn a_claim_that_was_answered_elsewhere_keeps_that_answer_alone() {
     let (claim, second, left) = left_behind_the_second_answer(|_, _, _| {});
@@ -178,7 +178,8 @@ fn a_claim_that_was_answered_elsewhere_keeps_that_answer_alone() {
     assert_eq!(left, [Request::Leave { claim, elsewhere: true, over: true, keeps: vec![second] }]);
 }
 
-/// Goal: a task that a node could not ask about is not held for a whole lease, and a partition that has no leader costs nothing more.
+/// Goal: a task in a partition that a node could not ask about is not held for a whole lease, and a partition without a leader costs
+/// nothing more.
 #[test]
 fn a_claim_whose_node_could_not_ask_everybody_keeps_its_answer_alone() {
     let Response::Claimed { tasks, .. } = something() else { panic!("a grant") };
@@ -198,7 +199,7 @@ fn a_claim_whose_node_could_not_ask_everybody_keeps_its_answer_alone() {
     }
 }
 
-/// Goal: a final refusal does not hide what an attempt before it was granted. Method: the node could not answer at first.
+/// Goal: a final refusal does not hide the grants of an earlier attempt. Method: at first the node could not answer.
 #[test]
 fn a_claim_that_is_refused_behind_an_attempt_is_left() {
     let (mut bench, number, claim) = waiting(1);
@@ -211,7 +212,7 @@ fn a_claim_that_is_refused_behind_an_attempt_is_left() {
     assert_eq!((done(&outputs).len(), leaves(&outputs)), (1, vec![(0, claim, true)]));
 }
 
-/// Goal: nothing more is sent where nothing was lost.
+/// Goal: nothing more is sent if nothing was lost.
 #[test]
 fn a_claim_that_was_answered_once_is_not_left() {
     let (mut bench, number, claim) = waiting(1);
@@ -221,7 +222,7 @@ fn a_claim_that_was_answered_once_is_not_left() {
     assert_eq!(leaves(&outputs), []);
 }
 
-/// Goal: a call that moves takes leave of the node that it comes from, and an answer of that one counts no more.
+/// Goal: a call that moves to another node cancels its claim at the first, whose answer no longer counts.
 #[test]
 fn a_claim_that_goes_elsewhere_is_left_where_it_was() {
     let (mut bench, number, request) = bench_sent(2, claim(0), 100 * SECOND_US);
@@ -229,7 +230,7 @@ fn a_claim_that_goes_elsewhere_is_left_where_it_was() {
     let mut left = Vec::new();
     let mut moved = None;
     while moved.is_none() {
-        // It answers pings, and nothing else.
+        // The node answers pings, and nothing else.
         let outputs = bench.sleep();
         left.extend(leaves(&outputs));
         for (endpoint, number, request) in sent(&outputs) {
@@ -252,7 +253,7 @@ fn a_claim_that_goes_elsewhere_is_left_where_it_was() {
     assert!(bench.answer(0, number, something()).is_empty(), "nobody waits for that any more");
 }
 
-/// Goal: an application that names its claim may ask again under that name: nothing is taken back in between.
+/// Goal: an application that chose its claim's id may repeat the claim under it: nothing is taken back in between.
 #[test]
 fn a_claim_with_an_id_of_the_application_is_not_left() {
     let Call::Request(Request::Claim(own)) = claim(WAIT_MS) else { panic!("a claim") };
@@ -261,7 +262,7 @@ fn a_claim_with_an_id_of_the_application_is_not_left() {
     assert_eq!(leaves(&bench.step(Input::Abandon { call: CallId(1) })), []);
 }
 
-/// Goal: no answer of a node brings a session down. Method: one that grants tasks where none were asked for.
+/// Goal: no answer of a node can crash a session. Method: a node that grants tasks to a call that is no claim.
 #[test]
 fn tasks_that_nobody_claimed_are_a_wrong_answer() {
     let (mut bench, number, _) = bench_sent(1, enqueue(1), 100 * SECOND_US);

@@ -1,4 +1,4 @@
-//! Which node a session talks to, and when it leaves it for another.
+//! Which node a session uses, and when it switches to another.
 
 use super::*;
 use norn_wire::limits;
@@ -171,7 +171,7 @@ fn a_worker_goes_on_from_a_node_that_finds_nothing_and_sees_little() {
     bench.answer(1, number, nothing(0));
     let outputs = bench.submit(5, claim(0), SECOND_US);
     let [(1, number, Request::Claim(_))] = sent(&outputs)[..] else { panic!("it stays there: {outputs:?}") };
-    // While no other one can be reached, the first is better than none; and the other one is tried again.
+    // While no other node can be reached, the first is better than none; and the other one is tried again.
     let outputs = bench.step(Input::Disconnected { endpoint: 1 });
     let [(0, again, Request::Claim(_))] = sent(&outputs)[..] else { panic!("it goes back: {outputs:?}") };
     assert!(again > number);

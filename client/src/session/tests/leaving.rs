@@ -1,4 +1,4 @@
-//! Claims that are over, and are said to be until a node has answered that.
+//! Leaves of finished claims, which are repeated until a node has acknowledged them.
 
 use super::confirm::{leaves, waiting};
 use super::*;
@@ -6,7 +6,7 @@ use crate::session::leaving::LEAVING_MAX;
 
 const UNDER_WAY_MAX: usize = 8;
 
-/// A session without calls whose claim is to be left, and with no connection.
+/// A session without calls and without a connection that has a leave to send.
 fn to_leave(endpoints: usize) -> (Bench, ClaimId) {
     let (mut bench, _, claim) = waiting(endpoints);
     bench.step(Input::Disconnected { endpoint: 0 });
@@ -15,7 +15,7 @@ fn to_leave(endpoints: usize) -> (Bench, ClaimId) {
     (bench, claim)
 }
 
-/// Lets an endpoint be reached, which the session tries by itself; what it is sent.
+/// Completes a connection to an endpoint, which the session tries by itself. Returns what it is sent.
 fn reached(bench: &mut Bench, endpoint: usize) -> Vec<Output> {
     for _ in 0..100 {
         if matches!(bench.session.links.get(endpoint).link, Link::Connecting { .. }) {
@@ -29,13 +29,13 @@ fn reached(bench: &mut Bench, endpoint: usize) -> Vec<Output> {
     panic!("it is not tried");
 }
 
-/// The number of the one leave among these.
+/// The number of the only leave in these outputs.
 fn number_of(outputs: &[Output]) -> u64 {
     let [(_, number, Request::Leave { .. })] = sent(outputs)[..] else { panic!("{outputs:?}") };
     number
 }
 
-/// Nothing is left to do until then.
+/// Whether no leave is sent for this long.
 fn is_quiet(bench: &mut Bench, for_us: u64) -> bool {
     let until_us = bench.now_us + for_us;
     while bench.session.next_wake().is_some_and(|at_us| at_us <= until_us) {
@@ -46,7 +46,7 @@ fn is_quiet(bench: &mut Bench, for_us: u64) -> bool {
     true
 }
 
-/// Goal: a task is not held for a lease because its client has nothing else to ask.
+/// Goal: a task is not held for its whole lease because its client has no other calls.
 #[test]
 fn an_idle_session_connects_to_leave() {
     let (mut bench, claim) = to_leave(1);
@@ -57,7 +57,7 @@ fn an_idle_session_connects_to_leave() {
     assert!(is_quiet(&mut bench, 100 * SECOND_US));
 }
 
-/// Goal: a node that is gone before it has passed a leave on is no loss.
+/// Goal: a node that is lost before it forwards a leave does no harm.
 #[test]
 fn a_leave_is_taken_again_when_its_connection_is_gone() {
     let (mut bench, claim) = to_leave(2);
@@ -73,7 +73,7 @@ fn a_leave_is_taken_again_when_its_connection_is_gone() {
     assert!(is_quiet(&mut bench, 100 * SECOND_US));
 }
 
-/// The same of one that answers nothing.
+/// As above, with a node that does not answer.
 #[test]
 fn a_leave_is_taken_again_when_its_node_is_silent() {
     let (mut bench, claim) = to_leave(1);
@@ -85,7 +85,7 @@ fn a_leave_is_taken_again_when_its_node_is_silent() {
     assert!(number_of(&outputs) > first);
 }
 
-/// The same of one that cannot do that now. What it refuses for good is not asked again.
+/// As above, with a node that cannot do it now. A leave that is refused for good is not repeated.
 #[test]
 fn a_leave_is_taken_again_when_it_is_refused_for_the_moment() {
     for (code, again) in [(ErrorCode::Unavailable, true), (ErrorCode::Invalid, false)] {
@@ -102,7 +102,7 @@ fn a_leave_is_taken_again_when_it_is_refused_for_the_moment() {
     }
 }
 
-/// A claim that was abandoned while its node asked around, and the number under which that node was told.
+/// A claim that was abandoned while its node asked others, and the number of the leave sent to that node.
 fn told(endpoints: usize) -> (Bench, ClaimId, u64) {
     let (mut bench, _, claim) = waiting(endpoints);
     let outputs = bench.step(Input::Abandon { call: CallId(1) });
@@ -110,7 +110,7 @@ fn told(endpoints: usize) -> (Bench, ClaimId, u64) {
     (bench, claim, number_of(&outputs))
 }
 
-/// Goal: the node that a claim waits at may have died behind a grant, and nobody has noticed yet: another node is told then.
+/// Goal: if the node at which a claim waits has died unnoticed right after a grant, another node gets the leave.
 #[test]
 fn a_leave_that_is_said_to_a_dead_node_is_said_to_another() {
     let (mut bench, claim, _) = told(2);
@@ -122,7 +122,7 @@ fn a_leave_that_is_said_to_a_dead_node_is_said_to_another() {
     assert!(is_quiet(&mut bench, 100 * SECOND_US));
 }
 
-/// The same of the only node of a session, which may be cut off, and is told when it is back.
+/// As above, with the only node of a session, which may be cut off; it gets the leave when it is back.
 #[test]
 fn a_leave_that_the_only_node_is_silent_to_is_said_again() {
     let (mut bench, claim, _) = told(1);
@@ -134,7 +134,7 @@ fn a_leave_that_the_only_node_is_silent_to_is_said_again() {
     assert_eq!(leaves(&outputs), [(0, claim, true)]);
 }
 
-/// Goal: nothing more is said where the node has heard it, and what it could not take for the moment is said again.
+/// Goal: an acknowledged leave is not repeated, and one that the node could not accept at the moment is.
 #[test]
 fn a_leave_that_is_answered_is_said_once() {
     for response in [Response::Done, Response::Error(error(ErrorCode::Invalid))] {
@@ -151,7 +151,7 @@ fn a_leave_that_is_answered_is_said_once() {
     assert_eq!(leaves(&outputs), [(0, claim, true)]);
 }
 
-/// Goal: claims that end at a node which answers nothing do not fill the memory.
+/// Goal: claims that end at a node that answers nothing do not fill the memory.
 #[test]
 fn leaves_that_are_not_answered_are_bounded() {
     let mut bench = Bench::new(1);
@@ -174,7 +174,7 @@ fn leaves_that_are_not_answered_are_bounded() {
     assert_eq!(left, LEAVING_MAX);
 }
 
-/// Goal: where no node comes back, a session does not look for one for ever.
+/// Goal: if no node comes back, a session does not look for one for ever.
 #[test]
 fn a_leave_ends_with_its_lease() {
     let (mut bench, _) = to_leave(2);
@@ -193,7 +193,7 @@ fn a_leave_ends_with_its_lease() {
     assert!((60 * SECOND_US..70 * SECOND_US).contains(&took_us), "{took_us}");
 }
 
-/// A session without calls, and with no connection, that has so many claims to leave.
+/// A session without calls and without a connection that has this many leaves to send.
 fn many_to_leave(count: u64) -> Bench {
     let mut bench = Bench::new(1);
     for call in 0..count {
@@ -207,7 +207,7 @@ fn many_to_leave(count: u64) -> Bench {
     bench
 }
 
-/// Goal: many claims do not fill a connection, and none is forgotten.
+/// Goal: many leaves do not fill a connection, and none is lost.
 #[test]
 fn few_leaves_are_under_way_at_once() {
     let count = 3 * UNDER_WAY_MAX as u64;
@@ -223,7 +223,7 @@ fn few_leaves_are_under_way_at_once() {
     assert_eq!(left, count);
 }
 
-/// Goal: no claim of a session that ends waits for its lease because others are said to be over, or were refused a moment ago.
+/// Goal: when a session ends, no claim waits for its lease because other leaves are under way, or because its own was refused a moment ago.
 #[test]
 fn a_session_that_closes_says_all_leaves_at_once() {
     let count = 3 * UNDER_WAY_MAX as u64;

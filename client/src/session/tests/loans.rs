@@ -1,4 +1,4 @@
-//! Nodes that lend no ids, as those that they lent are ahead of their clocks.
+//! Nodes that lend no ids, because the ids they lent before are ahead of their clocks.
 
 use super::*;
 
@@ -8,21 +8,21 @@ fn queues() -> Call {
     Call::Request(Request::Queues)
 }
 
-/// Connects; the number of the hello, which says that a welcome without ids will do.
+/// Completes a connection. Returns the number of the hello, which accepts a welcome without ids.
 fn greeting(bench: &mut Bench, endpoint: usize) -> u64 {
     let outputs = bench.step(Input::Connected { endpoint });
     let [(_, number, Request::Hello { bare: true, .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
     number
 }
 
-/// What is sent once an endpoint has said that it lends no ids for this time.
+/// What is sent once an endpoint has declared that it lends no ids for this time.
 fn open_bare(bench: &mut Bench, endpoint: usize, after_ms: u64) -> Vec<Output> {
     let number = greeting(bench, endpoint);
     bench.answer(endpoint, number, bare(SERVER_MS, after_ms))
 }
 
-/// A session that claims at a node which serves without ids, and has just asked it for some again: the claim's number and id, and
-/// the number of that hello.
+/// A session that claims at a node which serves without ids, and has just asked it for ids again: the claim's number and id, and the
+/// number of that hello.
 fn asking_again(endpoints: usize) -> (Bench, (u64, ClaimId), u64) {
     let mut bench = Bench::new(endpoints);
     bench.submit(1, enqueue(1), 300 * SECOND_US);
@@ -89,7 +89,7 @@ fn a_node_without_time_serves_what_needs_none() {
     let outputs = bench.answer(0, number, Response::Welcome(welcome));
     assert!(matches!(sent(&outputs)[..], [(0, _, Request::Queues)]), "{outputs:?}");
     assert_eq!(bench.session.server_time_ms(bench.now_us), None);
-    // The node may know its clock to be right again.
+    // The node may find its clock right again.
     let (_, number, request) = bench.sleep_until_sent();
     assert!(matches!(request, Request::Hello { .. }), "{request:?}");
     let outputs = bench.answer(0, number, super::welcome(SERVER_MS, 5));
@@ -105,7 +105,7 @@ fn a_call_that_is_given_its_ids_and_times_needs_no_loan() {
         (named.clone(), true),
         (of_group, true),
         (draft(), false),
-        // The node has said the time.
+        // The node has sent its time.
         (named.delay_ms(5), true),
     ];
     for (draft, is_sent) in cases {
@@ -127,7 +127,7 @@ fn ids_are_sought_at_other_nodes_while_one_that_lends_none_serves() {
     assert_eq!((connects(&outputs), done(&outputs)), (vec![1], vec![]));
     let outputs = bench.open(1);
     assert!(matches!(sent(&outputs)[..], [(1, _, Request::Enqueue { .. })]), "{outputs:?}");
-    // With ids of one node, any other will do.
+    // With ids from one node, any other node can serve.
     bench.step(Input::Disconnected { endpoint: 1 });
     let outputs = bench.submit(3, enqueue(1), 30 * SECOND_US);
     assert!(matches!(sent(&outputs)[..], [(0, _, Request::Enqueue { .. })]), "{outputs:?}");
@@ -191,7 +191,7 @@ fn ids_that_were_lent_while_a_clock_was_ahead_are_refused_as_such() {
     let [(1, Ok(Response::Acked(items)))] = &done(&outputs)[..] else { panic!("{outputs:?}") };
     let refused = items[0].as_ref().expect_err("it is refused");
     assert_eq!((refused.code, refused.id, refused.after_ms), (ErrorCode::ClockAhead, Some(id), Some(MINUTE_MS)));
-    // An id of the application's own is its own affair.
+    // An id that the application chose is reported unchanged.
     let named = Draft { id: Some(id), ..draft() };
     let call = Call::Enqueue { drafts: vec![named], acks: Acks::Quorum };
     let (mut bench, number, _) = bench_sent(1, call, 30 * SECOND_US);
@@ -200,8 +200,8 @@ fn ids_that_were_lent_while_a_clock_was_ahead_are_refused_as_such() {
     assert_eq!(items[0], Err(future(id)));
 }
 
-/// Goal: a session that was lent ids at a node whose clock was ahead enqueues again as soon as one lends others, without a new start;
-/// and the ids that it minted stay apart.
+/// Goal: a session with ids from a node whose clock was ahead enqueues again as soon as a node lends other ids, without a restart; and
+/// the ids that it generated stay unique.
 #[test]
 fn a_session_whose_ids_are_ahead_is_lent_others() {
     let future = |id| Error::new(ErrorCode::IdFromFuture, "later").about(id).after(MINUTE_MS);
@@ -224,7 +224,7 @@ fn a_session_whose_ids_are_ahead_is_lent_others() {
     assert_eq!(third.minter(), first.minter() + 1);
     assert!(third.time_ms() < first.time_ms());
     bench.answer(0, number, Response::Acked(vec![Ok(acked(third))]));
-    // What is refused of the earlier loan says nothing of this one.
+    // A refusal of the earlier loan's ids does not concern the new loan.
     let outputs = bench.answer(0, late, Response::Acked(vec![Err(future(second))]));
     assert!(matches!(done(&outputs)[..], [(2, Ok(Response::Acked(_)))]), "{outputs:?}");
     let outputs = bench.submit(4, enqueue(1), 60 * SECOND_US);
@@ -233,8 +233,8 @@ fn a_session_whose_ids_are_ahead_is_lent_others() {
     assert_eq!(disconnects(&bench.outputs), 0);
 }
 
-/// Goal: a loan is given up also where one node may have stored what others find ahead of their clocks, and the call goes on under the
-/// same id.
+/// Goal: a loan is discarded even if one node may have stored a task whose id others find ahead of their clocks, and the call continues
+/// under the same id.
 #[test]
 fn a_loan_that_is_ahead_is_given_up_where_the_task_may_be_stored() {
     let (mut bench, number, request) = bench_sent(1, enqueue(1), 60 * SECOND_US);
@@ -251,8 +251,8 @@ fn a_loan_that_is_ahead_is_given_up_where_the_task_may_be_stored() {
     assert_eq!(ids(next)[0].minter(), id.minter() + 1);
 }
 
-/// Goal: nobody is told that a task is certainly not stored which a node took that is gone. Method: the first attempt is lost with its
-/// node, and the next node finds the id ahead of its clock, until there is a replica again that has the task.
+/// Goal: no caller learns that a task is certainly not stored which a lost node had accepted. Method: the first attempt is lost with
+/// its node, and the next node finds the id ahead of its clock, until a replica with the task is back.
 #[test]
 fn an_id_that_only_a_repeat_finds_ahead_may_be_stored() {
     let future = |id| Error::new(ErrorCode::IdFromFuture, "later").about(id).after(MINUTE_MS);
@@ -338,10 +338,10 @@ fn an_application_s_id_from_the_future_is_its_own_affair_beside_ids_of_the_sessi
     drafts.extend(named.map(|id| Draft { id: Some(id), ..draft() }));
     let outputs = bench.submit(2, Call::Enqueue { drafts, acks: Acks::Quorum }, 60 * SECOND_US);
     let number = sent(&outputs)[0].1;
-    // It is not stored there for certain.
+    // The task is certainly not stored there.
     bench.answer(0, number, Response::Error(error(ErrorCode::Overloaded)));
     bench.step(Input::Disconnected { endpoint: 0 });
-    // What another node lends meanwhile makes the earlier ids no less the session's own.
+    // A loan from another node meanwhile does not change which ids are the session's own.
     let number = greeting(&mut bench, 1);
     let mut outputs = bench.answer(1, number, welcome(SERVER_MS, own.minter() + 1));
     let is_second = |outputs: &[Output]| sent(outputs).iter().any(|(_, _, request)| ids(request).len() == 3);
@@ -372,7 +372,7 @@ fn a_node_that_lends_none_takes_no_loan_away() {
     assert!(next > first && next.minter() == first.minter());
 }
 
-/// Goal: what a worker was granted stays its own, whatever is asked of the node besides.
+/// Goal: a worker keeps its grants, whatever else the node is asked for.
 #[test]
 fn a_claim_is_confirmed_while_the_node_is_asked_for_ids() {
     let (mut bench, (number, id), hello) = asking_again(1);

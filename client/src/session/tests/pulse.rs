@@ -1,4 +1,4 @@
-//! Whether a silent node is noticed, and whether one that merely takes its time is left alone.
+//! Whether a silent node is noticed, and whether a node that is merely slow is left alone.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn bench_waits(endpoints: usize, body: Call) -> (Bench, u64) {
     (bench, number)
 }
 
-/// Sleeps until a ping is sent on endpoint 0: its number, and how long it took.
+/// Sleeps until a ping is sent on endpoint 0. Returns its number, and how long it took.
 fn sleep_until_ping(bench: &mut Bench) -> (u64, u64) {
     let start_us = bench.now_us;
     let outputs = bench.sleep();
@@ -21,7 +21,7 @@ fn sleep_until_ping(bench: &mut Bench) -> (u64, u64) {
     (number, bench.now_us - start_us)
 }
 
-/// Sleeps until endpoint 0 is given up and the next one tried: how long it took.
+/// Sleeps until endpoint 0 is left and the next one tried. Returns how long it took.
 fn sleep_until_left(bench: &mut Bench) -> u64 {
     let start_us = bench.now_us;
     let outputs = bench.sleep();
@@ -79,7 +79,7 @@ fn any_part_of_an_answer_is_a_sign_of_life() {
     sleep_until_ping(&mut bench);
 }
 
-/// Goal: the only node knows that somebody waits, and is asked once as long as it does not answer.
+/// Goal: the only node learns that a client waits, and gets one ping at a time until it answers.
 #[test]
 fn the_only_node_is_asked_and_never_left_for_its_silence() {
     let (mut bench, number) = bench_waits(1, claim(60_000));

@@ -1,4 +1,4 @@
-//! The way to the first node: several addresses, dead ones among them, and nodes that refuse for good.
+//! Connecting to the first node: several addresses, among them dead ones, and nodes that refuse for good.
 
 use super::*;
 use norn_wire::error::Cause;
@@ -12,12 +12,12 @@ fn refuses(endpoint: usize) -> Input {
     Input::Refused { endpoint, error: Error::new(ErrorCode::Denied, message) }
 }
 
-/// Attempts to connect, over all of the time of a bench.
+/// All attempts to connect so far.
 fn attempts(bench: &Bench) -> Vec<usize> {
     connects(&bench.outputs)
 }
 
-/// The only call that ends with these outputs: its error.
+/// The error of the only call that ends with these outputs.
 fn failed(outputs: &[Output]) -> Error {
     let [(_, Err(error))] = &done(outputs)[..] else { panic!("no call fails: {outputs:?}") };
     error.clone()
@@ -54,7 +54,7 @@ fn an_endpoint_that_answers_in_its_head_start_is_the_only_one_that_is_tried() {
     bench.submit(1, enqueue(1), 20 * SECOND_US);
     bench.now_us += HEAD_START_US - 1;
     let hello = sent(&bench.step(Input::Connected { endpoint: 0 }))[0].1;
-    // The answer to `hello` has a head start of its own.
+    // The answer to `hello` has a separate head start.
     bench.now_us += HEAD_START_US - 1;
     assert_eq!(sent(&bench.answer(0, hello, welcome(SERVER_MS, 5))).len(), 1);
     assert_eq!(attempts(&bench), [0]);
@@ -168,7 +168,7 @@ fn a_write_that_was_sent_before_the_refusal_may_have_taken_effect() {
     assert!(error.message.contains("n0: the certificate has expired"), "{error}");
 }
 
-/// TLS 1.3: the client's certificate is looked at after the client takes the handshake for done.
+/// TLS 1.3: the client's certificate is checked after the client considers the handshake complete.
 #[test]
 fn a_refusal_after_the_handshake_ends_the_call_as_well() {
     let mut bench = Bench::new(1);
@@ -186,7 +186,7 @@ fn a_refusal_for_good_is_no_end_while_another_endpoint_may_serve() {
     assert_eq!(connects(&bench.step(Input::Disconnected { endpoint: 1 })), [2]);
     assert_eq!(sent(&bench.open(2)).len(), 1);
 
-    // The others are dead: once they have had their time, the one that answers has the last word.
+    // The others are dead: once their attempts have timed out, the refusal of the node that answers decides.
     let mut bench = Bench::new(3);
     bench.submit(1, enqueue(1), 20 * SECOND_US);
     bench.step(refuses(0));
@@ -204,16 +204,16 @@ fn a_refusal_for_good_is_no_end_while_another_endpoint_may_serve() {
     assert_eq!(tried, [0, 1, 2]);
 }
 
-/// What a node does that may serve later.
+/// Behaviour of a node that may serve later.
 #[derive(Debug, Clone, Copy)]
 enum Passing {
-    /// It refuses the connection, having too many.
+    /// Refuses the connection, because it has too many.
     Refuses,
-    /// It closes the connection, as one that stops does.
+    /// Closes the connection, as a node does that is stopping.
     Closes,
-    /// It does not answer `hello`.
+    /// Does not answer `hello`.
     Hangs,
-    /// It says that it is starting.
+    /// Answers that it is starting.
     Starts,
 }
 
@@ -302,13 +302,13 @@ fn before_there_is_a_cluster_calls_fail_at_once_and_early_ones_are_answered() {
     let error = failed(&bench.answer(0, hello, unfounded()));
     assert_eq!((error.code, error.cause), (ErrorCode::NotReady, Some(Cause::Unfounded)));
     assert_eq!(done(&bench.answer(0, identify, Response::Done)), [(2, Ok(Response::Done))]);
-    // Founded meanwhile: the same connection serves.
+    // The cluster was founded meanwhile: the same connection serves.
     bench.submit(3, enqueue(1), 20 * SECOND_US);
     let (_, hello, _) = bench.sleep_until_sent();
     assert_eq!(sent(&bench.answer(0, hello, welcome(SERVER_MS, 5))).len(), 1);
 }
 
-/// Goal: a client that knows only a node that was removed hears so at once, and not that it is to try again.
+/// Goal: a client that knows only a removed node learns so at once, and is not advised to try again.
 #[test]
 fn a_node_that_was_removed_is_not_waited_for() {
     let mut bench = Bench::new(1);

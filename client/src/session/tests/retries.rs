@@ -1,4 +1,4 @@
-//! What is asked again, and what a call comes to.
+//! Repeats of a call, and its final result.
 
 use super::*;
 use norn_wire::ids::Token;
@@ -41,7 +41,7 @@ fn patience_is_asked_for_by_one_node_and_given_by_asking_another() {
     assert_eq!((sent(&outputs)[0].0, sent(&outputs)[0].2), (1, &first));
 }
 
-/// Goal: nobody is told that a task may be stored which every node that was asked had no room for.
+/// Goal: no caller learns that a task may be stored if every node that was asked lacked room for it.
 #[test]
 fn what_was_turned_away_each_time_is_said_to_be() {
     let unique = || {
@@ -57,7 +57,7 @@ fn what_was_turned_away_each_time_is_said_to_be() {
         Call::Transact { draft: Box::new(TransactionDraft::new().enqueue(Draft::new(queue, "x"))) }
     };
     let whole = |error| Response::Error(error);
-    // What a leader turns away, which another node asked, may come to it once more, and later.
+    // A request that a leader refused, forwarded by another node, may reach the leader again later.
     let at_once = |error: Error| Response::Error(error.because(Cause::TurnedAway));
     let item = |error| Response::Acked(vec![Err(error)]);
     type Refuse = fn(Error) -> Response;
@@ -95,7 +95,7 @@ fn what_was_turned_away_each_time_is_said_to_be() {
     }
 }
 
-/// Goal: a write that every node refused which was asked, as it was not ready, is not said to be unknown.
+/// Goal: a write that every node refused because it was not ready does not end as unknown.
 #[test]
 fn what_no_node_was_ready_for_has_not_happened() {
     let redrive = || {
@@ -123,7 +123,7 @@ fn what_no_node_was_ready_for_has_not_happened() {
     }
 }
 
-/// Goal: one refusal that says nothing was passed on does not speak for another that does not say so.
+/// Goal: a refusal which says that nothing was forwarded does not cover another refusal that does not say so.
 #[test]
 fn what_was_passed_on_once_may_have_happened() {
     let queue = QueueName::new("mail").expect("a name");
@@ -141,7 +141,7 @@ fn what_was_passed_on_once_may_have_happened() {
     assert_eq!((unknown.code, unknown.retry, unknown.cause), (ErrorCode::Unknown, Retry::Later, None));
 }
 
-/// Goal: what one node does not support may have been taken by another one before, and is told at once all the same.
+/// Goal: a call that one node does not support may have been taken by another one before; the refusal ends it at once all the same.
 #[test]
 fn what_is_not_supported_is_refused_at_once_and_unknown_where_it_was_tried_before() {
     let unsupported = error(ErrorCode::Unsupported);
@@ -156,9 +156,9 @@ fn what_is_not_supported_is_refused_at_once_and_unknown_where_it_was_tried_befor
     assert_eq!((unknown.code, unknown.id, unknown.passes()), (ErrorCode::Unknown, Some(ids(&request)[0]), false));
 }
 
-/// Goal: what is refused for the node, the clock or the age settles nothing of an earlier attempt, and ends a call for certain where each
-/// earlier one was turned away; what is refused for the call itself does so in any case. Method: each refusal of a repeat, of the whole
-/// call and of its item, behind an attempt that is lost, may have been taken, or found no room.
+/// Goal: a refusal for the node, the clock or the age settles nothing about an earlier attempt, and ends a call for certain if each
+/// earlier one was refused before it stored anything; a refusal for the call itself is final in any case. Method: each refusal of a
+/// repeat, of the whole call and of its item, after an attempt that is lost, may have been taken, or found no room.
 #[test]
 fn a_refusal_of_a_repeat_settles_nothing_of_an_earlier_attempt() {
     let of_attempts = [ErrorCode::TooOld, ErrorCode::IdFromFuture, ErrorCode::Denied, ErrorCode::Unsupported];
@@ -212,7 +212,7 @@ fn a_late_refusal_waits_for_the_attempt_that_is_under_way() {
             true => Response::Error(error(ErrorCode::TooOld).about(id)),
             false => Response::Acked(vec![Err(error(ErrorCode::TooOld).about(id))]),
         };
-        // The node says other things, so that the connection is kept.
+        // The node answers other calls, so that the connection is kept.
         let outputs = bench.submit(2, Call::Request(Request::Queues), 60 * SECOND_US);
         let other = sent(&outputs)[0].1;
         bench.now_us += 1_000;
@@ -350,7 +350,7 @@ fn a_repeated_claim_keeps_its_id_says_so_and_waits_for_what_is_left() {
     assert_eq!(bench.now_us - sent_us, (left_ms + 2_500) * 1_000, "the node may wait on purpose");
 }
 
-/// Goal: whoever waited in vain for a connection learns which task its call was about.
+/// Goal: the error of a call that never got a connection names the call's task.
 #[test]
 fn a_completion_that_was_never_sent_names_its_task() {
     let mut bench = Bench::new(1);

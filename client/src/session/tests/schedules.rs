@@ -1,36 +1,36 @@
-//! Random schedules against nodes that answer, refuse, keep silent and break connections as the seed says.
+//! Random schedules against nodes that answer, refuse, stay silent and break connections as the seed decides.
 
 use super::*;
 use norn_wire::random::Random;
 use norn_wire::request::NewTask;
 use proptest::prelude::*;
 
-/// A world for random schedules: nodes that answer, refuse, keep silent, forget, and connections that break.
+/// A world for random schedules: nodes that answer, refuse, stay silent and forget, and connections that break.
 struct World {
     random: Random,
     session: Session,
     now_us: u64,
     log: String,
-    /// Deliveries to come, by time and a number that tells them apart.
+    /// Future deliveries, by time and a sequence number.
     coming: BTreeMap<(u64, u64), Input>,
     coming_last: u64,
     submitted: BTreeMap<CallId, u64>,
     answers: BTreeMap<CallId, usize>,
-    /// What was sent under each id of a task, to compare with repeats.
+    /// The first content sent under each task id, to compare with repeats.
     tasks: BTreeMap<TaskId, NewTask>,
     time_ms_last: u64,
-    /// How often another endpoint was tried in the background, and how often the active one changed from ready to ready.
+    /// Number of background attempts at other endpoints, and of switches of the active endpoint from ready to ready.
     searches: u64,
     moves: u64,
 }
 
-/// Where a session stands with its endpoints.
+/// State of a session's endpoints.
 #[derive(Debug, Clone, Copy)]
 struct Standing {
     active: usize,
-    /// The active endpoint is.
+    /// Whether the active endpoint is ready.
     ready: bool,
-    /// Connections that are being made.
+    /// Number of connections being made.
     tries: usize,
 }
 
@@ -43,7 +43,7 @@ impl Standing {
         Standing { active: links.active, ready: links.get(links.active).is_ready(), tries }
     }
 
-    /// Judges a step in which nothing was due and, maybe, a claim was answered.
+    /// Checks a step in which no timer was due and a claim may have been answered.
     fn judge(self, after: Standing, claimed: bool) -> Result<(), String> {
         let stayed = self.ready && after.ready && self.active == after.active;
         let early = claimed && self.ready && !after.ready;
@@ -83,7 +83,7 @@ impl World {
         self.session.step(self.now_us, input, &mut outputs);
         self.session.check().unwrap();
         let after = Standing::of(&self.session);
-        // What else is due in the same step may have reasons of its own.
+        // Timers due in the same step may cause changes of their own.
         if !overdue {
             before.judge(after, claimed).unwrap();
         }

@@ -1,10 +1,10 @@
-//! The search for another node while the present one answers, but finds no work and sees little.
+//! The search for another node while the present one answers, but finds no work and cannot look everywhere.
 
 use super::*;
 
 const ATTEMPT_US: u64 = 2_500_000;
 
-/// A session whose endpoint 0 is ready and was blind to the only claim so far; the others were never connected.
+/// A session whose endpoint 0 is ready and was blind to the only claim so far; the others have never been connected.
 fn bench_blind(endpoints: usize) -> Bench {
     let (mut bench, number, _) = lively_sent(endpoints, claim(0), SECOND_US);
     let outputs = bench.answer(0, number, nothing(3));
@@ -12,14 +12,14 @@ fn bench_blind(endpoints: usize) -> Bench {
     bench
 }
 
-/// Submits a call that must be sent at once: where, and under which number.
+/// Submits a call that must be sent at once. Returns the endpoint and the number of the request.
 fn send(bench: &mut Bench, call: u64, body: Call) -> (usize, u64) {
     let outputs = bench.submit(call, body, 100 * SECOND_US);
     let [(endpoint, number, _)] = sent(&outputs)[..] else { panic!("call {call} waits: {outputs:?}") };
     (endpoint, number)
 }
 
-/// Lets time pass, with all that is to happen until then.
+/// Advances the time, with all wake-ups on the way.
 fn sleep_for(bench: &mut Bench, length_us: u64) {
     let until_us = bench.now_us + length_us;
     while bench.session.next_wake().is_some_and(|at_us| at_us <= until_us) {
@@ -28,7 +28,7 @@ fn sleep_for(bench: &mut Bench, length_us: u64) {
     bench.now_us = until_us;
 }
 
-/// Until the attempts that are under way are over.
+/// Checks this for as long as attempts under way may last.
 fn assert_nothing_is_sought(bench: &mut Bench) {
     let before = bench.outputs.len();
     sleep_for(bench, ATTEMPT_US - 1);
@@ -60,7 +60,7 @@ fn no_call_waits_for_dead_endpoints_and_each_is_tried_in_turn() {
         .collect();
     let expected = [(1, true), (1, false), (2, true), (2, false)];
     assert!(tries.iter().zip(expected.iter().cycle()).all(|(one, other)| one == other), "one at a time: {tries:?}");
-    // In 100 s: each try takes 2.5 s, and the pause after it at most 1 s and what it takes to the next claim.
+    // In 100 s: each try takes 2.5 s, and the pause after it at most 1 s plus the time to the next claim.
     assert!((2 * 27..=2 * 40).contains(&tries.len()), "{}", tries.len());
 }
 
@@ -192,8 +192,8 @@ fn where_all_that_are_connected_are_blind_the_rest_is_tried() {
     assert_eq!(send(&mut bench, 5, claim(0)).0, 1, "which was found blind before the others");
 }
 
-/// How long a call waits at a session whose present node is blind and whose other one is dead. `early` has the session
-/// leave before the other is ready, as it must not.
+/// How long a call waits at a session whose present node is blind and whose other one is dead. `early` makes the session switch before
+/// the other is ready, which it must not do.
 fn wait_us(early: bool) -> u64 {
     let mut bench = bench_blind(2);
     if early {
@@ -212,7 +212,7 @@ fn leaving_early_would_cost_a_connect_timeout() {
     assert_eq!((wait_us(false), wait_us(true)), (0, ATTEMPT_US));
 }
 
-/// A refusal of all that an enqueue carries.
+/// A refusal of the only task of an enqueue.
 fn refused(code: ErrorCode) -> Response {
     Response::Acked(vec![Err(error(code))])
 }

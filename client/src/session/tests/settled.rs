@@ -1,4 +1,4 @@
-//! Times and ids: settled once, and never going back.
+//! Times and ids: fixed once, and never decreasing.
 
 use super::*;
 use crate::session::mint::Mint;
@@ -36,7 +36,7 @@ fn times_are_settled_once() {
 }
 
 // O22
-/// Members without a group's name are of the one whose join comes with them, and keep their ids in a repeat.
+/// Members without a group belong to the one whose join comes with them, and keep their ids in a repeat.
 #[test]
 fn a_group_that_comes_with_a_completion_is_named_once() {
     let children =
@@ -76,7 +76,7 @@ fn server_time_and_ids_never_go_back_whatever_the_next_node_says() {
     assert_eq!(bench.session.server_time_ms(bench.now_us), Some(SERVER_MS + 1_500), "and goes on");
 }
 
-/// Goal: ids follow what was lent, which is ahead of the clock after a restart; delays follow the clock.
+/// Goal: ids follow the lent time, which is ahead of the clock after a restart; delays follow the clock.
 #[test]
 fn delays_go_by_the_clock_and_not_by_the_time_of_ids() {
     let delayed = Call::Enqueue { drafts: vec![draft().delay_ms(1_000)], acks: Acks::One };
@@ -89,7 +89,7 @@ fn delays_go_by_the_clock_and_not_by_the_time_of_ids() {
     let [(0, _, Request::Enqueue { tasks, .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
     assert_eq!((tasks[0].id.time_ms(), tasks[0].spec.not_before_ms), (SERVER_MS, SERVER_MS - 9_000 + 1_000));
     assert_eq!(bench.session.server_time_ms(bench.now_us), Some(SERVER_MS - 9_000));
-    // A node that says nothing else shows the time that it lends.
+    // A node that sends no separate clock uses the lent time as its clock.
     bench.step(Input::Disconnected { endpoint: 0 });
     let outputs = bench.step(Input::Connected { endpoint: 1 });
     bench.answer(1, sent(&outputs)[0].1, welcome(SERVER_MS - 5_000, 6));

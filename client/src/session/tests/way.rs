@@ -1,23 +1,23 @@
-//! Calls that wait behind others on a slow connection.
+//! Calls in transit behind others on a slow connection.
 
 use super::confirm::{confirmation, leaves, waiting};
 use super::*;
 use norn_wire::limits;
 
-/// A batch that is about as large as one may be.
+/// A batch close to the size limit.
 fn large() -> Call {
     let payload = vec![0; limits::PAYLOAD_BYTES_MAX / 2];
     let count = limits::BATCH_BYTES_MAX / payload.len() - 1;
     Call::Enqueue { drafts: vec![Draft::new(queue(), payload); count], acks: Acks::One }
 }
 
-/// The numbers of the batches among these.
+/// The numbers of the batches in these outputs.
 fn batches(outputs: &[Output]) -> Vec<u64> {
     let enqueues = sent(outputs).into_iter().filter(|(_, _, request)| matches!(request, Request::Enqueue { .. }));
     enqueues.map(|(_, number, _)| number).collect()
 }
 
-/// A session that has seven large calls, and what was sent of them.
+/// A session with seven large calls, and the numbers of those sent.
 fn bench_large() -> (Bench, Vec<u64>) {
     let mut bench = Bench::new(1);
     for call in 1..=7 {
@@ -32,8 +32,8 @@ fn acked_all(bench: &Bench, number: u64) -> Response {
     Response::Acked(ids(request).into_iter().map(|id| Ok(acked(id))).collect())
 }
 
-/// Goal: a slow connection does not fill the memory, and nothing is sent twice that is still on its way. Method: eight seconds for each
-/// batch, and the node answers as it comes.
+/// Goal: a slow connection does not fill the memory, and nothing is sent twice while it is in transit. Method: eight seconds for each
+/// batch, and the node answers as it arrives.
 #[test]
 fn large_calls_get_the_time_of_those_before_them() {
     let (mut bench, mut numbers) = bench_large();
@@ -61,8 +61,8 @@ fn large_calls_get_the_time_of_those_before_them() {
     assert_eq!(numbers.len(), 7, "each was sent once");
 }
 
-/// Goal: calls that nobody waits for any more make no room for others, as their bytes are on their way still; and what a node that is gone
-/// never took does not hold up the rest. Method: the calls are abandoned, and then the node answers to the last of them, or to none.
+/// Goal: abandoned calls make no room for others, as their bytes are still in transit; calls that a lost node never received do not
+/// delay the rest. Method: the calls are abandoned, and then the node answers the last of them, or none.
 #[test]
 fn what_was_given_up_and_not_sent_yet_counts() {
     for answers in [false, true] {
@@ -89,7 +89,7 @@ fn what_was_given_up_and_not_sent_yet_counts() {
     }
 }
 
-/// Lets time pass: whether no connection is given up, and nothing is said again.
+/// Advances the time. Returns whether no connection is closed, and nothing is repeated.
 fn is_patient(bench: &mut Bench, for_us: u64) -> bool {
     let until_us = bench.now_us + for_us;
     while bench.session.next_wake().is_some_and(|at_us| at_us <= until_us) {
@@ -106,7 +106,7 @@ fn is_patient(bench: &mut Bench, for_us: u64) -> bool {
     true
 }
 
-/// A session that waits for work, and has large calls on their way since.
+/// A session that waits for work, with large calls in transit since.
 fn waiting_behind() -> (Bench, u64, ClaimId) {
     let (mut bench, number, claim) = waiting(1);
     for call in 2..=7 {
@@ -115,7 +115,7 @@ fn waiting_behind() -> (Bench, u64, ClaimId) {
     (bench, number, claim)
 }
 
-/// Goal: what is said to end a claim waits behind large calls, too, and the node is not given up meanwhile.
+/// Goal: the requests that end a claim wait behind large calls, too, and the node is not left meanwhile.
 #[test]
 fn what_ends_a_claim_gets_the_time_of_what_is_on_its_way() {
     let (mut bench, number, claim) = waiting_behind();
@@ -132,7 +132,7 @@ fn what_ends_a_claim_gets_the_time_of_what_is_on_its_way() {
     assert!(is_patient(&mut bench, 8 * SECOND_US), "the leave is on its way");
 }
 
-/// How long it takes until the only node is given up, with calls that nobody waits for longer than so.
+/// How long it takes until the only node is left, with calls of this timeout.
 fn left_after(body: impl Fn() -> Call, timeout_us: u64) -> u64 {
     let mut bench = Bench::new(1);
     bench.submit(1, body(), timeout_us);
@@ -152,8 +152,8 @@ fn left_after(body: impl Fn() -> Call, timeout_us: u64) -> u64 {
     unreachable!("calls do not run out");
 }
 
-/// Goal: the only node is given up, too, where it reads nothing, however short the deadlines of the calls are: another connection may have
-/// another reader. It gets the time of what is on its way.
+/// Goal: even the only node is left if it reads nothing, however short the deadlines of the calls are: a new connection may be read. It
+/// gets the time that the bytes in transit need.
 #[test]
 fn the_only_node_is_given_up_where_it_reads_nothing() {
     let small_us = left_after(|| enqueue(1), SECOND_US);
