@@ -1,9 +1,9 @@
-//! Reads pages that name each other, each once, with as many workers as there are: a crawl.
+//! A web crawl: reads pages that link to each other, each once, with any number of workers.
 //!
-//! A *page* task reads a page, and its completion brings a page task for each link. The ids of those follow from the names of
-//! their pages (`TaskId::named`), so that a page to which many link is one task, whoever finds it first. The completion brings
-//! an *area* task, too: it waits for the pages to which this one links (`after`), whether or not these have been found yet, and
-//! adds up their words. Pages may link in a circle; no task waits for itself, as pages do not wait. Nobody coordinates.
+//! A *page* task reads a page, and its completion enqueues a page task for each link. The ids of those follow from the names of their
+//! pages (`TaskId::named`), so that a page with many links to it is one task, whichever task finds it first. The completion also
+//! enqueues an *area* task: it waits for the pages to which this one links (`after`), whether or not these have been found yet, and
+//! adds up their words. Pages may link in a circle; no task waits for itself, as page tasks do not wait. There is no coordinator.
 //!
 //! ```text
 //! norn dev                                                   # a cluster to try things with
@@ -27,13 +27,13 @@ use std::time::{Duration, SystemTime};
 
 const PAGES: &str = "crawl/pages";
 const AREAS: &str = "crawl/areas";
-/// Links of a page: its completion brings a task for each, and one for its area.
+/// Greatest number of links of a page: its completion enqueues a task for each, and one for its area.
 const LINKS_MAX: usize = CHILDREN_MAX - 1;
-/// How long a worker may be silent before another one gets its task.
+/// Silence of a worker after which another one gets its task.
 const LEASE: Duration = Duration::from_secs(5);
-/// One call of a wait that has no end.
+/// Duration of one call of an endless wait.
 const WAIT: Duration = Duration::from_secs(60);
-/// Until somebody asks again for a task that is about to come.
+/// Pause before a read is repeated of a task that is about to be enqueued.
 const SOON: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Parser)]
@@ -58,16 +58,16 @@ enum Role {
     },
 }
 
-/// What a task has to do.
+/// Payload of a task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Job {
     site: PathBuf,
-    /// Tells this crawl from others: when it began, in milliseconds since the Unix epoch.
+    /// Distinguishes this crawl from others: its start, in milliseconds since the Unix epoch.
     crawl_ms: u64,
     page: String,
 }
 
-/// What a page task has found.
+/// Result of a page task.
 #[derive(Debug, Serialize, Deserialize)]
 struct Found {
     words: u64,
@@ -120,7 +120,7 @@ async fn page(context: Context) -> Outcome {
     };
     let text = match std::fs::read(job.site.join(&job.page)) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        // A link that leads nowhere.
+        // A link to a page that does not exist.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Outcome::Retry { reason: format!("{}: {error}", job.page) },
     };
@@ -162,7 +162,7 @@ fn done(result: &impl Serialize) -> Outcome {
     Outcome::Done(Some(serde_json::to_vec(result).expect("numbers and names are JSON")))
 }
 
-/// The names of other pages in quotes behind `href=`, each once. Only plain ones: no page is outside the site.
+/// The names of other pages in quotes after `href=`, each once. Only plain ones: no page is outside the site.
 fn links(text: &str) -> Vec<String> {
     let quoted = text.split("href=\"").skip(1).filter_map(|rest| rest.split_once('"'));
     let plain = |name: &&str| {
@@ -176,7 +176,7 @@ fn links(text: &str) -> Vec<String> {
     links
 }
 
-/// What stands between spaces, and is no tag.
+/// Number of words: text between spaces, outside of tags.
 fn words(text: &str) -> u64 {
     let outside = text.split('<').map(|part| part.split_once('>').map_or(part, |(_, outside)| outside));
     outside.map(|part| part.split_whitespace().count() as u64).sum()
@@ -208,7 +208,7 @@ async fn submit(client: &Client, site: PathBuf, page: String) -> Result<()> {
     Ok(())
 }
 
-/// The result of a task once it is done. It may not be there yet: it comes with a completion.
+/// The result of a task once it is done. The task may not exist yet: it is enqueued by a completion.
 async fn result<T: DeserializeOwned>(client: &Client, id: TaskId) -> Result<T> {
     loop {
         match client.wait(id, WAIT).await {

@@ -1,9 +1,9 @@
-//! Counts the words of text files with as many workers as there are: MapReduce (Dean and Ghemawat, 2004) made of tasks alone.
+//! Counts the words of text files with any number of workers: MapReduce (Dean and Ghemawat, 2004) made of tasks alone.
 //!
-//! A *map* task has a piece of the text, and its result is how often each word is in it. A *reduce* task has a share of all
-//! words: it waits for all map tasks (`after`), reads their results, and adds up what is its share. Whoever submits waits for
-//! the reduce tasks. Nobody coordinates. A worker that dies holds its task until the lease ends; then another worker gets it,
-//! and its result counts once, as a task has one result.
+//! A *map* task has a piece of the text, and its result is the count of each word in it. A *reduce* task has a share of all words: it
+//! waits for all map tasks (`after`), reads their results, and adds up its share. The submitting program waits for the reduce tasks.
+//! There is no coordinator. A worker that dies holds its task until the lease ends; then another worker gets it. Its result counts
+//! once, as a task has one result.
 //!
 //! ```text
 //! norn dev                                                   # a cluster to try things with
@@ -28,16 +28,16 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAP: &str = "wordcount/map";
 const REDUCE: &str = "wordcount/reduce";
-/// Reduce tasks, each of which adds up as large a share of all words.
+/// Number of reduce tasks, each with an equal share of all words.
 const SHARES: u64 = 8;
-/// A piece of text, unless there would be too many of them for one task to wait for.
+/// Size of a piece of text, unless a task would have to wait for too many pieces.
 const PIECE_BYTES: usize = 64 << 10;
-/// How long a worker may be silent before another one gets its task.
+/// Silence of a worker after which another one gets its task.
 const LEASE: Duration = Duration::from_secs(5);
-/// One call of a wait that has no end.
+/// Duration of one call of an endless wait.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// How often each word is in a text.
+/// The count of each word in a text.
 type Counts = BTreeMap<String, u64>;
 
 #[derive(Debug, Parser)]
@@ -60,11 +60,11 @@ enum Role {
     },
 }
 
-/// What a reduce task has to do.
+/// Payload of a reduce task.
 #[derive(Debug, Serialize, Deserialize)]
 struct Share {
     share: u64,
-    /// Their results have all there is to add up.
+    /// Ids of the map tasks whose results it adds up.
     maps: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ async fn reduce(context: Context) -> Outcome {
     };
     let mut counts = Counts::new();
     for id in &maps {
-        // Nothing is kept between two attempts: the map tasks have their results for as long as their queue keeps them.
+        // No state is kept between attempts: the results of the map tasks are kept as long as their queue keeps them.
         let part = match counts_of(context.client(), id).await {
             Ok(part) => part,
             Err(error) => return Outcome::Retry { reason: format!("map task {id}: {error:#}") },
@@ -127,7 +127,7 @@ fn done(counts: &Counts) -> Outcome {
     Outcome::Done(Some(serde_json::to_vec(counts).expect("words and numbers are JSON")))
 }
 
-/// A word is what stands between characters that are neither letters nor digits, in small letters.
+/// Counts the words of a text: sequences of letters and digits, in lower case.
 fn count(text: &str) -> Counts {
     let mut counts = Counts::new();
     for word in text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty()) {
@@ -141,7 +141,7 @@ async fn submit(client: &Client, files: &[PathBuf]) -> Result<()> {
     for file in files {
         let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
         text.push_str(&String::from_utf8_lossy(&bytes));
-        // The last word of a file is not the beginning of the next one's first.
+        // Separates the last word of a file from the first of the next.
         text.push('\n');
     }
     let pieces = pieces(&text, PIECE_BYTES.max(text.len().div_ceil(AFTER_MAX)))?;
@@ -171,7 +171,7 @@ async fn submit(client: &Client, files: &[PathBuf]) -> Result<()> {
 
 async fn enqueue(client: &Client, drafts: Vec<Draft>) -> Result<Vec<TaskId>> {
     let mut ids = Vec::new();
-    // So many of the largest fit one call.
+    // A chunk of this many of the largest drafts fits one call.
     for part in drafts.chunks(BATCH_BYTES_MAX / PAYLOAD_BYTES_MAX / 2) {
         for acked in client.enqueue_many(part.to_vec(), Acks::Quorum).await {
             ids.push(acked?.id);
@@ -187,7 +187,7 @@ async fn ended(client: &Client, id: TaskId) -> Result<TaskView> {
             Ok(task) if matches!(task.state, State::Dead | State::Cancelled) => {
                 bail!("task {id} is {}: {}", task.state, task.reason.unwrap_or_default())
             }
-            // It has not ended, or nobody could say so in time.
+            // It has not ended, or the node could not tell in time.
             Ok(_) => {}
             Err(error) if error.passes() => eprintln!("{error}; asking again"),
             Err(error) => return Err(error.into()),
@@ -195,7 +195,7 @@ async fn ended(client: &Client, id: TaskId) -> Result<TaskView> {
     }
 }
 
-/// Cuts a text between words, into pieces of about so many bytes.
+/// Cuts a text between words, into pieces of about this many bytes.
 fn pieces(text: &str, bytes: usize) -> Result<Vec<&str>> {
     let mut pieces = Vec::new();
     let mut rest = text;

@@ -1,7 +1,7 @@
-//! A job that runs every night, once however many workers and nodes there are, and again if its worker dies.
+//! A job that runs every night, once for any number of workers and nodes, and again if its worker dies.
 //!
-//! The cluster holds the schedule, so that nothing has to run at half past two but the cluster itself, and one worker some
-//! time later. A task of a schedule says in a header for which time it is.
+//! The cluster holds the schedule, so only the cluster itself must run at half past two, and one worker some time later. A header of a
+//! scheduled task names the time that it is for.
 //!
 //! ```text
 //! norn dev                                                   # a cluster to try things with
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 const NAME: &str = "nightly";
 const QUEUE: &str = "nightly/reports";
-/// How long a worker may be silent before another one gets its task.
+/// Silence of a worker after which another one gets its task.
 const LEASE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Parser)]
@@ -72,7 +72,7 @@ async fn set(client: &Client, expression: String, zone: String) -> Result<()> {
         payload: b"report".to_vec(),
         priority: 0,
         attempts_max: 0,
-        // A night that was missed is made up for, and so is each of several.
+        // Runs that were missed are made up for, each of them.
         catch_up: CatchUp::All,
     };
     let view = client.set_schedule(NAME, schedule).await?;
@@ -91,7 +91,7 @@ async fn report(context: Context) -> Outcome {
     let Some(tick) = context.header(TICK_HEADER) else {
         return Outcome::Invalid { reason: "no schedule has made it".into() };
     };
-    // The work would be here; it may be begun twice, if its worker dies.
+    // The work would be here. It may be begun twice, if its worker dies.
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{tick}").and_then(|()| out.flush()) {
         Ok(()) => Outcome::Done(Some(tick.as_bytes().to_vec())),

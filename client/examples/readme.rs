@@ -1,5 +1,5 @@
-//! What `client/docs/workers.md` shows of the library: each module is one of its blocks, word for word, and a test of the library compares
-//! them. It is compiled with the feature `net` alone, as a program is that has the dependency lines of that document.
+//! The library excerpts of `client/docs/workers.md`: each module is one of its blocks, word for word, and a test of the library
+//! compares them. It is compiled with the feature `net` alone, like a program with the dependency lines of that document.
 //!
 //! `cargo run -p norn-client --example readme -- .norn/client.toml` shows the queues of a cluster.
 

@@ -1,9 +1,9 @@
-//! Long work under one heartbeat, and how it goes on when it is lost in the middle.
+//! Long work under one heartbeat, and how it continues when a worker is lost in the middle.
 //!
-//! A task is a film, and a worker has many of them at once, in one session. After each frame it makes a checkpoint, so that
-//! whoever takes a film over goes on with the next one. A worker that is killed is missed after the session's time. One that only
-//! stood still for longer than that is told of the loss when it goes on: its handlers are stopped, before they spoil what
-//! somebody else works on by then, and it takes other films under a new session. One that is interrupted gives its films back.
+//! A task is a film, and a worker has many of them at once, in one session. After each frame it writes a checkpoint, so that the next
+//! worker of a film continues with the following frame. A killed worker loses its films when the session's time is over. A worker that
+//! was merely suspended for longer than that learns of the loss when it continues: its handlers are stopped, before they spoil the work
+//! of another worker, and it takes other films under a new session. A worker that is interrupted gives its films back.
 //!
 //! ```text
 //! norn dev                                                   # a cluster to try things with
@@ -24,9 +24,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const QUEUE: &str = "render/films";
-/// How long the films of a worker that is interrupted may go on; what is not done by then is given back.
+/// How long the films of an interrupted worker may go on; unfinished ones are given back then.
 const DRAIN: Duration = Duration::from_secs(1);
-/// One call of a wait that has no end.
+/// Duration of one call of an endless wait.
 const WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Parser)]
@@ -89,12 +89,12 @@ async fn render(film: Context, frame: Duration) -> Outcome {
     let Some(frames) = frames else {
         return Outcome::Invalid { reason: "its payload is no number of frames".into() };
     };
-    // What others have made ready before they were lost.
+    // Frames that earlier workers have finished before they were lost.
     let begun = film.updates().len();
     say(&format!("{} goes on at frame {begun}", film.id()));
     let at = Arc::new(AtomicUsize::new(begun));
     let (watched, reached) = (film.clone(), Arc::clone(&at));
-    // Beside the handler, which is stopped where it stands.
+    // Runs beside the handler, which is stopped at its present `await`.
     let watcher = tokio::spawn(async move {
         watched.lease_lost().await;
         say(&format!("{} is lost in the middle, at frame {}", watched.id(), reached.load(Ordering::Relaxed)));
@@ -118,7 +118,7 @@ async fn submit(client: &Client, films: usize, frames: usize) -> Result<()> {
         let task = loop {
             match client.wait(film.id, WAIT).await {
                 Ok(task) if matches!(task.state, State::Done | State::Dead | State::Cancelled) => break task,
-                // It has not ended, or nobody could say so in time.
+                // It has not ended, or the node could not tell in time.
                 Ok(_) => {}
                 Err(error) if error.passes() => eprintln!("{error}; asking again"),
                 Err(error) => return Err(error.into()),
@@ -133,6 +133,6 @@ async fn submit(client: &Client, films: usize, frames: usize) -> Result<()> {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Nobody may be listening any more.
+    // The reader of the output may be gone.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
