@@ -1,8 +1,8 @@
 //! Client of Norn, a distributed task queue.
 //!
 //! - [`wire`]: the public types, frames and limits that clients and nodes share (crate `norn-wire`).
-//! - [`wire`]: the public types, frames and limits that clients and nodes share (crate `norn-wire`).
 //! - [`session`]: the client without IO: retries, failover, deadlines, id generation. The simulator runs it too.
+//! - `tls`, `dial`, `connection` (feature `net`): certificates, addresses and sockets; drives a session over QUIC.
 //! - `client` (feature `net`): the typed async API that an application uses.
 //! - `worker` (feature `net`): handlers by task type.
 //!

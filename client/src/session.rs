@@ -62,7 +62,7 @@ pub use types::{
 };
 pub use watch::{WatchNews, WatchState};
 
-/// Upper bound of wall-clock times: a welcome with a later time is malformed.
+/// Exclusive upper bound of wall-clock times: a welcome with a time from here on is malformed.
 const TIME_MS_END: u64 = 1 << 56;
 
 /// A request under way, or timed out on a connection that is still open.

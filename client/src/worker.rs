@@ -6,7 +6,7 @@
 //!
 //! A handler may run more than once for a task, and after a lost lease another worker may already run. Effects on outside systems
 //! should therefore carry two values. The task's [id](Context::id) is an idempotency key: it lets the target recognize a repeat, such
-//! as an attempt after one that crashed behind its effect. The claim's [token](Context::token) is a fencing token: it lets the target
+//! as an attempt after one that crashed after its effect. The claim's [token](Context::token) is a fencing token: it lets the target
 //! refuse a late writer, which has a lower one. The token does not stop repeats: that of a repeat is higher.
 //!
 //! In the example the checkpoint comes before the work. It shows that an attempt has begun, not that the work was done.

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
-/// Bytes read at once.
+/// Most bytes read at once.
 const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// Capacity that a buffer keeps after it grew for one large frame.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;

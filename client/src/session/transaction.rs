@@ -5,7 +5,7 @@ use norn_wire::ids::{TaskId, TaskVersion, Token};
 use norn_wire::transaction::{Change, Delete, Depend, Expected};
 use serde_bytes::ByteBuf;
 
-/// A task and the state in which a transaction expects it: any (the id alone), a version, or the token of a claim.
+/// A task and what a transaction expects of it: that it exists (the id alone), a version, or the token of a claim.
 ///
 /// ```
 /// use norn_client::session::Seen;
@@ -20,7 +20,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// A precondition: the task must exist in this state.
+    /// A precondition: the task must be as expected.
     pub fn depend(self) -> Depend {
         Depend { id: self.id, expected: self.expected }
     }

@@ -30,7 +30,8 @@ pub struct Draft {
     pub spec: Spec,
     /// The task is not claimable for this long after the first attempt to enqueue it; excludes `spec.not_before_ms`.
     pub delay_ms: u64,
-    /// Places the task in the partition of this one, so that one [transaction](TransactionDraft) can change both; excludes a key.
+    /// Places the task with this one (same tag, same partition), so that one [transaction](TransactionDraft) can change both; excludes a
+    /// key.
     pub near: Option<TaskId>,
 }
 
@@ -61,7 +62,7 @@ impl Draft {
         Draft { id: None, spec, delay_ms: 0, near: None }
     }
 
-    /// Places the task in the partition of another one, so that one [transaction](TransactionDraft) can change both.
+    /// Places the task with another one (same tag, same partition), so that one [transaction](TransactionDraft) can change both.
     #[must_use]
     pub fn near(mut self, task: TaskId) -> Self {
         self.near = Some(task);
@@ -125,8 +126,8 @@ impl Draft {
         self
     }
 
-    /// Makes the task the join of a group: claimable once all members of the group have ended. Their number may be [set
-    /// later](Request::CloseGroup).
+    /// Makes the task the join of a group: claimable once all members of the group have ended. Their number may be
+    /// [set later](Request::CloseGroup).
     #[must_use]
     pub fn join(mut self, total: Option<u32>, fail_fast: bool) -> Self {
         self.spec.grouping.get_or_insert_default().join = Some(Join { total, fail_fast });
@@ -188,7 +189,7 @@ pub enum Call {
         /// The task; it has a key.
         draft: Box<Draft>,
     },
-    /// Adds, changes and ends tasks of one partition. Answered with [`Response::Transacted`].
+    /// Adds, changes and ends tasks that lie together (their ids have one tag). Answered with [`Response::Transacted`].
     Transact {
         /// At least one added, changed or ended task.
         draft: Box<TransactionDraft>,
@@ -340,9 +341,8 @@ pub struct Config {
     pub head_start_ms: u64,
     /// Calls end once no node has been reached for this long plus the head starts of all endpoints, counted from the first waiting
     /// call. Absent: they end at their deadlines.
-    /// First pause before a repeat at a node that failed or asked the client to wait; doubles with each failure.
     pub unreached_ms_max: Option<u64>,
-    /// First pause before repeating at a node that failed or asked for patience; doubles from time to time.
+    /// First pause before a repeat at a node that failed or asked the client to wait; doubles with each failure.
     pub reconnect_pause_ms_min: u64,
     /// Longest such pause.
     pub reconnect_pause_ms_max: u64,
