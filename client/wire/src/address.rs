@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// Where a node is.
+/// Network address of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// A name, or an IP address without brackets; also the name that the node's certificate must bear.
+    /// Host name, or IP address without brackets. The node's certificate must bear the same name.
     pub host: String,
-    /// Not 0.
+    /// Port, never 0.
     pub port: u16,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Reads `HOST:PORT`; an IPv6 address stands in brackets.
+/// Parses `HOST:PORT`; an IPv6 address stands in brackets.
 pub fn parse_address(text: &str) -> Option<Address> {
     let (host, port) = text.rsplit_once(':')?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));

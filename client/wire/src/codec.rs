@@ -4,9 +4,9 @@
 //! 0        4        5      6        8          16        20
 //! | length | version | kind | 0 0 0 | request  | crc32c  | body ...
 //! ```
-//! All numbers are big-endian. `length` counts the body alone. `version` is that of the frame and of the body in it, which is
-//! the connection's ([`crate::version`]). The checksum is over version, kind, request and body: QUIC already
-//! authenticates every packet, but bytes also pass through memory and other people's code.
+//! All numbers are big-endian. `length` counts the body alone. `version` is the version of frame and body, equal to that of the
+//! connection ([`crate::version`]). The checksum covers version, kind, request and body: QUIC already authenticates every packet, but
+//! bytes also pass through memory and other people's code.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,17 +14,17 @@ use serde::de::DeserializeOwned;
 /// Size of a frame's header.
 pub const HEADER_BYTES: usize = 20;
 
-/// What a frame carries.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// First frame on a peer's stream: who speaks.
+    /// First frame on a peer's stream: names the sender.
     PeerHello = 1,
     /// A message between nodes.
     Peer = 2,
     /// A client's request.
     Request = 3,
-    /// The answer to it.
+    /// The response to a request.
     Response = 4,
 }
 
@@ -34,46 +34,46 @@ impl Kind {
     }
 }
 
-/// Header of a frame, checked.
+/// Checked header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of the body.
+    /// Length of the body in bytes.
     pub length: usize,
     /// Protocol version.
     pub version: u8,
-    /// What the body is.
+    /// Kind of the body.
     pub kind: Kind,
-    /// Number that a response shares with its request; 0 where there is none.
+    /// Number that a response shares with its request; 0 for other kinds.
     pub request: u64,
     checksum: u32,
 }
 
-/// Why bytes are not a frame. The connection that sent them is of no further use.
+/// Why bytes are not a frame. The connection that sent them is unusable from then on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Another version than the connection's.
+    /// The version differs from the connection's.
     #[error("frame of protocol version {found} on a connection of version {agreed}")]
     Version {
-        /// What the header says.
+        /// Version in the header.
         found: u8,
-        /// What both sides agreed on.
+        /// Version of the connection.
         agreed: u8,
     },
-    /// Unknown kind or reserved bits.
+    /// The kind is unknown or reserved bits are set.
     #[error("frame header is malformed")]
     Header,
-    /// Longer than allowed.
+    /// The body is longer than allowed.
     #[error("frame of {length} bytes, at most {limit} are accepted")]
     Length {
-        /// What the header says.
+        /// Length in the header.
         length: usize,
-        /// What is allowed.
+        /// Longest allowed length.
         limit: usize,
     },
-    /// Damaged.
+    /// The checksum does not match.
     #[error("frame checksum does not match")]
     Checksum,
-    /// The body is not what the kind promises.
+    /// The body does not decode as its type.
     #[error("frame body: {0}")]
     Body(String),
 }
@@ -86,7 +86,7 @@ fn checksum(version: u8, kind: u8, request: u64, body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&head), body)
 }
 
-/// Appends a frame to `out`; the body is written by `write`.
+/// Appends a frame to `out`; `write` appends its body.
 fn frame(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
@@ -101,8 +101,8 @@ fn frame(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, write: impl F
     header[16..20].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// A type that the body of a frame may have. [`crate::wire_body`] implements it by functions that are not generic, so that the
-/// code for a type is compiled once, in its own crate, rather than in each crate that reads or writes frames.
+/// Type of a frame's body. [`crate::wire_body`] implements it by functions that are not generic, so that the code for a type is compiled
+/// once, in its own crate, rather than in each crate that reads or writes frames.
 pub trait Body: Sized {
     /// Appends the value with named fields.
     fn write_named(&self, out: &mut Vec<u8>);
@@ -110,7 +110,7 @@ pub trait Body: Sized {
     /// Appends the value with fields by position.
     fn write_compact(&self, out: &mut Vec<u8>);
 
-    /// Reads a value that fills `bytes`, named or compact.
+    /// Decodes a value that fills `bytes`, with named or positional fields.
     fn read(bytes: &[u8]) -> Result<Self, FrameError>;
 }
 
@@ -153,13 +153,13 @@ pub fn encode_named<T: Body>(out: &mut Vec<u8>, version: u8, kind: Kind, request
     frame(out, version, kind, request, |out| value.write_named(out));
 }
 
-/// Appends a frame with fields by position: messages between nodes. A reader takes no field that it does not know, and
-/// lets those at the end be absent that have a default.
+/// Appends a frame with fields by position: messages between nodes. A reader rejects fields that it does not know, and allows trailing
+/// fields with a default to be absent.
 pub fn encode_compact<T: Body>(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, value: &T) {
     frame(out, version, kind, request, |out| value.write_compact(out));
 }
 
-/// Reads and checks a header on a connection of this version. `limit` bounds the body.
+/// Decodes and checks a header on a connection of this version. `limit` bounds the body.
 pub fn decode_header(bytes: &[u8; HEADER_BYTES], version: u8, limit: usize) -> Result<Header, FrameError> {
     let length = u32::from_be_bytes(bytes[0..4].try_into().expect("four bytes")) as usize;
     if bytes[4] != version {
@@ -181,7 +181,7 @@ pub fn decode_header(bytes: &[u8; HEADER_BYTES], version: u8, limit: usize) -> R
     })
 }
 
-/// Reads a body; every byte of it must belong to the value. Both named and compact bodies are understood.
+/// Decodes a body; every byte of it must belong to the value. Both named and compact bodies are accepted.
 pub fn decode_body<T: Body>(header: &Header, body: &[u8]) -> Result<T, FrameError> {
     if body.len() != header.length
         || checksum(header.version, header.kind as u8, header.request, body) != header.checksum
@@ -191,7 +191,7 @@ pub fn decode_body<T: Body>(header: &Header, body: &[u8]) -> Result<T, FrameErro
     T::read(body)
 }
 
-/// Reads one MessagePack value that fills `bytes`.
+/// Decodes one MessagePack value that fills `bytes`.
 pub fn decode_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
     let mut rest = bytes;
     let mut deserializer = rmp_serde::Deserializer::new(&mut rest);
@@ -200,7 +200,7 @@ pub fn decode_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> 
     if rest.is_empty() { Ok(value) } else { Err(FrameError::Body("bytes after the value".into())) }
 }
 
-/// Takes the first whole frame off the front of `buffer`: its header, and the end of its body in the buffer.
+/// Finds the first whole frame in `buffer`: returns its header and the offset at which its body ends.
 pub fn split(buffer: &[u8], version: u8, limit: usize) -> Result<Option<(Header, usize)>, FrameError> {
     let Some(head) = buffer.first_chunk::<HEADER_BYTES>() else {
         return Ok(None);

@@ -1,33 +1,33 @@
-//! Groups: tasks that are numbered, and the one that comes behind all of them, their join.
+//! Groups: numbered tasks (members), and their join, a task that becomes claimable behind all of them.
 //!
-//! A group is named by the id of its join. What follows from that and a number is the id of the member: so a group that is
-//! enqueued again, by whoever and however often, is the same tasks, and the join needs no list of them.
+//! The id of the join names the group. A member's id follows from the group's id and the member's number. So enqueuing a group again,
+//! from any client and any number of times, stores the same tasks once, and the join needs no list of them.
 
 use crate::ids::TaskId;
 use serde::{Deserialize, Serialize};
 
-/// What a task has to do with groups. The join of one may be a member of another one.
+/// A task's part in groups. The join of one group may be a member of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Grouping {
-    /// It is one of a group's.
+    /// Group of which the task is a member.
     #[serde(default)]
     pub member: Option<MemberOf>,
-    /// It comes behind a group, whose name is its own id.
+    /// Set if the task is the join of a group, whose name is the task's own id.
     #[serde(default)]
     pub join: Option<Join>,
 }
 
-/// One task of a group.
+/// Member of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MemberOf {
-    /// Id of the group's join, which may be enqueued later than this.
+    /// Id of the group's join, which may be enqueued later than the member.
     pub group: TaskId,
-    /// From 1.
+    /// Number within the group, from 1.
     pub number: u32,
 }
 
 impl MemberOf {
-    /// The id of the member. The same for whoever enqueues it, so that it is stored once.
+    /// Returns the id of the member. Every client computes the same, so the member is stored once.
     ///
     /// ```
     /// use norn_client::wire::{TaskId, group::MemberOf};
@@ -43,28 +43,27 @@ impl MemberOf {
     }
 }
 
-/// What the key of a join begins with whose group has a name: the rest is that name.
+/// Prefix of the key of a named group's join; the rest of the key is the name.
 pub const NAMED_GROUP: &str = "group:";
 
-/// The task that comes behind a group: claimable once it is known how many members there are and all of them have ended,
-/// whichever way.
+/// Join of a group: claimable once the number of members is known and all of them have ended, in whatever state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Join {
-    /// How many members there are, numbered from 1; absent where that is [told later](super::Request::CloseGroup).
+    /// Number of members, numbered from 1; absent if it is [given later](super::Request::CloseGroup).
     #[serde(default)]
     pub total: Option<u32>,
-    /// As soon as one of them fails and it is known how many there are, those that have not ended are cancelled.
+    /// Cancels the members that have not ended, as soon as one fails and the number of members is known.
     #[serde(default)]
     pub fail_fast: bool,
 }
 
-/// How far a group is, as a reader of its join sees it.
+/// Progress of a group, as a reader of its join sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GroupView {
-    /// How many members there are; absent as long as nobody has said.
+    /// Number of members; absent until a client has given it.
     pub total: Option<u32>,
-    /// Members that have ended, as far as the join has heard.
+    /// Members that have ended, as far as the join has received it.
     pub ended: u32,
-    /// Of these, those that were not completed.
+    /// Of these, the members that were not completed.
     pub failed: u32,
 }

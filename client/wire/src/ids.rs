@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Why a text is not the identifier it was taken for.
+/// Parse error of an identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(pub String);
@@ -43,7 +43,7 @@ impl TaskId {
     /// The largest id.
     pub const MAX: TaskId = TaskId([0xff; 20]);
 
-    /// Puts an id together. `minter` has 40 significant bits, `tag` 24.
+    /// Composes an id. `minter` has 40 significant bits, `tag` 24.
     pub fn new(time_ms: u64, counter: u32, minter: u64, tag: u32) -> Self {
         assert!(minter < 1 << 40, "a minter has 40 bits");
         assert!(tag < 1 << TAG_BITS, "a tag has 24 bits");
@@ -57,10 +57,10 @@ impl TaskId {
         id
     }
 
-    /// The id of the task with this name among those that begin at this time, in milliseconds since the Unix epoch: the same
-    /// for whoever hands it in, so that it is stored once. Two names have the same id by chance once in 2^48 names.
+    /// Returns the id of a named task that begins at this time, in milliseconds since the Unix epoch. Every client computes the same id,
+    /// so the task is stored once. Two names collide by chance once in 2^48 names.
     ///
-    /// The time is to be about the present, the same for all who hand it in: a task older than what was forgotten is refused.
+    /// The time must be close to the present and the same for all callers: a task older than those already forgotten is refused.
     pub fn named(time_ms: u64, name: &[u8]) -> Self {
         let hash = xxh3_128(name).to_be_bytes();
         let mut bytes = [0; 20];
@@ -69,34 +69,34 @@ impl TaskId {
         TaskId(bytes)
     }
 
-    /// The bytes as they are.
+    /// From big-endian bytes.
     pub const fn from_bytes(bytes: [u8; 20]) -> Self {
         TaskId(bytes)
     }
 
-    /// The bytes as they are.
+    /// Big-endian bytes.
     pub const fn to_bytes(self) -> [u8; 20] {
         self.0
     }
 
-    /// A view of the bytes.
+    /// View of the bytes.
     pub fn as_bytes(&self) -> &[u8; 20] {
         &self.0
     }
 
-    /// When the id was minted, in milliseconds since the Unix epoch by its minter's clock.
+    /// Time of minting, in milliseconds since the Unix epoch by the minter's clock.
     pub fn time_ms(&self) -> u64 {
         u64::from_be_bytes(self.0[0..8].try_into().expect("eight bytes"))
     }
 
-    /// The 40-bit field that tells minters apart.
+    /// Minter: the 40-bit field that keeps ids of different minters apart.
     pub fn minter(&self) -> u64 {
         let mut bytes = [0; 8];
         bytes[3..8].copy_from_slice(&self.0[12..17]);
         u64::from_be_bytes(bytes)
     }
 
-    /// The same but for its routing tag.
+    /// Returns the id with another routing tag.
     #[must_use]
     pub fn with_tag(self, tag: u32) -> TaskId {
         assert!(tag < 1 << TAG_BITS, "a tag has 24 bits");
@@ -105,7 +105,7 @@ impl TaskId {
         TaskId(bytes)
     }
 
-    /// The 24-bit routing tag, from which the partition follows.
+    /// Routing tag of 24 bits, which determines the partition.
     pub fn tag(&self) -> u32 {
         u32::from_be_bytes([0, self.0[17], self.0[18], self.0[19]])
     }
@@ -163,29 +163,29 @@ impl FromStr for TaskId {
     }
 }
 
-/// A fencing token: the epoch of the leader that granted a claim and the number of the grant in it. Tokens of
-/// one task strictly increase, so any outside store can refuse the smaller one. Text: `EPOCH.NUMBER`.
+/// Fencing token: the epoch of the leader that granted a claim, and the number of the grant within it. Tokens of one task strictly
+/// increase, so any outside store can refuse the smaller one. Text: `EPOCH.NUMBER`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Token {
     /// Epoch of the partition's leader.
     pub epoch: u64,
-    /// Number of the grant within the epoch, from 1; behind [`Token::SEALED_FROM`] where the completion needs a seal.
+    /// Number of the grant within the epoch, from 1; above [`Token::SEALED_FROM`] if the completion needs a seal.
     pub number: u64,
 }
 
 impl Token {
-    /// Numbers of claims whose completion counts once the leader has sealed it are greater. No leader grants as many others
-    /// in one epoch. So whoever knows the token of a completion knows whether it ends the task, and needs to know nothing else.
+    /// Lower bound of the numbers of claims whose completion counts only once the leader has sealed it. No leader grants as many others
+    /// in one epoch. So the token of a completion alone says whether the completion ends the task.
     pub const SEALED_FROM: u64 = 1_000_000_000_000_000;
 
-    /// Of no claim: a copy of a dead task stands under it in the facts of that one, as what a completion brings stands under the
-    /// token of its claim. Different copies have different ones.
+    /// Returns the token of a copy, which belongs to no claim. The copy of a dead task is stored under it in the facts of the dead task,
+    /// as children are stored under the token of their claim. Different copies have different tokens.
     pub fn of_copy(copy: TaskId) -> Token {
         let [.., a, b, c, d, e, f, g, h, _, _, _, _] = copy.to_bytes();
         Token { epoch: u64::from_be_bytes([a, b, c, d, e, f, g, h]), number: u64::MAX }
     }
 
-    /// Whether it is that of a copy.
+    /// Whether it is the token of a copy.
     pub fn is_of_copy(self) -> bool {
         self.number == u64::MAX
     }
@@ -218,8 +218,8 @@ impl FromStr for Token {
     }
 }
 
-/// Names what a task is like: another one, unless it is byte for byte as it was, with the same log and the same claim. It is a hash,
-/// so that nothing but equality is told by two of them. Text: 16 hexadecimal digits.
+/// Version of a task: it differs unless the task is byte for byte the same, with the same log and the same claim. It is a hash, so two
+/// versions tell nothing but equality. Text: 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct TaskVersion(pub u64);
 
@@ -294,15 +294,15 @@ macro_rules! random_id {
 }
 
 random_id! {
-    /// A node: 128 random bits drawn into its data directory at the first start.
+    /// Identity of a node: 128 random bits, drawn into its data directory at the first start.
     NodeId
 }
 random_id! {
-    /// A cluster: 128 random bits drawn at `cluster init`.
+    /// Identity of a cluster: 128 random bits, drawn at `cluster init`.
     ClusterId
 }
 random_id! {
-    /// One claim call of one session: a repeated call carries the same, and gets the same grants.
+    /// Id of one claim call of one session: a repeated call carries the same id and gets the same grants.
     ClaimId
 }
 
@@ -311,7 +311,7 @@ random_id! {
 pub struct PartitionId(pub u16);
 
 impl PartitionId {
-    /// The partition that keeps who belongs to the cluster and who should hold what. It has no tasks.
+    /// Metadata group: holds the members and the layout. It has no tasks.
     pub const ROOT: PartitionId = PartitionId(u16::MAX - 1);
 }
 
@@ -336,8 +336,7 @@ impl QueueName {
     /// Longest name, in bytes.
     pub const BYTES_MAX: usize = 255;
 
-    /// Checks a name. Allowed are visible characters without white space; at most one `/`, with something on
-    /// both sides of it.
+    /// Parses a name. Allowed are visible characters except commas, and at most one `/`, with text on both sides of it.
     pub fn new(name: &str) -> Result<Self, ParseError> {
         let wrong = |why: &str| Err(ParseError(format!("queue name {name:?}: {why}")));
         if name.is_empty() {
@@ -362,7 +361,7 @@ impl QueueName {
     }
 }
 
-// Every record and message with a task has one: without a copy.
+// Serialized without a copy, because every record and message of a task contains one.
 impl Serialize for QueueName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)

@@ -1,25 +1,25 @@
-//! What a new machine must know to become a member of a cluster.
+//! Invitation: what a new machine needs to become a member of a cluster.
 
 use super::address::parse_address;
 use super::ids::{ClusterId, ParseError};
 use std::fmt;
 use std::str::FromStr;
 
-/// What the text of an invitation begins with.
+/// Prefix of an invitation's text.
 const PREFIX: &str = "norn:";
-/// Between the cluster and the addresses.
+/// Separator between cluster and addresses.
 const AT: char = '@';
-/// Most addresses of one.
+/// Most addresses in one invitation.
 const ADDRESSES_MAX: usize = 64;
 
-/// Where a cluster is, and which one. It is no secret: what admits a machine is its certificate.
+/// Names a cluster and its addresses. It is no secret: a machine is admitted by its certificate.
 ///
-/// Its text is `norn:CLUSTER@HOST:PORT,HOST:PORT`. Addresses alone are one, too, of whatever cluster is there.
+/// Its text is `norn:CLUSTER@HOST:PORT,HOST:PORT`. Addresses alone are a valid invitation too, to whatever cluster answers there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invitation {
-    /// The cluster; any, if that was not said.
+    /// The cluster; `None` means any.
     pub cluster: Option<ClusterId>,
-    /// Some members, at least one.
+    /// Addresses of some members, at least one.
     pub addresses: Vec<String>,
 }
 

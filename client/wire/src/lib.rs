@@ -1,8 +1,8 @@
-//! The public wire: identifiers, requests, responses, errors, frames and limits. What programs agree on beside it is here, too: the
-//! generator from which seeded parts draw.
+//! The public wire: identifiers, requests, responses, errors, frames and limits. It also has the seeded random generator that several
+//! crates share.
 //!
-//! Bodies of client frames are MessagePack with named fields, so that either side may know fields the other
-//! does not. Frame headers are fixed and numeric.
+//! Bodies of client frames are MessagePack with named fields, so that either side may know fields that the other does not. Frame headers
+//! are fixed and numeric.
 
 pub mod address;
 pub mod codec;

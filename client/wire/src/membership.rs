@@ -1,4 +1,4 @@
-//! Who belongs to a cluster, and what operators change about that.
+//! Members of a cluster, and operators' changes of cluster and queues.
 
 use super::ids::{ClusterId, NodeId, PartitionId, QueueName};
 use super::request::Claim;
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How far a member has come.
+/// Lifecycle state of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberState {
-    /// Added; no layout was planned with it yet.
+    /// Added; no layout includes it yet.
     #[serde(rename = "J")]
     Joining,
-    /// Holds what the layout gives it.
+    /// Holds the replicas that the layout gives it.
     #[serde(rename = "U")]
     Up,
-    /// Hands over what it holds.
+    /// Hands its replicas over.
     #[serde(rename = "L")]
     Leaving,
     /// No member any more. Kept as long as a layout or a cohort may name it.
@@ -26,7 +26,7 @@ pub enum MemberState {
 }
 
 impl MemberState {
-    /// Whether it belongs to the cluster.
+    /// Whether it is still a member.
     pub fn is_present(self) -> bool {
         self != MemberState::Gone
     }
@@ -36,7 +36,7 @@ impl MemberState {
         matches!(self, MemberState::Joining | MemberState::Up)
     }
 
-    /// Its name in text.
+    /// Returns its name in text.
     pub fn name(self) -> &'static str {
         match self {
             MemberState::Joining => "joining",
@@ -53,100 +53,101 @@ impl fmt::Display for MemberState {
     }
 }
 
-/// A member.
+/// Member of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Identity drawn by the node.
+    /// Identity, drawn by the node.
     pub node: NodeId,
     /// Incarnation of its replicas, drawn by the node.
     pub incarnation: u64,
     /// Name in its certificate.
     pub name: String,
-    /// Where peers and clients reach it: `HOST:PORT`.
+    /// Address where peers and clients reach it: `HOST:PORT`.
     pub address: String,
     /// Failure domain.
     pub zone: String,
-    /// How much it holds, compared with the others. Above 0.
+    /// Share of the replicas relative to other members. Above 0.
     pub weight: u32,
-    /// How far it has come.
+    /// Lifecycle state.
     pub state: MemberState,
 }
 
-/// A node that should become a member.
+/// Node to be added as a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// The cluster to which it says it belongs, if any.
+    /// Cluster to which the node says it belongs, if any.
     #[serde(default)]
     pub cluster: Option<ClusterId>,
-    /// Identity drawn by the node.
+    /// Identity, drawn by the node.
     pub node: NodeId,
     /// Incarnation of its replicas, drawn by the node.
     pub incarnation: u64,
     /// Name in its certificate.
     pub name: String,
-    /// Where peers and clients reach it: `HOST:PORT`.
+    /// Address where peers and clients reach it: `HOST:PORT`.
     pub address: String,
     /// Failure domain.
     pub zone: String,
-    /// How much it shall hold, compared with the others. Above 0.
+    /// Share of the replicas relative to other members. Above 0.
     pub weight: u32,
 }
 
-/// What operators set for a queue. The default is as if nothing were set.
+/// Operators' settings of a queue. The default equals no settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct QueuePolicy {
-    /// Nothing of it is granted. What is held already goes on.
+    /// Paused: no task of the queue is granted. Claims already held go on.
     #[serde(default)]
     pub paused: bool,
-    /// Attempts of a task that says nothing of that itself, after which it is dead. Absent, there is no end.
+    /// Attempts after which a task is dead, for tasks without a limit of their own. Absent: no limit.
     #[serde(default)]
     pub attempts_max: Option<u32>,
-    /// What becomes of a task if one that it waits for was cancelled, has died, or is forgotten.
+    /// Effect on a task if one of its dependencies was cancelled, has died or is forgotten.
     #[serde(default)]
     pub failed_dependency: FailedDependency,
-    /// Length of the lease of a claim that leaves it open.
+    /// Lease of a claim that leaves its lease open.
     #[serde(default)]
     pub lease_ms: Option<u64>,
-    /// No lease is longer, whatever a claim or a renewal asks for.
+    /// Upper bound of every lease, whatever a claim or a renewal asks for.
     #[serde(default)]
     pub lease_ms_max: Option<u64>,
-    /// How long a task waits after an attempt that failed without a word of that, or whose lease ran out.
+    /// Pause before the next attempt, after an attempt that failed without naming a pause or whose lease ran out.
     #[serde(default)]
     pub backoff: Option<Backoff>,
-    /// How long its ended tasks are kept, whatever the settings of the nodes say.
+    /// Retention of its ended tasks, overriding the nodes' settings.
     #[serde(default)]
     pub retention_ms: Option<u64>,
-    /// Which of its tasks a claim gets.
+    /// Order in which its tasks are claimed.
     #[serde(default)]
     pub order: Order,
-    /// Whose completion ends a task. Of a task that was claimed before it stays as it was then.
+    /// Whose completion ends a task. A task claimed before a change keeps the mode of that time.
     #[serde(default)]
     pub mode: Mode,
-    /// Of a task that its leader gives up, or whose holder calls it invalid, a copy is enqueued here. No copies of copies.
+    /// Queue for dead letters: a copy of a task is enqueued there when its leader gives it up or its holder calls it invalid. Copies are
+    /// not copied again.
     #[serde(default)]
     pub dead_letter: Option<QueueName>,
-    /// With so many tasks that have not ended, more are refused.
+    /// Capacity in open tasks: at this number, more are refused.
     #[serde(default)]
     pub tasks_max: Option<u64>,
-    /// With so many bytes of tasks that have not ended, more are refused.
+    /// Capacity in bytes of open tasks: at this number, more are refused.
     #[serde(default)]
     pub bytes_max: Option<u64>,
-    /// A task that waits gains one level of priority in so long.
+    /// Time in which a waiting task gains one level of priority, in milliseconds.
     #[serde(default)]
     pub ageing_ms: Option<u64>,
-    /// Its claims come no faster.
+    /// Rate limit of its claims.
     #[serde(default)]
     pub rate: Option<Rate>,
-    /// No more of its claims are held at once.
+    /// Limit of its claims held at once.
     #[serde(default)]
     pub concurrency: Option<u32>,
-    /// So many of its tasks with the same key are held at once.
+    /// Limit of its tasks with the same key held at once.
     #[serde(default)]
     pub key_concurrency: KeyConcurrency,
 }
 
 impl Serialize for QueuePolicy {
-    /// Fields that came later are left out from the end, where there is nothing in them: digests that logs have are over these bytes.
+    /// Leaves trailing default fields of later versions out: digests in existing logs cover these bytes.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const FIRST: usize = 9;
         let later = [
@@ -194,18 +195,18 @@ impl Serialize for QueuePolicy {
     }
 }
 
-/// So many claims in a time.
+/// Rate limit: a number of claims per period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
     /// Claims.
     pub claims: u32,
-    /// In so long.
+    /// Period in milliseconds.
     pub per_ms: u64,
 }
 
 impl Rate {
-    /// In any stretch of time there are at most as many claims as the rate allows in it, and so many more: what it allows in two
-    /// seconds, and one. A part of a claim counts as one.
+    /// Returns the burst: in any period, at most the claims that the rate allows in it, plus this number. It is what the rate allows in
+    /// two seconds, plus one. A fraction of a claim counts as one.
     #[must_use]
     pub fn burst(&self) -> u128 {
         1 + (u128::from(self.claims) * 2_000).div_ceil(u128::from(self.per_ms.max(1)))
@@ -216,18 +217,18 @@ impl Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// That of anybody who ever claimed it. Any node takes it, whatever else is down.
+    /// The completion of any worker that ever claimed it. Any node accepts it, whatever else is down.
     #[default]
     Any,
-    /// That of its latest holder alone, which the leader seals: at most one is ever acknowledged.
+    /// Only that of the latest holder, sealed by the leader: at most one is ever acknowledged.
     Holder,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Mode; 2] = [Mode::Any, Mode::Holder];
 
-    /// Its name in text.
+    /// Returns its name in text.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Any => "any",
@@ -236,24 +237,24 @@ impl Mode {
     }
 }
 
-/// Which task of a queue is claimed next.
+/// Order in which tasks of a queue are claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// The one with the highest priority, and of those the oldest.
+    /// Highest priority first, and among equals the oldest.
     #[default]
     Priority,
-    /// Any, whatever its priority.
+    /// Any order, whatever the priority.
     Random,
-    /// The first one of the key that was served longest ago.
+    /// Round robin over keys: the first task of the key that was served longest ago.
     Fair,
 }
 
 impl Order {
-    /// All of them.
+    /// All orders.
     pub const ALL: [Order; 3] = [Order::Priority, Order::Random, Order::Fair];
 
-    /// Its name in text.
+    /// Returns its name in text.
     pub fn name(self) -> &'static str {
         match self {
             Order::Priority => "priority",
@@ -263,13 +264,13 @@ impl Order {
     }
 }
 
-/// How many tasks of a queue with the same key may be held at once.
+/// Limit of tasks with the same key held at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyConcurrency {
-    /// So many, the oldest first.
+    /// At most this number, the oldest first.
     Most(u32),
-    /// Any number: keys are no limit.
+    /// No limit.
     Any,
 }
 
@@ -280,7 +281,7 @@ impl Default for KeyConcurrency {
 }
 
 impl KeyConcurrency {
-    /// As a number.
+    /// Returns the limit as a number.
     #[must_use]
     pub fn count(self) -> usize {
         match self {
@@ -290,26 +291,26 @@ impl KeyConcurrency {
     }
 }
 
-/// How long a task waits before it is tried again: twice as long after each attempt, up to a bound, and a little more or less.
+/// Exponential back-off: the pause doubles after each attempt up to a bound, with jitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
-    /// After the first attempt.
+    /// Pause after the first attempt, in milliseconds.
     pub first_ms: u64,
-    /// After any, but for the jitter. Where it is that of the first attempt, all are alike.
+    /// Longest pause, without jitter, in milliseconds. If it equals the first, all pauses are equal.
     pub most_ms: u64,
-    /// Up to so much more or less, in a hundred.
+    /// Jitter, up to this much more or less, in percent.
     pub jitter_percent: u8,
 }
 
 impl Backoff {
-    /// After attempt number `attempt`, which counts from 1, without jitter.
+    /// Returns the pause after attempt number `attempt`, counted from 1, without jitter.
     #[must_use]
     pub fn pause_ms(&self, attempt: u32) -> u64 {
         let doublings = attempt.saturating_sub(1).min(63);
         self.first_ms.saturating_mul(1 << doublings).min(self.most_ms)
     }
 
-    /// The shortest and the longest pause after an attempt.
+    /// Returns the shortest and the longest pause after an attempt.
     #[must_use]
     pub fn range_ms(&self, attempt: u32) -> (u64, u64) {
         let pause_ms = self.pause_ms(attempt);
@@ -318,16 +319,16 @@ impl Backoff {
     }
 }
 
-/// What becomes of a task that waits for one that failed.
+/// Effect on a task whose dependency failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailedDependency {
-    /// It dies.
+    /// The task dies.
     #[default]
     Fail,
-    /// It goes on as if that had completed.
+    /// The task goes on as if the dependency had completed.
     Skip,
-    /// It waits until it is cancelled.
+    /// The task waits until it is cancelled.
     Wait,
 }
 
@@ -335,7 +336,7 @@ impl FailedDependency {
     /// All of them.
     pub const ALL: [FailedDependency; 3] = [FailedDependency::Fail, FailedDependency::Skip, FailedDependency::Wait];
 
-    /// Its name in text.
+    /// Returns its name in text.
     pub fn name(self) -> &'static str {
         match self {
             FailedDependency::Fail => "fail",
@@ -345,7 +346,7 @@ impl FailedDependency {
     }
 }
 
-/// One thing to be set for a queue.
+/// One setting of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueSetting {
@@ -384,7 +385,7 @@ pub enum QueueSetting {
 }
 
 impl QueuePolicy {
-    /// The policy with one thing set.
+    /// Returns the policy with one setting changed.
     #[must_use]
     pub fn with(self, setting: QueueSetting) -> QueuePolicy {
         match setting {
@@ -407,49 +408,49 @@ impl QueuePolicy {
         }
     }
 
-    /// The lease that a claim gets.
+    /// Returns the lease that a claim gets.
     #[must_use]
     pub fn lease_of(&self, claim: &Claim) -> u64 {
         let own_ms = self.lease_ms.filter(|_| claim.lease_open).unwrap_or(claim.lease_ms);
         self.bounded(own_ms)
     }
 
-    /// As much of a lease as the queue allows.
+    /// Returns the lease, cut to the queue's maximum.
     #[must_use]
     pub fn bounded(&self, lease_ms: u64) -> u64 {
         self.lease_ms_max.map_or(lease_ms, |most_ms| lease_ms.min(most_ms))
     }
 }
 
-/// Members by their numbers, which are given once and never again, as of one change of the cluster.
+/// Member list by member number, as of one change of the cluster. Numbers are never reused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Roster {
-    /// Changes of the cluster so far. Of two rosters the one with the greater version is the later.
+    /// Number of changes of the cluster so far. Of two rosters the one with the greater version is the later.
     pub version: u64,
-    /// Also those that are gone but not forgotten.
+    /// All members, including those that are gone but not forgotten.
     pub members: BTreeMap<u16, Member>,
-    /// Of queues for which something is set.
+    /// Policies of queues that have settings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub policies: BTreeMap<QueueName, QueuePolicy>,
 }
 
-/// What a node that joins must know of its cluster.
+/// State of the cluster that a joining node needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
-    /// How the cluster was founded.
+    /// Founding record of the cluster.
     pub genesis: Genesis,
-    /// Who belongs to it; the node is one of them.
+    /// Members of the cluster, including the joining node.
     pub roster: Roster,
 }
 
-/// What operators set for the whole cluster.
+/// Operators' settings of the whole cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// A member that was silent for so many milliseconds may be declared gone; absent, only operators declare it.
+    /// Milliseconds of silence after which a member may be declared gone; absent: only operators declare it.
     pub heal_after_ms: Option<u64>,
-    /// Partitions whose replicas move at once in the whole cluster.
+    /// Partitions whose replicas may move at once in the whole cluster.
     pub moves_at_once: u32,
-    /// Partitions whose replicas come to or leave one member at once.
+    /// Partitions whose replicas may come to or leave one member at once.
     pub moves_at_once_each: u32,
 }
 
@@ -459,116 +460,116 @@ impl Default for Settings {
     }
 }
 
-/// A wish of an operator. Members are named by their nodes.
+/// Change that an operator requests. Members are named by their nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum ClusterChange {
-    /// A node becomes a member.
+    /// Adds a node as a member.
     Add { with: Candidate },
-    /// A member hands over all that it holds.
+    /// Moves all replicas off a member.
     Drain { node: NodeId },
-    /// A leaving member stays.
+    /// Cancels the drain of a leaving member.
     Undrain { node: NodeId },
-    /// A member that is dead, or drained, is none any more.
+    /// Removes a member that is dead or drained.
     Remove { node: NodeId },
-    /// A node takes the place of a member in one layout.
+    /// Puts a node in the place of a member, in one layout.
     Replace { node: NodeId, with: Candidate },
-    /// So many replicas of each partition.
+    /// Sets the number of replicas of each partition.
     Replicas { replicas: u32 },
-    /// A member holds more, or less.
+    /// Changes the weight of a member.
     Weight { node: NodeId, weight: u32 },
-    /// A member is in another failure domain.
+    /// Changes the failure domain of a member.
     Zone { node: NodeId, zone: String },
-    /// A member is reached elsewhere.
+    /// Changes the address of a member.
     Address { node: NodeId, address: String },
-    /// Other settings.
+    /// Replaces the cluster's settings.
     Settings { settings: Settings },
-    /// A partition is held by these, the first one as its preferred leader.
+    /// Places a partition on these nodes, the first one as its preferred leader.
     Arrange { partition: PartitionId, nodes: Vec<NodeId> },
-    /// Something is set for a queue.
+    /// Changes a setting of a queue.
     Queue { queue: QueueName, setting: QueueSetting },
-    /// Layout anew: every member gets its share.
+    /// Plans the layout anew: every member gets its share.
     Rebalance,
 }
 
-/// What came of a wish.
+/// Outcome of a requested change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
-    /// It was so before, as after a request that is repeated.
+    /// Whether the change was in effect before, as after a repeated request.
     pub already: bool,
-    /// Changes of the cluster so far.
+    /// Number of changes of the cluster so far.
     pub version: u64,
-    /// The cluster behind the change, or as it would be.
+    /// The cluster after the change; after a dry run, as it would be.
     pub view: Box<ClusterView>,
-    /// What a node that joins must know, where one was added.
+    /// State for a joining node, if one was added.
     #[serde(default)]
     pub membership: Option<Box<Membership>>,
 }
 
-/// How far a member is from what the layout gives it, in replicas.
+/// Difference between a member's replicas and its part of the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Share {
-    /// It shall hold them and does not yet.
+    /// Replicas that it should hold and does not yet.
     pub come: u32,
-    /// It holds them and shall not any more.
+    /// Replicas that it holds and should give up.
     pub go: u32,
-    /// It holds them and shall.
+    /// Replicas that it holds and should hold.
     pub stay: u32,
 }
 
-/// The cluster as the leader of its root sees it.
+/// The cluster as the leader of its metadata group (root) sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterView {
     /// The cluster.
     pub cluster: ClusterId,
-    /// For people.
+    /// Name, for people.
     pub name: String,
-    /// Changes of the cluster so far, and who belongs to it.
+    /// Number of changes of the cluster so far, and its members.
     pub roster: Roster,
-    /// Nodes that vote in the root.
+    /// Nodes that vote in the metadata group.
     pub voters: Vec<NodeId>,
-    /// The node that leads it.
+    /// Leader of the metadata group.
     pub leader: NodeId,
-    /// Nodes that the leader hears.
+    /// Nodes from which the leader receives heartbeats.
     pub heard: Vec<NodeId>,
-    /// Replicas wanted of each partition.
+    /// Wanted replicas of each partition.
     pub replicas: u32,
-    /// What operators set.
+    /// Operators' settings.
     pub settings: Settings,
     /// Version of the layout.
     pub layout: u64,
-    /// Something was changed on which the layout rests, and it is planned anew next.
+    /// Whether an input of the layout changed, so that it is planned anew next.
     #[serde(default)]
     pub stale: bool,
-    /// By the numbers of members, how far each is from what the layout gives it.
+    /// Difference from the layout, by member number.
     pub shares: BTreeMap<u16, Share>,
-    /// Partitions that are on their way to what the layout says.
+    /// Partitions that are moving to their place in the layout.
     pub moving: Vec<PartitionId>,
-    /// Partitions that are not yet what the layout says, those included.
+    /// Partitions that do not match the layout yet, moving ones included.
     pub open: u32,
-    /// Partitions of which the leader does not know who holds them.
+    /// Partitions whose replicas the leader does not know.
     pub unknown: u32,
 }
 
-/// A partition without a majority, as one of its replicas that are left sees it.
+/// Partition without a majority, as one of its surviving replicas sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remnant {
     /// Partition.
     pub partition: PartitionId,
-    /// Its members, the lost ones too.
+    /// Its members, including the lost ones.
     pub cohort: Vec<NodeId>,
-    /// Those of them that are left.
+    /// Surviving members.
     pub left: Vec<NodeId>,
-    /// Epoch of the claims that the replica knows...
+    /// Epoch of the replica's claim table...
     pub epoch: u64,
-    /// ...and operations since: of several that are left the one with the most is the one to go on.
+    /// ...and operations since. Of several survivors, recover the one with the greatest (epoch, length).
     pub length: u64,
-    /// Tasks that it knows.
+    /// Tasks that the replica knows.
     pub tasks: u64,
-    /// Claims that it knows.
+    /// Claims that the replica knows.
     pub claims: u64,
-    /// Why it cannot go on without the lost, if so.
+    /// Why it cannot go on without the lost members, if so.
     pub obstacle: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The seeded generator of the core, the session and the simulator. Its stream depends on the seed alone, on every platform and in every
-//! version: xoshiro256++ of Blackman and Vigna.
+//! Seeded random generator of the core, the session and the simulator: xoshiro256++ of Blackman and Vigna. Its stream depends on the seed
+//! alone, on every platform and in every version.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -14,7 +14,7 @@ impl Random {
         Random(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// A generator of its own for one concern, so that a further draw here shifts nothing there.
+    /// Derives a generator for one concern, so that an extra draw in one concern does not shift the others.
     #[must_use]
     pub fn child(&mut self) -> Random {
         Random::new(self.bits())
@@ -30,19 +30,19 @@ impl Random {
         u128::from(self.bits()) << 64 | u128::from(self.bits())
     }
 
-    /// Below `bound`, which is not 0. The bias of the multiplication is below 2^-32 for the bounds in use.
+    /// Returns a number below `bound`, which is not 0. The bias of the multiplication is below 2^-32 for the bounds in use.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0);
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// From `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         assert!(low <= high);
         low + self.below(high - low + 1)
     }
 
-    /// True `numerator` times in `denominator`.
+    /// Returns true with probability `numerator / denominator`.
     pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
     }

@@ -1,4 +1,4 @@
-//! What a client asks.
+//! Requests: what a client asks.
 
 use crate::group::Grouping;
 use crate::ids::{ClaimId, NodeId, PartitionId, QueueName, TAG_BITS, TaskId, Token};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_bytes::ByteBuf;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How many replicas must have a write on disk before it is answered.
+/// Replicas that must have a write on disk before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Acks {
@@ -25,11 +25,11 @@ pub enum Acks {
     All,
 }
 
-/// Where sessions of workers are: each is a task of one attempt, held by its worker.
+/// Queue of worker sessions: each session is a task of one attempt, held by its worker.
 pub const SESSIONS_QUEUE: &str = "norn/sessions";
 
-/// What a task is; only a [transaction](super::transaction::Transaction) changes it. A session resolves defaults and
-/// delays once, so that a repeated enqueue is the same bytes.
+/// Content of a task; only a [transaction](super::transaction::Transaction) changes it. A session resolves defaults and delays once, so
+/// that a repeated enqueue has the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Spec {
     /// Queue, which is also the task type for workers.
@@ -43,38 +43,39 @@ pub struct Spec {
     /// Not claimable before this, in milliseconds since the Unix epoch; 0 means at once.
     #[serde(default)]
     pub not_before_ms: u64,
-    /// Carried through to the worker: trace context, content type.
+    /// Metadata for the worker, such as trace context or content type.
     #[serde(default)]
     pub headers: Vec<(String, String)>,
     /// After this many claims that failed or ran out, the task is dead; 0 means no limit.
     #[serde(default)]
     pub attempts_max: u32,
-    /// Not claimable before these have ended, in any order. What becomes of it if one of them fails is for its queue to say.
+    /// Dependencies: the task is not claimable before they have ended, in any order. The queue's policy decides what happens if one
+    /// fails.
     #[serde(default)]
     pub after: Vec<TaskId>,
-    /// Tasks of one queue with the same key are run one at a time, the oldest first. The id of such a task has the
-    /// [tag](Spec::tag) of its key, so that they are all in one partition.
+    /// Tasks of one queue with the same key run one at a time, the oldest first. The id of such a task has the [tag](Spec::tag) of its
+    /// key, so that they are all in one partition.
     #[serde(default)]
     pub key: Option<String>,
-    /// It is a member of a group, or comes behind one.
+    /// Set for a member of a group, or a join.
     #[serde(default)]
     pub grouping: Option<Box<Grouping>>,
-    /// A transaction has changed it since it was enqueued. Clients leave that out, and are not told.
+    /// Set if a transaction has changed the task since it was enqueued. Clients leave it out, and nodes do not send it to them.
     #[serde(default)]
     pub revision: Option<Box<Revision>>,
 }
 
-/// That a task is not as it was enqueued.
+/// Mark of a task that a transaction has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Revision {
     /// Epoch of the leader that changed it last, and the number of the operation: later ones are greater.
     pub at: Token,
-    /// Hash of what was enqueued.
+    /// Hash of the content as enqueued.
     pub origin: u64,
 }
 
 impl Spec {
-    /// The routing tag of all tasks with this queue and key; nothing, where any will do.
+    /// Returns the routing tag of all tasks with this queue and key, or `None` for a task without a key.
     pub fn tag(&self) -> Option<u32> {
         const SEPARATOR: u8 = 0;
         let key = self.key.as_ref()?;
@@ -84,8 +85,8 @@ impl Spec {
 }
 
 impl Serialize for Spec {
-    /// Fields that came later are left out from the end, where there is nothing in them: hashes and digests that logs have are over these
-    /// bytes. It makes a small task shorter, too.
+    /// Leaves trailing default fields of later versions out: hashes and digests in existing logs cover these bytes. It also makes small
+    /// tasks shorter.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const FIRST: usize = 6;
         let later = [!self.after.is_empty(), self.key.is_some(), self.grouping.is_some(), self.revision.is_some()];
@@ -113,81 +114,81 @@ impl Serialize for Spec {
     }
 }
 
-/// A task to enqueue under an id that its session minted.
+/// Task to enqueue, under an id that its session minted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewTask {
     /// Minted by the session.
     pub id: TaskId,
-    /// What it is.
+    /// Content.
     pub spec: Spec,
 }
 
-/// One completion.
+/// Completion of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completion {
     /// Which task.
     pub id: TaskId,
-    /// Under which claim.
+    /// Claim.
     pub token: Token,
-    /// Sequence number of the completion: how many updates the claim wrote before it. Readers are told while fewer are
-    /// visible; absent, they are not.
+    /// Number of updates that the claim wrote before the completion. While fewer are visible, readers see the log marked as incomplete;
+    /// without this number they do not.
     #[serde(default)]
     pub sequence: Option<u32>,
     /// Opaque bytes.
     #[serde(default)]
     pub result: Option<ByteBuf>,
-    /// When, by the session's server time. Resolved once, so that a repeat is the same bytes.
+    /// Time of the completion, by the session's server time. Resolved once, so that a repeat has the same bytes.
     pub at_ms: u64,
-    /// Tasks to enqueue with it: once it is acknowledged, each of them is enqueued sooner or later, whatever happens.
+    /// Child tasks, enqueued with the completion: once it is acknowledged, each of them is enqueued eventually.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<NewTask>,
 }
 
-/// A claim call.
+/// Claim call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Of this call; a repeat carries the same and gets the same tasks.
+    /// Id of this call; a repeat carries the same id and gets the same tasks.
     pub claim: ClaimId,
     /// True when the call may have been made before.
     #[serde(default)]
     pub repeated: bool,
     /// Queues to take from.
     pub queues: Vec<QueueName>,
-    /// Length of the lease; where it is open, of one whose queue says nothing of that.
+    /// Length of the lease; with `lease_open`, only for queues without a lease of their own.
     pub lease_ms: u64,
     /// How long to wait for work when there is none.
     #[serde(default)]
     pub wait_ms: u64,
     /// Most tasks to take.
     pub max: u32,
-    /// Who works, for people to read.
+    /// Name of the worker, for people to read.
     #[serde(default)]
     pub worker: String,
-    /// The queue's own lease goes before `lease_ms`.
+    /// The queue's own lease takes precedence over `lease_ms`.
     #[serde(default)]
     pub lease_open: bool,
-    /// The worker's session: a task that the worker holds. When that has ended, whichever way, so have these claims, at the latest
-    /// at the end of their own leases.
+    /// The worker's session: a task that the worker holds. When it has ended, in whatever state, these claims have ended too, at the
+    /// latest at the end of their own leases.
     #[serde(default)]
     pub session: Option<TaskId>,
-    /// Tasks that must be there, wherever they lie: nothing is granted unless they are while it is.
+    /// Preconditions on tasks of any partition: nothing is granted unless all of them hold at that time.
     #[serde(default)]
     pub depends: Vec<Depend>,
-    /// The client says that the answer has reached it, see [`Request::Confirm`]: until then nothing is its own.
+    /// The client confirms the answer, see [`Request::Confirm`]; until then it holds none of the tasks.
     #[serde(default)]
     pub confirms: bool,
 }
 
 crate::wire_body!(Request);
 
-/// What a client may ask of any node.
+/// Request of a client to any node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Opens a session. Always the first request on a connection.
     Hello {
         /// Name of the program, for people to read.
         name: String,
-        /// The client takes a [welcome without ids](super::response::Welcome::refusal) as well; one that does not is refused instead.
+        /// The client accepts a [welcome without ids](super::response::Welcome::refusal); without this it is refused instead.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         bare: bool,
     },
@@ -198,17 +199,17 @@ pub enum Request {
         /// Durability.
         acks: Acks,
     },
-    /// Stores a task with a key, unless its queue has one with this key that has not ended: the answer names the one that there is
-    /// then. It is on the disks of a majority either way.
+    /// Stores a task with a key, unless the queue has an open task with this key. The answer names the one that exists then. It is on the
+    /// disks of a majority either way.
     EnqueueUnique {
-        /// With a key.
+        /// Task, with a key.
         task: Box<NewTask>,
     },
-    /// Adds, changes and ends tasks that lie together: all of it, or nothing.
+    /// Adds, changes and ends tasks of one routing tag: all of it, or nothing.
     Transact(Box<Transaction>),
-    /// Says how many members a group has. Nobody may say otherwise later.
+    /// Sets the number of members of a group. It cannot be changed later.
     CloseGroup {
-        /// Its join.
+        /// Join of the group.
         id: TaskId,
         /// Members, numbered from 1.
         total: u32,
@@ -236,14 +237,14 @@ pub enum Request {
         /// Durability.
         acks: Acks,
     },
-    /// Ends a task that nobody should run any more.
+    /// Cancels a task.
     Cancel {
         /// Task.
         id: TaskId,
-        /// For people.
+        /// Reason, for people.
         #[serde(default)]
         reason: String,
-        /// When, by the session's server time.
+        /// Time of the call, by the session's server time.
         at_ms: u64,
         /// Durability.
         acks: Acks,
@@ -259,25 +260,25 @@ pub enum Request {
         #[serde(default)]
         minimum_sequence: Option<u32>,
     },
-    /// Answers once the task has ended, or at the end of the time with its present state.
+    /// Waits for the end of a task: answers once it has ended, or with its present state when the time is over.
     Wait {
         /// Task.
         id: TaskId,
-        /// How long.
+        /// Longest wait.
         timeout_ms: u64,
     },
-    /// Answers once something has happened behind the cursor, or at the end of the time; without a cursor as soon as the watch
+    /// Watches tasks: answers once there are events behind the cursor, or when the time is over; without a cursor, as soon as the watch
     /// has begun.
     Watch {
-        /// Whose tasks.
+        /// Watched tasks.
         subject: Subject,
-        /// Of the last answer.
+        /// Cursor of the last answer.
         #[serde(default)]
         cursor: Option<WatchCursor>,
-        /// How long.
+        /// Longest wait.
         wait_ms: u64,
     },
-    /// A page of tasks in the order of their ids.
+    /// Lists a page of tasks in the order of their ids.
     List {
         /// Only this queue.
         queue: Option<QueueName>,
@@ -294,149 +295,152 @@ pub enum Request {
         /// At most [`crate::limits::LIST_PAGE_MAX`].
         limit: u32,
     },
-    /// How many tasks there are.
+    /// Counts tasks.
     Count {
         /// Only this queue.
         queue: Option<QueueName>,
         /// Only this state.
         state: Option<State>,
     },
-    /// Every queue with its counts.
+    /// Lists every queue with its counts.
     Queues,
-    /// Takes tasks to work on.
+    /// Claims tasks to work on.
     Claim(Claim),
-    /// Prolongs claims. A lease never becomes shorter.
+    /// Renews claims. A lease never becomes shorter.
     Renew {
         /// Claims held.
         items: Vec<(TaskId, Token)>,
-        /// Absent: each claim's own length.
+        /// Length of the leases; absent: each claim's own length.
         #[serde(default)]
         lease_ms: Option<u64>,
     },
-    /// Gives a claim back; the task can be claimed again at once. This does not count as an attempt.
+    /// Releases a claim; the task can be claimed again at once. This does not count as an attempt.
     Release {
         /// Task.
         id: TaskId,
         /// Claim.
         token: Token,
     },
-    /// Says that an attempt failed.
+    /// Reports an attempt as failed.
     Fail {
         /// Task.
         id: TaskId,
         /// Claim.
         token: Token,
-        /// For people.
+        /// Reason, for people.
         #[serde(default)]
         reason: String,
-        /// Not claimable for this long; where that is open, in a queue that says nothing of it.
+        /// Pause before the next attempt; with `retry_open`, only in queues without a back-off.
         #[serde(default)]
         retry_in_ms: u64,
-        /// Never again: the task becomes `dead`.
+        /// The task is invalid: it becomes `dead`, without further attempts.
         #[serde(default)]
         invalid: bool,
-        /// The queue's back-off goes before `retry_in_ms`. What does not know this goes by `retry_in_ms`.
+        /// The queue's back-off takes precedence over `retry_in_ms`. Nodes that do not know this field use `retry_in_ms`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         retry_open: bool,
     },
-    /// Enqueues a task that has died again, under another id. What was asked for before is answered with the same.
+    /// Enqueues a copy of a dead task under another id. A repeated request is answered with the copy that exists.
     Redrive {
-        /// Dead.
+        /// The dead task.
         id: TaskId,
-        /// Minted by the session.
+        /// Id of the copy, minted by the session.
         child: TaskId,
-        /// To this queue; absent, to its own.
+        /// Queue of the copy; absent: that of the dead task.
         queue: Option<QueueName>,
         /// Durability.
         acks: Acks,
     },
-    /// Has a task that has ended forgotten as if its retention were over. One that has not ended is refused.
+    /// Has an ended task forgotten as if its retention were over. An open task is refused.
     Purge {
-        /// Ended.
+        /// The ended task.
         id: TaskId,
         /// Durability.
         acks: Acks,
-        /// Only if it has ended so; absent, whichever way it has.
+        /// Only if it has ended in this state; absent: in whatever state.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         state: Option<State>,
     },
-    /// The members of the cluster as this node sees them.
+    /// Lists the members of the cluster as this node sees them.
     Nodes,
-    /// Partitions and their preference lists.
+    /// Lists partitions and their preference lists.
     Ring,
-    /// Leaders, epochs and sizes of the partitions.
+    /// Lists leaders, epochs and sizes of the partitions.
     Partitions,
-    /// Moves a partition: these shall hold it, the first one as its preferred leader. It is begun, not done, when this is answered.
+    /// Moves a partition to these nodes, the first one as its preferred leader. The answer says that the move has begun, not that it is
+    /// done.
     Arrange {
         /// Partition.
         partition: PartitionId,
         /// Members of the cluster.
         nodes: Vec<NodeId>,
     },
-    /// The node and the cluster in short.
+    /// Summarizes the node and the cluster.
     Status,
-    /// Who this node is, whether or not it has a cluster.
+    /// Returns the identity of this node, whether or not it has a cluster.
     Identify,
     /// Founds the cluster: accepted once, by a node that the record names.
     Initialize(Box<Genesis>),
-    /// Changes the cluster. Answered once a majority of its root has it on disk; what follows from it goes on behind that.
+    /// Changes the cluster. Answered once a majority of the metadata group (root) has the change on disk; its effects follow in the
+    /// background.
     Change {
-        /// What is wanted.
+        /// Requested change.
         change: Box<ClusterChange>,
-        /// Only says what would come of it.
+        /// Only reports what the change would do.
         #[serde(default)]
         dry_run: bool,
     },
-    /// Who belongs to the cluster, what moves where, and what is set.
+    /// Returns the members of the cluster, its moves and its settings.
     Cluster,
-    /// Sets, removes or pauses a schedule. Answered once a majority of the cluster's root has it on disk.
+    /// Sets, removes or pauses a schedule. Answered once a majority of the metadata group (root) has it on disk.
     Schedule(Box<ScheduleChange>),
-    /// Schedules with what they have done: all of them, or one.
+    /// Lists schedules with what they have done: all of them, or one.
     Schedules {
         /// Only this one.
         #[serde(default)]
         name: Option<String>,
     },
-    /// These nodes are lost for ever: says which partitions have no majority without them, and has those go on with whoever is
-    /// left that are named here. What only the lost had is lost.
+    /// Unsafe recovery: declares nodes lost for ever. Reports which partitions have no majority without them, and has the named ones go
+    /// on with the surviving replicas. What only the lost nodes had is lost.
     Recover {
-        /// Never to come back.
+        /// Lost nodes, which never come back.
         lost: Vec<NodeId>,
-        /// Held by the node that is asked; none, only to look.
+        /// Partitions to recover, held by the node that is asked; empty: only report.
         #[serde(default)]
         partitions: Vec<PartitionId>,
-        /// No lease in use is longer: nothing is granted for this long.
+        /// Upper bound of all leases in use: nothing is granted for this long.
         lease_ms: u64,
     },
-    /// Takes its place in a cluster to which it was added: accepted by a node without one that the record names.
+    /// Takes its place in a cluster that added it: accepted by a node without a cluster that the record names.
     Join(Box<Membership>),
-    /// Asks for a sign of life. Answered with `done` at once, whatever the node waits for otherwise.
+    /// Asks for a sign of life. Answered with `done` at once, whatever else the node waits for.
     Ping,
-    /// The answer to a claim that [confirms](Claim::confirms) has come: what it names is held from then on. To be sent on the same
-    /// connection. What was granted for the call and is not confirmed within two seconds is given back, as if it had never been
-    /// granted.
+    /// Confirms that the answer to a claim that [confirms](Claim::confirms) has arrived: the client holds its tasks from then on. Must be
+    /// sent on the same connection. Tasks that were granted for the call and are not confirmed within two seconds are given back, as if
+    /// they had never been granted.
     Confirm {
-        /// Of the call.
+        /// Id of the call.
         claim: ClaimId,
     },
-    /// Nobody waits for the answer to a claim any more: what this node has for it is given back. Answered with `done` at once.
+    /// Abandons a claim call: what this node has granted for it is given back. Answered with `done` at once.
     Leave {
-        /// Of the call.
+        /// Id of the call.
         claim: ClaimId,
-        /// So is all that the claim holds, wherever it was granted and whether or not that was confirmed...
+        /// Also gives back all that the claim holds elsewhere, wherever it was granted and whether or not it was confirmed...
         #[serde(default)]
         elsewhere: bool,
-        /// ...but for these tasks, which the caller was given: up to 1,000.
+        /// ...but for these tasks, which the caller received: up to 1,000.
         #[serde(default)]
         keeps: Vec<TaskId>,
-        /// The same where this node was not told of all that the claim may hold. Only of a call that is not made again.
+        /// Same as `elsewhere`, but only if the claim may hold tasks that this node does not know of. Only for a call that is not made
+        /// again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         over: bool,
     },
 }
 
 impl Request {
-    /// The verb, for logs and messages.
+    /// Returns the verb, for logs and messages.
     pub fn verb(&self) -> &'static str {
         match self {
             Request::Hello { .. } => "hello",

@@ -1,4 +1,4 @@
-//! What a node answers.
+//! Responses: what a node answers to requests.
 
 mod losses;
 
@@ -16,11 +16,11 @@ use serde_bytes::ByteBuf;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a task stands.
+/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Delayed.
+    /// Delayed, or waiting for other tasks.
     Waiting,
     /// Claimable.
     Ready,
@@ -28,18 +28,18 @@ pub enum State {
     Claimed,
     /// Completed.
     Done,
-    /// Given up or invalid.
+    /// Given up, or invalid.
     Dead,
     /// Cancelled.
     Cancelled,
 }
 
 impl State {
-    /// All of them, in the order of a task's life.
+    /// All states, in the order of a task's life.
     pub const ALL: [State; 6] =
         [State::Waiting, State::Ready, State::Claimed, State::Done, State::Dead, State::Cancelled];
 
-    /// Its name on the wire and in text.
+    /// Returns its name on the wire and in text.
     pub fn name(self) -> &'static str {
         match self {
             State::Waiting => "waiting",
@@ -68,13 +68,13 @@ impl FromStr for State {
     }
 }
 
-/// What an acknowledged write may count on.
+/// Durability of an acknowledged write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guarantee {
     /// On the disks of a majority of the cohort.
     Strict,
-    /// On as many disks as are named, and on fewer than that. Reads, lists and claims need not see it yet.
+    /// On `acks` disks, fewer than a majority. Reads, lists and claims need not see it yet.
     Sloppy,
 }
 
@@ -83,12 +83,12 @@ pub enum Guarantee {
 pub struct Acked {
     /// Task.
     pub id: TaskId,
-    /// Nodes that had it on disk when the answer was given: replicas of the partition, or, where none of these could be
-    /// reached and one disk was asked for, the node that keeps it for them.
+    /// Nodes that had the write on disk when the answer was given: replicas of the partition, or, if no replica could be reached and
+    /// `acks=one` was asked for, the node that keeps it for them (hinted handoff).
     pub acks: u32,
     /// Replicas of the partition.
     pub replicas: u32,
-    /// What was reached.
+    /// Durability that was reached.
     pub guarantee: Guarantee,
 }
 
@@ -97,7 +97,7 @@ pub struct Acked {
 pub struct Granted {
     /// Task.
     pub id: TaskId,
-    /// Fencing token: goes with every later call and, where possible, with every outside effect.
+    /// Fencing token: pass it to every later call and, where possible, to every outside effect.
     pub token: Token,
     /// Queue.
     pub queue: QueueName,
@@ -106,19 +106,19 @@ pub struct Granted {
     pub payload: Vec<u8>,
     /// Priority.
     pub priority: i32,
-    /// As enqueued.
+    /// Headers, as enqueued.
     pub headers: Vec<(String, String)>,
-    /// Attempts so far: claims that failed or ran out, and this one. A claim that was handed back is no attempt.
+    /// Attempts so far: claims that failed or expired, and this one. A released claim is no attempt.
     pub attempt: u32,
-    /// Length of the lease. Counts from when the call was first sent.
+    /// Length of the lease in milliseconds, counted from when the call was first sent.
     pub lease_ms: u64,
-    /// Visible log entries of all claims, in the order of token and sequence, as far as the leader has heard of them: one that was
-    /// away just then may lack the latest, which a [read](super::Request::Get) asks a majority for.
+    /// Visible log entries of all claims, ordered by token and sequence, as far as the leader has received them. A leader that was away
+    /// just before may lack the latest; a [read](super::Request::Get) asks a majority for them.
     pub updates: Vec<LogEntry>,
-    /// What it has to do with groups.
+    /// The task's part in groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grouping: Option<Box<Grouping>>,
-    /// Of a join: how its group has ended.
+    /// For a join: outcome of its group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupView>,
 }
@@ -135,29 +135,29 @@ pub struct LogEntry {
     pub data: Vec<u8>,
 }
 
-/// What became of a claim.
+/// How a claim ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimOutcome {
     /// Its completion is the one that counts.
     Done,
-    /// Its worker said that the attempt failed.
+    /// Its worker reported the attempt as failed.
     Failed,
-    /// Its lease ran out, or its session did.
+    /// Its lease or its session ran out.
     Expired,
-    /// It was given back, which is no attempt.
+    /// It was released. This is no attempt.
     Released,
-    /// The task ended without it: by another completion, or by a cancellation.
+    /// The task ended without it, by another completion or by a cancellation.
     Superseded,
-    /// Its worker said that the task is invalid.
+    /// Its worker reported the task as invalid.
     GivenUp,
-    /// Of a later version, in an answer. What a node stores it knows, or refuses to read.
+    /// Outcome of a later version, in an answer only. A node stores known outcomes alone, and refuses to read others.
     #[serde(skip_deserializing)]
     Other,
 }
 
 impl ClaimOutcome {
-    /// All that this version knows.
+    /// All outcomes that this version knows.
     pub const ALL: [ClaimOutcome; 6] = [
         ClaimOutcome::Done,
         ClaimOutcome::Failed,
@@ -167,7 +167,7 @@ impl ClaimOutcome {
         ClaimOutcome::GivenUp,
     ];
 
-    /// Its name on the wire and in JSON.
+    /// Returns its name on the wire and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             ClaimOutcome::Done => "done",
@@ -181,15 +181,15 @@ impl ClaimOutcome {
     }
 }
 
-/// How a claim ended.
+/// End of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClaimEnd {
-    /// What became of it.
+    /// How it ended.
     pub outcome: ClaimOutcome,
-    /// When: the end of the lease of a claim that expired, otherwise when it was said.
+    /// When it ended: the end of the lease if it expired, otherwise when the end was reported.
     pub at_ms: u64,
-    /// Why: as its worker put it, or the cluster where its session ended. The end of a long reason is cut off, and of a task with many
-    /// claims the older reasons are, which `… (cut)` in their place says.
+    /// Why it ended: the worker's reason, or the cluster's if its session ended. Long reasons are cut at the end, and older reasons of a
+    /// task with many claims are left out, which `… (cut)` in their place marks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -201,28 +201,27 @@ pub struct ClaimView {
     pub token: Token,
     /// When it was granted, by the leader's wall clock.
     pub start_ms: u64,
-    /// When it ends or ended; absent where that is not known.
+    /// When it ends or ended; absent if not known.
     pub end_ms: Option<u64>,
     /// When it was completed.
     pub completed_ms: Option<u64>,
-    /// Who worked.
+    /// Name of the worker.
     pub worker: String,
-    /// It was completed, and that does not count: another one's completion does, or the task's end came before it.
+    /// Set if it was completed and the completion does not count: another claim's completion does, or the task had ended before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
-    /// It was completed under a token whose completions count, and another one stands over it. Absent also in lists, and
-    /// where there is no room for the result.
+    /// Set if its completion was valid, but lost against another one. Also absent in lists, and if the answer has no room for the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded: Option<Rejected>,
-    /// How it ended; absent of a claim that holds, and of one that ended under a version that did not keep this.
+    /// How it ended; absent for a claim that holds, and for one that ended under a version that did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_end")]
     pub end: Option<ClaimEnd>,
-    /// Of a claim that holds: the session of its worker, with which it ends. Absent where it has none.
+    /// For a claim that holds: the session of its worker, with which it ends. Absent without a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<TaskId>,
 }
 
-/// How a claim ended, for a reader: an outcome of a later version makes nothing else unreadable.
+/// Reads the end of a claim. An outcome of a later version becomes `Other` and leaves the rest readable.
 fn read_end<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ClaimEnd>, D::Error> {
     #[derive(Deserialize)]
     struct Read {
@@ -250,9 +249,9 @@ pub struct Rejected {
 pub struct TaskView {
     /// Task.
     pub id: TaskId,
-    /// Where it stands.
+    /// State.
     pub state: State,
-    /// What was enqueued.
+    /// Spec, as enqueued or as a transaction changed it.
     pub spec: crate::request::Spec,
     /// Its claims, oldest first.
     pub claims: Vec<ClaimView>,
@@ -260,62 +259,63 @@ pub struct TaskView {
     pub updates: Vec<LogEntry>,
     /// Result of the completion that counts.
     pub result: Option<ByteBuf>,
-    /// Why it was cancelled or died.
+    /// Why the task was cancelled or died.
     pub reason: Option<String>,
-    /// Log entries are not visible (yet): one with a lower number is missing, or the completion says that more came before it.
+    /// Some log entries are not visible (yet): an entry with a lower number is missing, or the completion counts more entries than are
+    /// here.
     pub log_incomplete: bool,
     /// A client wrote two different values under one key.
     pub conflict: bool,
-    /// Of the tasks that it waits for, those that it still waits for.
+    /// Dependencies that have not ended yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<TaskId>,
-    /// Tasks that its completions brought.
+    /// Child tasks, from its completions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<TaskId>,
-    /// Some of them may not be enqueued yet.
+    /// Whether some children may not be enqueued yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub children_open: bool,
-    /// Of a dead task: its copy, a letter or what an operator had enqueued again. Two, if two operators did so at once.
+    /// For a dead task: its copy, either a dead letter or a redriven task. Two, if two operators redrove it at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redriven: Vec<TaskId>,
-    /// Of a join: how far its group is.
+    /// For a join: progress of its group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupView>,
-    /// What it is like now, for a transaction that is to find it so.
+    /// Version of the task, for the precondition of a transaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<TaskVersion>,
-    /// When it ended.
+    /// When the task ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// When it may be claimed next, if that is later: after its delay, or after the pause behind its last attempt.
+    /// Earliest time of the next claim, if in the future: after the task's delay, or after the pause behind its last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_ms: Option<u64>,
-    /// What of it every replica that answered has lost from its disk: it is empty, or absent, in the rest of this.
+    /// Parts that every replica that answered has lost from its disk: they are empty or absent in the other fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Losses>,
 }
 
 impl TaskView {
-    /// Whether it was cancelled or given up, for its reason, and a completion counts all the same: in a queue of mode `any` that
-    /// of a worker that held it then.
+    /// Whether the task was cancelled or given up (it has the reason), and a completion counts nevertheless: in a queue of mode `any`,
+    /// that of a worker that held it then.
     pub fn was_overruled(&self) -> bool {
         self.state == State::Done && self.reason.is_some()
     }
 
-    /// Whether a claim of this task holds: a lease that failed, was given back, or belongs to a task that has ended does not,
-    /// though its `end_ms` may lie ahead.
+    /// Whether a claim of this task still holds. A claim that failed, was released, or belongs to an ended task does not, although its
+    /// `end_ms` may be in the future.
     pub fn runs(&self, claim: &ClaimView) -> bool {
         let is_latest = self.claims.last().is_some_and(|last| last.token == claim.token);
         self.state == State::Claimed && is_latest && claim.completed_ms.is_none()
     }
 }
 
-/// A task in a list: everything but its log.
+/// Page of a list: tasks with everything but their logs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
-    /// In the order of their ids.
+    /// Tasks in the order of their ids.
     pub tasks: Vec<TaskView>,
-    /// Ask on with this, if there may be more.
+    /// Where the next page begins, if there may be more.
     pub next: Option<TaskId>,
 }
 
@@ -326,46 +326,46 @@ pub struct QueueCounts {
     pub queue: QueueName,
     /// Tasks by state.
     pub counts: [u64; 6],
-    /// In so many milliseconds the queue's rate allows a claim again, as far as the leader of its home knows; 0: now. Absent where
-    /// there is no rate, or that leader was not heard.
+    /// Milliseconds until the queue's rate allows a claim again, as far as the leader of its coordinator partition knows; 0: now. Absent
+    /// without a rate, or if that leader did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permit_in_ms: Option<u64>,
 }
 
-/// What `hello` answers.
+/// Answer to `hello`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The node.
+    /// The node that answers.
     pub node: NodeId,
     /// Its cluster.
     pub cluster: ClusterId,
-    /// The node's wall clock, never less than any id it has lent. Where it lends none: the wall clock alone, or 0 if that is wrong.
+    /// The node's wall clock, never less than any id it has lent. If it lends none: the wall clock alone, or 0 if that is wrong.
     pub time_ms: u64,
-    /// The 40-bit minter field lent to this session.
+    /// Minter field of 40 bits, lent to this session.
     pub minter: u64,
-    /// Why this node lends no ids now: `minter` stands for nothing then. What needs no new id is served all the same.
+    /// Why this node lends no ids now; `minter` is meaningless then. Requests that need no new id are served nevertheless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Box<Error>>,
-    /// The node's wall clock, where it is behind `time_ms`.
+    /// The node's wall clock, if it is behind `time_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ms: Option<u64>,
 }
 
 impl Welcome {
-    /// What the node's wall clock shows, as far as it says so.
+    /// Returns the node's wall clock, as far as it says so.
     pub fn wall_ms(&self) -> u64 {
         self.clock_ms.unwrap_or(self.time_ms)
     }
 }
 
-/// A member at genesis.
+/// Founding member of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Identity drawn by the node.
+    /// Identity, drawn by the node.
     pub node: NodeId,
     /// Incarnation of its replicas, drawn by the node.
     pub incarnation: u64,
-    /// Where peers and clients reach it: `HOST:PORT`.
+    /// Address where peers and clients reach it: `HOST:PORT`.
     pub address: String,
     /// Name in its certificate.
     pub name: String,
@@ -373,12 +373,12 @@ pub struct Member {
     pub zone: String,
 }
 
-/// The record that founds a cluster. A node accepts one, once, and only if it names the node's own identity.
+/// Founding record of a cluster. A node accepts one, once, and only if it names the node's own identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Genesis {
     /// Drawn at `cluster init`.
     pub cluster: ClusterId,
-    /// For people.
+    /// Name, for people.
     pub name: String,
     /// Number of partitions, a power of two.
     pub partitions: u32,
@@ -386,11 +386,11 @@ pub struct Genesis {
     pub replicas: u32,
     /// Members, sorted by node id.
     pub members: Vec<Member>,
-    /// For each partition its preference list, as places in `members`; the first is the preferred leader.
+    /// Preference list of each partition, as indexes into `members`; the first is the preferred leader.
     pub assignment: Vec<Vec<u16>>,
 }
 
-/// What `identify` answers.
+/// Answer to `identify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Identity in the data directory.
@@ -399,36 +399,36 @@ pub struct Identity {
     pub incarnation: u64,
     /// Name in its certificate.
     pub name: String,
-    /// Address it advertises.
+    /// Address that it advertises.
     pub address: String,
     /// Failure domain.
     pub zone: String,
-    /// The cluster it belongs to, if any.
+    /// The cluster to which it belongs, if any.
     pub genesis: Option<Box<Genesis>>,
-    /// Whether every partition of this node has a leader that it knows.
+    /// Whether the node knows a leader of every partition of its own.
     pub serving: bool,
 }
 
-/// How a node's wall clock stands, from the best to the worst.
+/// Status of a node's wall clock, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Standing {
     /// A majority of the nodes agrees with it.
     #[serde(rename = "G")]
     Good,
-    /// No majority is there to compare with.
+    /// No majority can be reached to compare with.
     #[default]
     #[serde(rename = "U")]
     Unknown,
-    /// More than half the allowed difference away from a majority: it hands its leaderships over.
+    /// It differs from a majority by more than half the allowed difference: the node hands its leaderships over.
     #[serde(rename = "S")]
     Suspect,
-    /// More than four fifths of it away, or just changed by hand: it leads nothing and opens no sessions.
+    /// It differs by more than four fifths of it, or was just set by hand: the node leads nothing and opens no sessions.
     #[serde(rename = "F")]
     Fenced,
 }
 
 impl Standing {
-    /// As people and programs read it.
+    /// Returns its name in text and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Standing::Good => "good",
@@ -450,30 +450,30 @@ pub struct NodeView {
     pub address: String,
     /// Failure domain.
     pub zone: String,
-    /// How far it has come as a member, as far as the answering node knows.
+    /// Its lifecycle state as a member, as far as the answering node knows.
     #[serde(default)]
     pub state: Option<MemberState>,
-    /// Heard from within the election timeout.
+    /// Whether the answering node heard from it within the election timeout.
     pub alive: bool,
-    /// The node that answers.
+    /// Whether it is the answering node itself.
     pub this: bool,
     /// Partitions it leads, as far as known.
     pub leads: u32,
     /// Partitions it holds a replica of.
     pub holds: u32,
-    /// How its wall clock stands, by its own word.
+    /// Status of its wall clock, by its own report.
     pub clock: Standing,
     /// Its wall clock minus the answering node's, in milliseconds, where measured.
     pub clock_offset_ms: Option<i64>,
-    /// The greatest error of that, in milliseconds.
+    /// Largest error of the offset, in milliseconds.
     pub clock_error_ms: Option<u64>,
     /// Round trip in microseconds, where measured.
     pub round_trip_us: Option<u64>,
-    /// The newest protocol version that it speaks, as far as the answering node can tell: at least the one of both. Absent where it has
-    /// not been heard.
+    /// Newest protocol version that it speaks, as far as the answering node can tell: at least the version in common. Absent if it was
+    /// never heard.
     #[serde(default)]
     pub version: Option<u8>,
-    /// Members that do not reach it, though it is heard, as far as the answering node can tell.
+    /// Members that do not reach it, although the answering node hears it, as far as the answering node can tell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreached_from: Vec<NodeId>,
 }
@@ -487,67 +487,67 @@ pub struct PartitionView {
     pub cohort: Vec<NodeId>,
     /// Its leader, if known.
     pub leader: Option<NodeId>,
-    /// Epoch of that leader; 0 if none is known.
+    /// Epoch of the leader; 0 if none is known.
     pub epoch: u64,
-    /// Operations of the consistent half applied here in this epoch; 0 if the replica here has not heard of it yet.
+    /// Operations of the claim table applied here in this epoch; 0 if the replica has not heard of the epoch yet.
     pub applied: u64,
     /// Tasks held here; absent if the node holds no replica.
     pub tasks: Option<u64>,
-    /// Claims held.
+    /// Claims that hold.
     pub claims: Option<u64>,
-    /// Root of the hash tree over the tasks.
+    /// Root of the Merkle tree over the tasks.
     pub root: Option<ByteBuf>,
-    /// Whether the replica here is whole.
+    /// Whether the replica here is complete.
     pub health: Option<Health>,
-    /// Tombstones held here: of tasks whose retention is over, and which are not forgotten yet.
+    /// Tombstones held here: tasks whose retention is over and that are not forgotten yet.
     #[serde(default)]
     pub tombstones: Option<u64>,
-    /// If this node leads: members without which it cannot forget finished tasks, for some time already.
+    /// If this node leads: members whose absence has kept it from forgetting ended tasks for some time.
     #[serde(default)]
     pub held_up_by: Vec<NodeId>,
-    /// How near the replica here is to each other one; empty if the node holds none.
+    /// Agreement of the replica here with each other one; empty if the node holds none.
     #[serde(default)]
     pub agreements: Vec<Agreement>,
-    /// Nodes that shall be the members, while the partition moves.
+    /// Next members, while the partition moves.
     #[serde(default)]
     pub next: Vec<NodeId>,
-    /// Nodes that are no members any more, and have not handed over all they have.
+    /// Removed members that have not handed over all their facts (draining replicas).
     #[serde(default)]
     pub leaving: Vec<NodeId>,
 }
 
-/// How near two replicas of a partition are, as far as one of them knows.
+/// Agreement of two replicas of a partition, as far as one of them knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreement {
-    /// The node that holds the other one.
+    /// The node that holds the other replica.
     pub node: NodeId,
-    /// How long ago both held the same, in milliseconds: 0 if nothing changed here since. Absent if they have not agreed
-    /// since the answering node started.
+    /// How long ago both held the same, in milliseconds; 0 if nothing changed here since. Absent if they have not agreed since the
+    /// answering node started.
     pub agreed_ms: Option<u64>,
-    /// They differ, and not just by what is on its way.
+    /// Whether they differ by more than updates in flight.
     pub apart: bool,
-    /// Tasks that the last comparison of both found to differ, at least, if any was needed since they agreed.
+    /// Tasks that their last comparison found to differ, at least; absent if no comparison was needed since they agreed.
     pub differing: Option<u64>,
 }
 
-/// What is missing of a replica.
+/// Completeness of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Health {
-    /// Nothing.
+    /// Nothing is missing.
     #[serde(rename = "W")]
     Whole,
-    /// It lost facts about tasks: it stores what it is told, but does not count for grants, reads and strict writes until it
-    /// has learned them again from others.
+    /// It lost facts about tasks. It stores new ones, but does not count for grants, reads and strict writes until it has recovered the
+    /// lost ones from its peers.
     #[serde(rename = "H")]
     Holes,
-    /// It lost claims, too: until a leader has brought it up to date it does not vote either. Where a majority of the cohort
-    /// is recovering, the partition has no leader.
+    /// It lost claims too. Until a leader has brought it up to date it does not vote either. While a majority of the cohort is
+    /// recovering, the partition has no leader.
     #[serde(rename = "R")]
     Recovering,
 }
 
 impl Health {
-    /// As it is shown.
+    /// Returns its name in text.
     pub fn name(self) -> &'static str {
         match self {
             Health::Whole => "whole",
@@ -557,26 +557,26 @@ impl Health {
     }
 }
 
-/// A node and its cluster in short.
+/// Summary of a node and its cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Cluster.
     pub cluster: ClusterId,
-    /// For people.
+    /// Name, for people.
     pub name: String,
     /// The node that answers.
     pub node: NodeId,
-    /// Its start counter.
+    /// Its incarnation counter.
     pub boot: u64,
-    /// Members, and how many of them are alive.
+    /// Number of members, and how many of them are alive.
     pub nodes: (u32, u32),
-    /// Partitions, and how many of them have a leader.
+    /// Number of partitions, and how many of them have a leader.
     pub partitions: (u32, u32),
     /// Tasks by state, in the order of [`State::ALL`].
     pub counts: [u64; 6],
     /// Counters of this node, by name.
     pub counters: Vec<(String, u64)>,
-    /// Partitions whose tasks are missing in `counts`, as no majority of their replicas could be read.
+    /// Partitions whose tasks are missing in `counts`, because no majority of their replicas could be read.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uncounted: u32,
 }
@@ -587,7 +587,7 @@ fn is_zero(count: &u32) -> bool {
 
 crate::wire_body!(Response);
 
-/// What a node answers to a request.
+/// Answer of a node to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Response {
     /// To `hello`.
@@ -598,12 +598,12 @@ pub enum Response {
     AckedOne(Acked),
     /// To `enqueue_unique`.
     AckedUnique {
-        /// The task that there is.
+        /// The task that exists now.
         acked: Acked,
-        /// It is another one than that which was sent.
+        /// Whether it existed before, so that the sent task was not stored.
         existing: bool,
     },
-    /// To `transact`: what was added and then what was changed, in order; or why nothing was changed.
+    /// To `transact`: the added and then the changed tasks, in order; or why nothing was changed.
     Transacted(Result<Vec<(TaskId, TaskVersion)>, Box<Refusal>>),
     /// To `get` and `wait`.
     Task(Box<TaskView>),
@@ -613,17 +613,17 @@ pub enum Response {
     Count(u64),
     /// To `queues`.
     Queues(Vec<QueueCounts>),
-    /// To `claim`; empty means that every reachable node was asked and there is nothing.
+    /// To `claim`. Empty `tasks` with `unavailable` 0 means that every partition was asked and there is nothing.
     Claimed {
-        /// The tasks.
+        /// Granted tasks.
         tasks: Vec<Granted>,
-        /// Partitions without a leader that could be asked: 0 means the answer is complete.
+        /// Partitions without a reachable leader: 0 means that the answer is complete.
         unavailable: u32,
-        /// Partitions in which the claim may hold a task that is not in the answer.
+        /// Partitions in which the claim may hold a task that the answer does not name.
         #[serde(default, skip_serializing_if = "is_zero")]
         left: u32,
     },
-    /// To `renew`: one per item, in order; the length of the lease, which counts from when the call was first sent.
+    /// To `renew`: per item, in order, the length of the lease, counted from when the call was first sent.
     Renewed(Vec<Result<u64, Error>>),
     /// To `release`, `fail`, `confirm` and `leave`.
     Done,
@@ -641,18 +641,18 @@ pub enum Response {
     Cluster(Box<ClusterView>),
     /// To `schedule`.
     Scheduled {
-        /// It was so before, as after a request that is repeated.
+        /// Whether it was so before, as after a repeated request.
         already: bool,
-        /// The schedule as it is then, or as it was when it was removed.
+        /// The schedule after the change; a removed one, as it was before.
         view: Option<Box<ScheduleView>>,
     },
     /// To `schedules`, in the order of their names.
     Schedules(Vec<ScheduleView>),
     /// To `watch`.
     Watched(Watched),
-    /// To `recover`: what has no majority.
+    /// To `recover`: partitions without a majority.
     Remnants(Vec<Remnant>),
-    /// To anything.
+    /// To any request.
     Error(Error),
 }
 
@@ -687,7 +687,7 @@ mod tests {
             let bytes = rmp_serde::to_vec_named(&later).unwrap();
             let view: ClaimView = rmp_serde::from_slice(&bytes).unwrap();
             assert_eq!(view.end, Some(ClaimEnd { outcome, at_ms: 7, reason: None }), "{name}");
-            // What passes it on passes on what can be read.
+            // Encoding the view again passes on what was read.
             let again: ClaimView = rmp_serde::from_slice(&rmp_serde::to_vec_named(&view).unwrap()).unwrap();
             assert_eq!(again, view);
         }

@@ -1,4 +1,4 @@
-//! Schedules: what the cluster enqueues by itself at certain times, once however many nodes there are.
+//! Schedules: tasks that the cluster enqueues by itself at given times, once, however many nodes there are.
 
 use super::error::Error;
 use super::ids::{QueueName, TaskId};
@@ -8,18 +8,18 @@ use super::validate::for_sessions;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The header of a schedule's tasks that has its name.
+/// Header of a schedule's tasks: the schedule's name.
 pub const SCHEDULE_HEADER: &str = "norn-schedule";
-/// The header of a schedule's tasks that has the time for which it was due, in milliseconds since the Unix epoch.
+/// Header of a schedule's tasks: the time for which the task was due, in milliseconds since the Unix epoch.
 pub const TICK_HEADER: &str = "norn-tick";
 
 /// When a schedule is due.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// Again and again.
+    /// Repeatedly, by a cron expression.
     Cron {
-        /// Minute, hour, day of the month, month, day of the week; with seconds before them, and years behind these, or not.
+        /// Five fields: minute, hour, day of month, month, day of week; optionally seconds in front, and years behind.
         expression: String,
         /// Name in the IANA database, such as `Europe/Berlin`.
         zone: String,
@@ -28,24 +28,24 @@ pub enum When {
     At(u64),
 }
 
-/// What becomes of times at which nobody could fire.
+/// Policy for times that passed while no node could fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CatchUp {
-    /// Nothing, once they are older than a grace of ten seconds.
+    /// Skip them, once they are older than a grace of ten seconds.
     Skip,
     /// One task, for the last of them.
     #[default]
     Last,
-    /// A task for each, up to the latest hundred.
+    /// One task for each, up to the latest hundred.
     All,
 }
 
 impl CatchUp {
-    /// All of them.
+    /// All policies.
     pub const ALL: [CatchUp; 3] = [CatchUp::Skip, CatchUp::Last, CatchUp::All];
 
-    /// Its name in text.
+    /// Returns its name in text.
     pub fn name(self) -> &'static str {
         match self {
             CatchUp::Skip => "skip",
@@ -55,14 +55,14 @@ impl CatchUp {
     }
 }
 
-/// What is enqueued, and when.
+/// Content of a schedule: what is enqueued, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     /// When.
     pub when: When,
     /// Queue of its tasks.
     pub queue: QueueName,
-    /// Data of each of them.
+    /// Payload of each of its tasks.
     #[serde(with = "serde_bytes")]
     pub payload: Vec<u8>,
     /// Priority of each of them.
@@ -71,26 +71,26 @@ pub struct Schedule {
     /// After this many claims that failed or ran out, a task is dead; 0 means no limit.
     #[serde(default)]
     pub attempts_max: u32,
-    /// What becomes of times at which nobody could fire.
+    /// Policy for times that passed while no node could fire.
     #[serde(default)]
     pub catch_up: CatchUp,
 }
 
-/// A wish about a schedule.
+/// Change of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum ScheduleChange {
-    /// There is such a schedule. One that is equal goes on; another one under this name is replaced, and begins anew.
+    /// Creates or replaces a schedule. An equal schedule goes on; a different one under the same name replaces it and begins anew.
     Set { name: String, schedule: Arc<Schedule> },
-    /// It fires no more.
+    /// Removes it.
     Remove { name: String },
-    /// It does not fire for the time being, or does again. What was due meanwhile is passed over.
+    /// Pauses or resumes it. Times that pass while it is paused are skipped.
     Pause { name: String, paused: bool },
 }
 
 impl ScheduleChange {
-    /// The schedule.
+    /// Returns the name of the schedule.
     pub fn name(&self) -> &str {
         match self {
             ScheduleChange::Set { name, .. } | ScheduleChange::Remove { name } | ScheduleChange::Pause { name, .. } => {
@@ -99,7 +99,7 @@ impl ScheduleChange {
         }
     }
 
-    /// Whether it keeps to the limits. What its texts mean is for the cluster to say.
+    /// Checks the limits. The cluster checks what the texts mean.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_name(self.name())?;
         let ScheduleChange::Set { schedule, .. } = self else { return Ok(()) };
@@ -124,7 +124,7 @@ fn bound(what: &str, bytes: usize, most: usize) -> Result<(), Error> {
     }
 }
 
-/// Whether a schedule can be called so.
+/// Checks the name of a schedule.
 pub fn check_name(name: &str) -> Result<(), Error> {
     bound("name of a schedule", name.len(), SCHEDULE_NAME_BYTES_MAX)?;
     let odd = |character: char| character.is_whitespace() || character.is_control();
@@ -136,40 +136,40 @@ pub fn check_name(name: &str) -> Result<(), Error> {
     }
 }
 
-/// A time for which a task was enqueued.
+/// Time for which a task was enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fired {
-    /// When it was due, in milliseconds since the Unix epoch.
+    /// When the task was due, in milliseconds since the Unix epoch.
     pub tick_ms: u64,
-    /// The task.
+    /// Id of the task.
     pub id: TaskId,
 }
 
-/// A schedule as the leader of the cluster's root sees it.
+/// Schedule as the leader of the metadata group (root) sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleView {
     /// Its name.
     pub name: String,
-    /// What is enqueued, and when.
+    /// Content.
     pub schedule: Arc<Schedule>,
-    /// Of all that were ever set: another one under the same name has another number.
+    /// Number among all schedules ever set: another schedule under the same name has another number.
     pub number: u32,
-    /// It does not fire for the time being.
+    /// Whether it is paused.
     pub paused: bool,
-    /// When it was set, by the clock of the leader of that time. Nothing before is due.
+    /// When it was set, by the clock of the leader of that time. No time before is due.
     pub since_ms: u64,
-    /// All that was due up to then was fired, is being fired, or was missed.
+    /// Time up to which everything due was fired, is being fired, or was missed.
     pub through_ms: u64,
-    /// When it is due next: the first time of many where all schedules are listed, or the first few.
+    /// Next due times: one in a list of all schedules, otherwise the first few.
     pub next_ms: Vec<u64>,
     /// Tasks that are being enqueued.
     pub pending: u32,
     /// Tasks that were enqueued.
     pub fired: u64,
-    /// Times that were passed over, as nobody could fire then. One gap counts for a thousand at the most.
+    /// Times that were skipped because no node could fire then. One gap counts at most 1,000.
     pub missed: u64,
-    /// Times of which nobody knows whether their task was enqueued: it could not be for so long that it may have been, and be
-    /// done and forgotten.
+    /// Times for which it is unknown whether the task was enqueued: enqueuing failed for so long that the task may have been stored, done
+    /// and forgotten.
     pub unsure: u64,
     /// The latest task.
     pub last: Option<Fired>,

@@ -1,7 +1,7 @@
-//! Changes of several tasks at once: all of them are made, or none.
+//! Transactions: changes of several tasks at once, all of them or none.
 //!
-//! All tasks that a transaction names have one routing tag, so one leader decides about it. A task is as it was last seen if it
-//! still has the [version](TaskVersion) that a reader was told, or is still held under the token that a worker was given.
+//! All tasks of a transaction have one routing tag, so one leader decides. A task is unchanged since it was read if it still has the
+//! [version](TaskVersion) that the read returned, or is still held under the token that the claim returned.
 
 use super::error::Error;
 use super::ids::{TaskId, TaskVersion, Token};
@@ -13,111 +13,112 @@ use serde_bytes::ByteBuf;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// How a task is to be found. One that has ended is not there.
+/// Precondition on a task (compare-and-set). A task that has ended never meets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Expected {
-    /// It is there, however it is.
+    /// The task is open, whatever its content.
     #[default]
     #[serde(rename = "P")]
     Present,
-    /// Exactly as whoever was told this version has seen it.
+    /// The task is open and unchanged since the read that returned this version.
     #[serde(rename = "V")]
     Version(TaskVersion),
-    /// Held under this claim, by whoever asks.
+    /// The task is held under this claim, and the caller is its holder.
     #[serde(rename = "T")]
     Token(Token),
 }
 
-/// A task that must be there, and is not changed.
+/// Read-only precondition: a task that must be open and is not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Depend {
     /// Task.
     pub id: TaskId,
-    /// How it is to be found.
+    /// Precondition.
     #[serde(default)]
     pub expected: Expected,
 }
 
-/// A task that shall be another one. What is absent stays as it is; queue, key, group and what it waits for always do.
+/// Edit of a task. Absent fields stay as they are; queue, key, group and dependencies cannot change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Change {
     /// Task.
     pub id: TaskId,
-    /// How it is to be found.
+    /// Precondition.
     #[serde(default)]
     pub expected: Expected,
-    /// Opaque bytes.
+    /// New payload: opaque bytes.
     #[serde(default)]
     pub payload: Option<ByteBuf>,
-    /// All headers.
+    /// New headers, replacing all.
     #[serde(default)]
     pub headers: Option<Vec<(String, String)>>,
-    /// Higher is claimed first.
+    /// New priority. Higher is claimed first.
     #[serde(default)]
     pub priority: Option<i32>,
-    /// Not claimable before this, in milliseconds since the Unix epoch; 0 means at once. Of one that is held, once it is given back.
+    /// Earliest time at which the task can be claimed, in milliseconds since the Unix epoch; 0 means at once. For a held task it applies
+    /// once the claim is released.
     #[serde(default)]
     pub not_before_ms: Option<u64>,
     /// After this many claims that failed or ran out, the task is dead; 0 means no limit.
     #[serde(default)]
     pub attempts_max: Option<u32>,
-    /// Its holder gives it back, which is no attempt.
+    /// The holder releases its claim. This does not count as an attempt.
     #[serde(default)]
     pub release: bool,
 }
 
-/// A task that shall end: done if its holder says so, and cancelled otherwise.
+/// End of a task: done if the precondition is its holder's token, else cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delete {
     /// Task.
     pub id: TaskId,
-    /// How it is to be found.
+    /// Precondition.
     #[serde(default)]
     pub expected: Expected,
-    /// What its holder found: opaque bytes.
+    /// Result of the holder: opaque bytes.
     #[serde(default)]
     pub result: Option<ByteBuf>,
 }
 
-/// See the module.
+/// Transaction: several tasks added, changed and ended together, or nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Transaction {
-    /// Of this call, with the tag of all its tasks; a repeat carries the same, and is done once.
+    /// Id of this call, with the routing tag of all its tasks. A repeat carries the same id and takes effect once.
     pub id: TaskId,
-    /// When, by the session's server time.
+    /// Time of the call, by the session's server time.
     pub at_ms: u64,
     /// New tasks.
     pub adds: Vec<NewTask>,
-    /// Tasks that shall be others.
+    /// Tasks to edit.
     pub changes: Vec<Change>,
-    /// Tasks that shall end.
+    /// Tasks to end.
     pub deletes: Vec<Delete>,
-    /// Tasks that must be there.
+    /// Tasks that must be open.
     pub depends: Vec<Depend>,
 }
 
-/// Why nothing was changed: everything that stood against it.
+/// Why nothing was changed: every failed precondition.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Tasks that were to be changed, and are not there as they were expected.
+    /// Tasks to edit that failed their precondition.
     pub changes: Vec<TaskId>,
-    /// Tasks that were to end, and are not there as they were expected.
+    /// Tasks to end that failed their precondition.
     pub deletes: Vec<TaskId>,
-    /// Tasks that were not to be changed, and are not there as they were expected.
+    /// Tasks of `depends` that failed their precondition.
     pub depends: Vec<TaskId>,
-    /// Tasks that were to be changed or to end, and are held by somebody else.
+    /// Tasks to edit or end that another worker holds.
     pub owned: Vec<TaskId>,
-    /// What should not be: for people.
+    /// Internal errors, as text for people.
     pub bugs: Vec<String>,
 }
 
 impl Refusal {
-    /// Nothing stands against it.
+    /// Whether no precondition failed.
     pub fn is_empty(&self) -> bool {
         *self == Refusal::default()
     }
 
-    /// Bytes, for budgets.
+    /// Returns the size in bytes, for budgets.
     pub fn size_bytes(&self) -> usize {
         let ids = self.changes.len() + self.deletes.len() + self.depends.len() + self.owned.len();
         ids * std::mem::size_of::<TaskId>() + self.bugs.iter().map(String::len).sum::<usize>()
@@ -144,7 +145,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Tasks that a transaction names and that it does not add.
+/// Returns the tasks that a transaction names and does not add.
 pub(crate) fn named<'a>(
     changes: &'a [Change],
     deletes: &'a [Delete],
@@ -155,12 +156,12 @@ pub(crate) fn named<'a>(
 }
 
 impl Transaction {
-    /// Tasks that it names and that it does not add.
+    /// Returns the tasks that the transaction names and does not add.
     pub fn named(&self) -> impl Iterator<Item = TaskId> + '_ {
         named(&self.changes, &self.deletes, &self.depends)
     }
 
-    /// Bytes of what it carries.
+    /// Returns the size of its content in bytes.
     pub fn size_bytes(&self) -> usize {
         const TASK_BYTES: usize = 64;
         let headers =
@@ -175,7 +176,7 @@ impl Transaction {
         adds + changes + results + (self.adds.len() + self.named().count()) * TASK_BYTES
     }
 
-    /// Whether it keeps to the limits.
+    /// Checks the limits.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let adds = self.adds.iter().map(|add| (Some(add.id), &add.spec));
         let tag = check(adds, (&self.changes, &self.deletes, &self.depends), self.size_bytes())?;
@@ -189,7 +190,7 @@ fn apart(id: TaskId) -> Error {
     Error::invalid(message).about(id)
 }
 
-/// What can be said before ids are minted: gives the tag that all tasks have, if any says one.
+/// Checks what can be checked before ids are minted. Returns the tag that all tasks share, if any of them determines one.
 pub fn check<'a>(
     adds: impl ExactSizeIterator<Item = (Option<TaskId>, &'a Spec)>,
     (changes, deletes, depends): (&[Change], &[Delete], &[Depend]),

@@ -1,5 +1,5 @@
-//! Refuses what breaks a limit, and says what to do instead. Sessions ask before they send and nodes before they act, so
-//! that both hold to the same.
+//! Checks requests against the limits; each refusal says what to do instead. Sessions check before they send and nodes before they act,
+//! so that both apply the same limits.
 
 use super::error::Error;
 use super::group::Join;
@@ -12,7 +12,7 @@ use super::schedule;
 use super::watch::{WatchCursor, WatchPlace};
 use std::collections::BTreeSet;
 
-/// Room in a frame for a batch's queue names and headers; what is left of it covers the encoding.
+/// Room in a frame for a batch's queue names and headers; the remainder covers the encoding.
 const NAMES_BYTES_MAX: usize = FRAME_BYTES_MAX - BATCH_BYTES_MAX - (2 << 20);
 
 fn check(fits: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
@@ -20,7 +20,7 @@ fn check(fits: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
 }
 
 impl Request {
-    /// Whether it keeps to the limits.
+    /// Checks the limits.
     pub fn check(&self) -> Result<(), Error> {
         match self {
             Request::Hello { name, .. } => check_text("name of a client", name),
@@ -61,7 +61,7 @@ impl Request {
                 check_delay(*retry_in_ms)
             }
             Request::Arrange { nodes, .. } => check_holders(nodes),
-            // All else is the root's to judge, which knows the members.
+            // The metadata group checks everything else: it knows the members.
             Request::Change { change, .. } => match &**change {
                 ClusterChange::Arrange { nodes, .. } => check_holders(nodes),
                 _ => Ok(()),
@@ -107,7 +107,7 @@ fn check_holders(nodes: &[NodeId]) -> Result<(), Error> {
     check(!twice, || "a node is named twice".to_owned())
 }
 
-/// Tasks of one batch, with the ids that are known already.
+/// Checks the tasks of one batch, with the ids that are known already.
 pub fn check_tasks<'a>(tasks: impl ExactSizeIterator<Item = (Option<TaskId>, &'a Spec)>) -> Result<(), Error> {
     check_batch("tasks", tasks.len())?;
     let mut payload_bytes = 0;
@@ -130,18 +130,18 @@ fn check_apart(id: Option<TaskId>, spec: &Spec) -> Result<(), Error> {
     check(id.is_none_or(|id| !spec.after.contains(&id)), || "a task waits for itself; leave that out".into())
 }
 
-/// What is unique is so by its key.
+/// Checks a task that must be unique: it needs a key.
 pub fn check_unique(spec: &Spec) -> Result<(), Error> {
     check(spec.key.is_some(), || "a task that is to be unique needs a key to be so by; give it one".into())
 }
 
-/// All tasks with one key are in one partition.
+/// Checks that a task's id has the tag of its key: all tasks with one key are in one partition.
 pub(crate) fn check_tag(id: Option<TaskId>, spec: &Spec) -> Result<(), Error> {
     let differs = id.zip(spec.tag()).is_some_and(|(id, tag)| id.tag() != tag);
     check(!differs, || "the id of a task with a key ends with what its key says; leave the id to the client".into())
 }
 
-/// A member's id follows from its group.
+/// Checks a member of a group: its id follows from the group.
 fn check_member(id: Option<TaskId>, spec: &Spec) -> Result<(), Error> {
     let Some(grouping) = &spec.grouping else { return Ok(()) };
     if let Some(Join { total: Some(total), .. }) = grouping.join {
@@ -168,7 +168,7 @@ fn check_total(total: u32) -> Result<(), Error> {
     })
 }
 
-/// Gives the bytes of its names.
+/// Checks a spec. Returns the bytes of its names and headers.
 pub(crate) fn check_spec(spec: &Spec) -> Result<usize, Error> {
     let bytes = spec.payload.len();
     check(bytes <= PAYLOAD_BYTES_MAX, || {
@@ -191,18 +191,18 @@ pub(crate) fn check_spec(spec: &Spec) -> Result<usize, Error> {
     Ok(spec.queue.as_str().len() + key + after * size_of::<TaskId>() + headers_bytes)
 }
 
-/// Why the queue of sessions is no place for anything else.
+/// Refusal of other tasks in the queue of sessions.
 pub(crate) fn for_sessions() -> String {
     format!("queue {SESSIONS_QUEUE} is for sessions: `session open`; choose another name")
 }
 
-/// A session is over with its only attempt, and there at once.
+/// Whether a task is a session: it has one attempt and is claimable at once.
 fn is_session(spec: &Spec) -> bool {
     let waits = spec.not_before_ms > 0 || !spec.after.is_empty() || spec.key.is_some() || spec.grouping.is_some();
     spec.attempts_max == 1 && !waits
 }
 
-/// Gives their bytes. What nodes tell of a task that died has room beside the others.
+/// Checks headers and returns their bytes. Headers that nodes add to copies of dead tasks do not count toward the limit.
 pub(crate) fn check_headers(headers: &[(String, String)]) -> Result<usize, Error> {
     let told: BTreeSet<&str> =
         headers.iter().map(|(name, _)| name.as_str()).filter(|name| TOLD.contains(name)).collect();
@@ -222,7 +222,7 @@ pub(crate) fn check_headers(headers: &[(String, String)]) -> Result<usize, Error
     Ok(headers_bytes)
 }
 
-/// A batch of completions, and the children of each.
+/// Checks a batch of completions, and the children of each.
 pub fn check_completions<'a>(items: impl ExactSizeIterator<Item = &'a Completion>) -> Result<(), Error> {
     check_batch("completions", items.len())?;
     let mut results_bytes = 0;
@@ -238,7 +238,7 @@ pub fn check_completions<'a>(items: impl ExactSizeIterator<Item = &'a Completion
     check_batch_bytes("results and children", results_bytes, BATCH_BYTES_MAX)
 }
 
-/// Tasks that one completion brings, with the ids that are known already. Gives their bytes.
+/// Checks the children of one completion, with the ids that are known already. Returns their bytes.
 pub fn check_children<'a>(children: impl ExactSizeIterator<Item = (Option<TaskId>, &'a Spec)>) -> Result<usize, Error> {
     let count = children.len();
     check(count <= CHILDREN_MAX, || {
@@ -309,14 +309,14 @@ fn check_cursor(cursor: &WatchCursor) -> Result<(), Error> {
     check(fits, || "this is no cursor of a watch; give the one of the last answer, or none to begin".to_owned())
 }
 
-/// Before a task can be claimed, for the first time or again.
+/// Checks the delay before a task can be claimed, for the first time or again.
 pub fn check_delay(delay_ms: u64) -> Result<(), Error> {
     check(delay_ms <= DELAY_MS_MAX, || {
         format!("a delay of {}; at most ten years, {}, are allowed", span(delay_ms), span(DELAY_MS_MAX))
     })
 }
 
-/// A length of time in the largest unit of which it is a whole number.
+/// Formats a duration in the largest unit of which it is a whole number.
 fn span(ms: u64) -> String {
     let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
     let fits = units.into_iter().find(|(_, unit)| ms >= *unit && ms.is_multiple_of(*unit));
@@ -445,7 +445,7 @@ mod tests {
         Request::Leave { claim: ClaimId(1), elsewhere: true, over: true, keeps: vec![TaskId::MIN; keeps as usize] }
     }
 
-    /// Goal: every limit. Method: what just keeps to it, beside what just does not.
+    /// Goal: every limit. Method: a request that just keeps to it, beside one that just does not.
     #[test]
     fn limits_are_kept_to_the_last_and_not_beyond() {
         let text = |bytes: usize| "x".repeat(bytes);

@@ -1,18 +1,17 @@
 //! Versions of the protocol, and how two sides agree on one.
 //!
-//! Every connection has one version: the highest that both sides speak. The handshake settles it, before the first frame,
-//! by the names of application protocols that the caller offers and of which the other side takes the best. So both sides
-//! know it at the same moment, nobody in between can lower it, and a side of before there was a choice, which knows one
-//! name, takes part in this without knowing.
+//! Every connection has one version: the highest that both sides speak. The TLS handshake (ALPN) settles it before the first frame: the
+//! caller offers names of application protocols, and the other side takes the best. So both sides learn it at the same moment, and
+//! nothing in between can lower it. A program from before there was a choice knows one name and takes part unchanged.
 
 use std::fmt;
 
-/// Application protocol of version 2, which was the only one when it got this name and is not spoken any more. All sides offer and
-/// accept it for ever: those that have no version in common meet there to be told so.
+/// Application protocol of version 2, the only version when it got this name, and no longer spoken. All sides offer and accept it for
+/// ever: two sides without a common version meet there, so that the refusal can be sent.
 const FIRST: &[u8] = b"norn/1";
-/// What the names of later versions begin with.
+/// Prefix of the names of later versions.
 const PREFIX: &str = "norn/";
-/// The version with that name.
+/// Version that [`FIRST`] names.
 const FIRST_VERSION: u8 = 2;
 
 /// A range of versions, both ends included.
@@ -25,30 +24,30 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this build speaks.
+    /// Versions that this build speaks.
     pub const SPOKEN: Versions = Versions { oldest: 3, newest: 3 };
 
-    /// What this build speaks, up to a version.
+    /// Returns the versions that this build speaks, up to `newest`.
     #[must_use]
     pub fn up_to(newest: u8) -> Versions {
         let Versions { oldest, newest: most } = Versions::SPOKEN;
         Versions { oldest, newest: newest.clamp(oldest, most) }
     }
 
-    /// Whether a version is one of these.
+    /// Whether the range contains a version.
     #[must_use]
     pub fn contains(self, version: u8) -> bool {
         (self.oldest..=self.newest).contains(&version)
     }
 
-    /// The highest version of both ranges.
+    /// Returns the highest version in both ranges.
     #[must_use]
     pub fn common(self, other: Versions) -> Option<u8> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
     }
 
-    /// Names of application protocols, the best first.
+    /// Returns the names of application protocols, best first.
     #[must_use]
     pub fn protocols(self) -> Vec<Vec<u8>> {
         let named = |version: u8| format!("{PREFIX}{version}").into_bytes();
@@ -56,7 +55,7 @@ impl Versions {
         later.rev().map(named).chain([FIRST.to_vec()]).collect()
     }
 
-    /// The version of a connection, by the name of its application protocol. Nothing where that name is none of these.
+    /// Returns the version of a connection from the name of its application protocol, or `None` for a foreign name.
     #[must_use]
     pub fn of_protocol(protocol: &[u8]) -> Option<u8> {
         if protocol == FIRST {
@@ -66,7 +65,7 @@ impl Versions {
         number.parse().ok().filter(|version| *version > FIRST_VERSION)
     }
 
-    /// Why two sides have no version in common, and what helps.
+    /// Returns the message for two sides without a common version: why, and which side to upgrade.
     #[must_use]
     pub fn refusal(self, other: Versions) -> String {
         let upgrade = if other.newest < self.oldest { "the other side" } else { "this side" };
@@ -94,7 +93,7 @@ mod tests {
         Versions { oldest, newest }
     }
 
-    /// What TLS does: the first name of the server's that the client offers as well.
+    /// TLS's choice: the first of the server's names that the client offers too.
     fn handshake(client: Versions, server: Versions) -> Option<u8> {
         let offered = client.protocols();
         let taken = server.protocols().into_iter().find(|name| offered.contains(name))?;
@@ -133,7 +132,7 @@ mod tests {
     }
 
     proptest! {
-        /// The handshake finds the highest common version; where there is none, both meet in the first.
+        /// The handshake finds the highest common version; without one, both sides meet in the first.
         #[test]
         fn a_handshake_finds_the_highest_common_version(a in 2u8..9, b in 0u8..4, c in 2u8..9, d in 0u8..4) {
             let (client, server) = (range(a, a + b), range(c, c + d));

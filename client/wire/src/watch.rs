@@ -1,77 +1,76 @@
-//! Watches: what becomes of the tasks of a queue or of a group, as it happens.
+//! Watches: state changes of the tasks of a queue or a group, as they happen.
 //!
-//! Whoever watches asks again and again, each time with the cursor of the last answer, at any node. The cursor says up to where
-//! each node has told what happened there, and for which partitions nothing of that was missed since the watch began. It is
-//! whole in itself: the node that is asked keeps nothing of a watch between two calls.
+//! A client polls repeatedly, at any node, with the cursor of the last answer. The cursor holds how far it has read each node's events,
+//! and for which partitions nothing was missed at that node since the watch began. It is self-contained: a node keeps nothing of a watch
+//! between two calls.
 
 use crate::ids::{NodeId, QueueName, TaskId};
 use crate::response::State;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-/// Whose tasks are watched.
+/// Set of watched tasks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
-    /// Those of a queue.
+    /// Tasks of a queue.
     Queue(QueueName),
-    /// The members of a group, and its join, by whose id it goes.
+    /// Members of a group and its join; the id of the join names the group.
     Group(TaskId),
 }
 
-/// A task came to a state.
+/// Event: a task reached a state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchEvent {
     /// Task.
     pub id: TaskId,
     /// Its queue.
     pub queue: QueueName,
-    /// `ready`, `claimed`, or how it ended.
+    /// `ready`, `claimed`, or the state in which it ended.
     pub state: State,
-    /// Its number, if it is a member of a group.
+    /// Its number, for a member of a group.
     #[serde(default)]
     pub number: Option<u32>,
-    /// Of its completion, if that is no longer than [`WATCH_RESULT_BYTES_MAX`](super::limits::WATCH_RESULT_BYTES_MAX), and in the memory
-    /// of the node that tells; others are read with the task.
+    /// Result of its completion, if at most [`WATCH_RESULT_BYTES_MAX`](super::limits::WATCH_RESULT_BYTES_MAX) long and in the memory of
+    /// the reporting node; read the task for others.
     #[serde(default)]
     pub result: Option<ByteBuf>,
-    /// Why it was cancelled, or died.
+    /// Why it was cancelled or died.
     #[serde(default)]
     pub reason: Option<String>,
 }
 
-/// How far one node has told.
+/// Position in the events of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchPlace {
     /// Node.
     pub node: NodeId,
-    /// Drawn by it for its start.
+    /// Random number that the node draws at each start.
     pub start: u64,
-    /// The last of its events that was told.
+    /// Last event of the node that was delivered.
     pub number: u64,
-    /// One bit for each partition, the lowest of the first byte for the first: of these nothing was missed since the watch
-    /// began.
+    /// One bit for each partition, lowest bit of the first byte first: set if nothing of the partition was missed since the watch began.
     pub whole: ByteBuf,
 }
 
-/// How far a watch is.
+/// Position of a watch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WatchCursor {
-    /// In the order of the nodes.
+    /// Positions by node, sorted.
     pub places: Vec<WatchPlace>,
 }
 
-/// What has happened behind a cursor.
+/// Events behind a cursor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
-    /// In the order in which each node saw it. The same may be told twice.
+    /// Events in the order in which each node saw them. The same event may come twice.
     pub events: Vec<WatchEvent>,
-    /// What comes next is behind this one.
+    /// Cursor for the next call.
     pub cursor: WatchCursor,
-    /// Endings may have been missed before this answer: the watch begins anew with it. List what is there.
+    /// Endings may have been missed before this answer: the watch begins anew with it. List the tasks to catch up.
     #[serde(default)]
     pub lagged: bool,
-    /// Partitions of which nobody can be reached who could go on telling. What happens there is told later, or the watch lags.
+    /// Partitions without a reachable node that could continue the watch. Their events come later, or the watch lags.
     #[serde(default)]
     pub silent: u32,
 }

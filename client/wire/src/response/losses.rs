@@ -1,9 +1,9 @@
-//! What is lost of a task.
+//! Lost parts of a task.
 
 use serde::{Deserialize, Serialize};
 
-/// Parts of a task that every replica that answered has lost from its disk. Another replica may have them, or a disk that can be read
-/// again. If not, a task without its payload is never claimed any more: it is to be cancelled, and purged.
+/// Parts of a task that every replica that answered has lost from its disk. Another replica may still have them, or the disk may become
+/// readable again. Otherwise a task without its payload is never claimed again: cancel it, then purge it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Losses {
     /// Payload, headers and key.
@@ -21,7 +21,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// The names of what is lost.
+    /// Returns the names of the lost parts.
     pub fn names(&self) -> Vec<&'static str> {
         let all = [(self.payload, "payload"), (self.result, "result"), (self.rejected, "rejected"), (self.log, "log")];
         all.into_iter().filter_map(|(lost, name)| lost.then_some(name)).collect()
