@@ -1,14 +1,14 @@
-//! Which commands `--timeout` bounds in all. Of others, which go on for as long as there is work, it bounds each call.
+//! Which commands `--timeout` bounds as a whole. For other commands, which go on as long as there is work, it bounds each call.
 
 use super::{ClusterVerb, Command, Verb};
 
 impl Command {
-    /// Whether it makes a few calls, however many tasks there are, and then ends by itself.
+    /// Whether the command makes a few calls, however many tasks there are, and then ends by itself.
     pub(super) fn makes_few_calls(&self) -> bool {
         match self {
             Command::Verb(verb) => verb.makes_few_calls(),
             Command::Cluster(ClusterVerb::Status(status)) => status.watch.is_none(),
-            // The `--timeout` of the others says for how long nothing may come on.
+            // For the others, `--timeout` limits how long there may be no progress.
             Command::Cluster(verb) => !verb.waits(),
         }
     }
@@ -24,7 +24,7 @@ impl Verb {
             Verb::Redrive(redrive) => redrive.ids.len() == 1,
             Verb::Get(get) => get.ids.len() == 1,
             Verb::Status(status) => status.status.watch.is_none(),
-            // It waits for tasks as long as its own flag says, beside that time.
+            // A claim waits for tasks as long as its own flag says, in addition to the timeout.
             Verb::Claim(_)
             | Verb::Renew(_)
             | Verb::Update(_)
@@ -42,7 +42,7 @@ impl Verb {
             | Verb::Ring
             | Verb::Partitions
             | Verb::Help(_) => true,
-            // These two wait for as long as their own flag says, and pages of tasks have no end.
+            // The first two wait as long as their own flags say, and pages of tasks have no limit.
             Verb::Wait(_) | Verb::Watch(_) | Verb::List(_) | Verb::Members(_) => false,
         }
     }

@@ -1,4 +1,4 @@
-//! Tasks that travel with a completion, as a file of JSON tells them.
+//! Child tasks of a completion, as read from a JSON file.
 
 use super::Draft;
 use super::error::Failure;
@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Room for what a file says besides its tasks' data, and for the encoding of that.
+/// Largest file: room for the fields besides the tasks' data, and for the encoding of the data.
 pub(super) const FILE_BYTES_MAX: usize = 4 * CHILDREN_BYTES_MAX;
 
-/// One task or several.
+/// Content of the file: one task or several.
 struct File(Vec<Child>);
 
 impl<'de> Deserialize<'de> for File {
@@ -50,12 +50,12 @@ impl<'de> Visitor<'de> for FileVisitor {
     }
 }
 
-/// Of which fields an object is, for whoever has written something else.
+/// Names the fields of an object, for errors about something else.
 pub(super) trait Shape {
     const SHAPE: &'static str;
 }
 
-/// An object. A list of values in the order of its fields is none: what they mean cannot be read in it.
+/// Object with named fields. A list of values in the order of the fields is refused: it does not show what they mean.
 pub(super) struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de> + Shape> Deserialize<'de> for Object<T> {
@@ -76,7 +76,7 @@ impl<'de, T: Deserialize<'de> + Shape> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A whole number within bounds that a refusal names, or nothing for `null`.
+/// Whole number within bounds that a refusal names; absent for `null`.
 struct Whole {
     low: i64,
     high: i64,
@@ -122,8 +122,7 @@ pub(super) fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
     whole(deserializer, i32::MIN.into(), i32::MAX.into())
 }
 
-/// How often a task is tried: without a bound if it is left out or 0, as tasks are shown. Of a task that is changed 0 lifts the bound
-/// that it has.
+/// Reads the limit of attempts: none if left out or 0, as tasks are shown. In a change of a task, 0 removes its limit.
 pub(super) fn attempts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     whole(deserializer, 0, u32::MAX.into())
 }
@@ -137,7 +136,7 @@ fn total<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     total.ok_or_else(|| D::Error::invalid_type(Unexpected::Unit, &Whole { low: 0, high: GROUP_MEMBERS_MAX.into() }))
 }
 
-/// A name has one value: a name that is given twice is a slip, of which one value would be lost.
+/// Reads headers. A name given twice is refused as a mistake, since one of its values would be lost.
 pub(super) fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     struct Headers;
     impl<'de> Visitor<'de> for Headers {
@@ -161,7 +160,7 @@ pub(super) fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTre
     deserializer.deserialize_map(Headers)
 }
 
-/// The fields are those of `enqueue`, and are named as `get --json` names them.
+/// Fields of a child. They are those of `enqueue`, named as in `get --json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Child {
@@ -194,7 +193,7 @@ impl Shape for JoinFields {
     const SHAPE: &'static str = "an object with `total`";
 }
 
-/// It comes behind those of the tasks that have a number.
+/// Fields of a join, which waits for those of the tasks that have a number.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JoinFields {
@@ -204,7 +203,7 @@ struct JoinFields {
     fail_fast: bool,
 }
 
-/// The tasks of a file.
+/// Reads the tasks of a file.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Draft>, Failure> {
     let wrong = |error: serde_json::Error| Failure::invalid(format!("--then is no list of tasks in JSON: {error}"));
     let File(children) = serde_json::from_slice(bytes).map_err(wrong)?;
@@ -216,7 +215,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Draft>, Failure> {
     Ok(drafts)
 }
 
-/// Members are of the group whose join is among the tasks.
+/// Checks the members' numbers against the join among the tasks.
 fn check_numbers(drafts: &[Draft]) -> Result<(), Failure> {
     let groupings = || drafts.iter().filter_map(|draft| draft.spec.grouping.as_deref());
     let join = groupings().find_map(|grouping| grouping.join);
@@ -238,7 +237,7 @@ fn check_numbers(drafts: &[Draft]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The bytes that a field of this name stands for.
+/// Decodes the bytes of a field.
 pub(super) fn decode(text: String, encoding: Option<&str>, field: &str) -> Result<Vec<u8>, String> {
     match encoding {
         None | Some("utf8") => Ok(text.into_bytes()),
@@ -247,7 +246,7 @@ pub(super) fn decode(text: String, encoding: Option<&str>, field: &str) -> Resul
     }
 }
 
-/// The task that is told.
+/// Builds the draft of a child.
 pub(super) fn draft(child: Child) -> Result<Draft, String> {
     let payload = decode(child.data, child.data_encoding.as_deref(), "data")?;
     let spec = Spec {
@@ -274,7 +273,7 @@ pub(super) fn draft(child: Child) -> Result<Draft, String> {
     let draft = Draft { id, spec, delay_ms, near: None };
     Ok(match (child.join, child.number) {
         (Some(Object(join)), _) => draft.join(Some(join.total), join.fail_fast),
-        // Of which group they are is settled with the id of the join.
+        // The id of the join, set later, determines the group.
         (None, Some(number)) => draft.member_of(TaskId::MIN, number),
         (None, None) => draft,
     })

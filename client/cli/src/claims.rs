@@ -1,4 +1,4 @@
-//! The verbs of a worker: claim, renew, update, complete, fail, release.
+//! Verbs of a worker: claim, renew, update, complete, fail, release.
 
 use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
@@ -19,33 +19,33 @@ use serde_bytes::ByteBuf;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Between an answer that came before the wait was over, and the next question.
+/// Pause before the next call, after an answer that came before the wait was over.
 const EARLY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes tasks to work on.
+/// Arguments of `claim`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct ClaimArguments {
-    /// Queues to take from, separated by commas
+    /// Queues to claim from, separated by commas
     #[arg(value_name = "QUEUE", value_delimiter = ',', required = true)]
     pub queues: Vec<String>,
-    /// How long the tasks are held without a renewal; if left out, as long as is set for their queue, or 30s
+    /// Length of the leases, after which the tasks are free without a renewal; if left out, as set for their queue, or 30s
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub lease: Option<u64>,
-    /// How long to wait for a task when there is none
+    /// Time to wait for a task if there is none
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true, default_value = "0s")]
     pub wait: u64,
-    /// Most tasks to take
+    /// Most tasks to claim
     #[arg(long, value_name = "N", value_parser = parse::whole(1, CLAIM_TASKS_MAX, 10), allow_negative_numbers = true, default_value_t = 1)]
     pub max: u32,
-    /// Who works, for people to read
+    /// Name of the worker, for people to read
     #[arg(long, value_name = "NAME", default_value = "norn")]
     pub worker: String,
-    /// Session of the worker, whose heartbeat keeps the tasks and with whose end they are claimable again; see `session open`.
-    /// The lease is then as long as may be, if it is left out
+    /// Session of the worker: its heartbeat keeps the tasks, and when it ends they can be claimed again; see `session open`. Without
+    /// --lease, the leases are then as long as possible
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// Claims nothing unless these tasks are there and have not ended, in any queue: switches, for example. ID@VERSION: and nobody
-    /// has changed it since. Depends on none if left out
+    /// Claim nothing unless these tasks exist and have not ended, in any queue; for example, tasks used as switches. ID@VERSION: nor may
+    /// the task have changed since. No such condition if left out
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     pub depends: Vec<String>,
 }
@@ -89,7 +89,7 @@ impl ClaimArguments {
             let Response::Claimed { tasks, unavailable, .. } = response else {
                 return Err(unexpected("claim"));
             };
-            // A node lets nobody wait for ever, and one that is stopping not even for so long.
+            // A node bounds every wait, and one that is stopping answers even sooner.
             claim.wait_ms = until_ms.saturating_sub((runner.clock)()).min(WAIT_MS_MAX);
             if !tasks.is_empty() || unavailable > 0 || claim.wait_ms == 0 {
                 break (from_ms, tasks, unavailable);
@@ -102,7 +102,7 @@ impl ClaimArguments {
         }
         let shown = show_granted(runner, &tasks, from_ms);
         if matches!(shown, Err(Failure::Output(_))) {
-            // Nothing knows the tokens. What is given back is said with what took effect.
+            // The tokens were not shown, so release the tasks. The report of what took effect names them.
             let release = |task: &Granted| Request::Release { id: task.id, token: task.token };
             let _ = carry_out(&*runner, tasks.iter().map(release).collect(), "given back", None).await;
         }
@@ -117,7 +117,7 @@ impl ClaimArguments {
     }
 }
 
-/// Has them read, as far as that can be known.
+/// Prints granted tasks, and flushes so that they reach the reader as far as can be known.
 fn show_granted<T: Transport>(runner: &mut Runner<T>, tasks: &[Granted], from_ms: u64) -> Result<(), Failure> {
     for task in tasks {
         runner.recent().see(task.id);
@@ -159,7 +159,7 @@ fn print_granted(output: &mut Output, task: &Granted, from_ms: u64, now_ms: u64)
     Ok(())
 }
 
-/// Prolongs a claim.
+/// Arguments of `renew`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct RenewArguments {
     /// Task
@@ -168,7 +168,7 @@ pub struct RenewArguments {
     /// Token of the claim
     #[arg(value_name = "TOKEN")]
     pub token: String,
-    /// Another length of the lease; the claim's own if left out
+    /// New length of the lease; the claim's own if left out
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub lease: Option<u64>,
 }
@@ -196,7 +196,7 @@ impl RenewArguments {
     }
 }
 
-/// Adds an entry to a claim's log.
+/// Arguments of `update`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct UpdateArguments {
     /// Task
@@ -205,13 +205,13 @@ pub struct UpdateArguments {
     /// Token of the claim
     #[arg(value_name = "TOKEN")]
     pub token: String,
-    /// Number of the entry: each claim counts from 0, and an entry is not shown while one of a lower number is missing
+    /// Number of the entry: each claim counts from 0, and an entry is not shown while one with a lower number is missing
     #[arg(value_name = "SEQ", value_parser = parse::whole(0, UPDATES_MAX - 1, 0), allow_negative_numbers = true)]
     pub sequence: u32,
-    /// What the entry says
+    /// Content of the entry
     #[command(flatten)]
     pub data: DataArguments,
-    /// How safe it is before the answer.
+    /// Durability of the write.
     #[command(flatten)]
     pub durability: DurabilityArguments,
 }
@@ -231,7 +231,7 @@ impl UpdateArguments {
     }
 }
 
-/// Ends a task with a result.
+/// Arguments of `complete`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct CompleteArguments {
     /// Task
@@ -243,21 +243,22 @@ pub struct CompleteArguments {
     /// `-` reads the result from standard input
     #[arg(value_name = "-", value_parser = parse::dash, conflicts_with_all = ["result", "file"])]
     pub stdin: Option<String>,
-    /// How many updates this claim has written; readers are told while some of them are missing, but not if this is left out
+    /// Number of updates that this claim has written; while some of them are missing, readers see the log marked as incomplete. Without
+    /// it, they do not
     #[arg(long = "seq", value_name = "N", value_parser = parse::whole(0, UPDATES_MAX, 3), allow_negative_numbers = true)]
     pub sequence: Option<u32>,
-    /// The result as text; `-` reads it from standard input, @FILE in the REPL from a file. None if left out
+    /// Result as text; `-` reads it from standard input, @FILE in the REPL from a file. None if left out
     #[arg(long, value_name = "DATA", allow_hyphen_values = true, conflicts_with = "file")]
     pub result: Option<String>,
-    /// Reads the result from a file instead
+    /// Read the result from this file instead
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Enqueues the tasks of this file with the completion: an object or a list of objects in JSON, with queue, data,
-    /// data_encoding, priority, delay, at, max_attempts, headers, key, after, id. All of them are enqueued, or the completion is refused.
-    /// One may be a "join": {"total": N, "fail_fast": false}, and others, with "number": N, the members of its group. None if left out
+    /// Enqueue the tasks of this file with the completion: a JSON object or list of objects, with queue, data, data_encoding, priority,
+    /// delay, at, max_attempts, headers, key, after, id. Either all of them are enqueued, or the completion is refused. One may be a
+    /// "join": {"total": N, "fail_fast": false}, and others, with "number": N, the members of its group. None if left out
     #[arg(long, value_name = "FILE.json")]
     pub then: Option<PathBuf>,
-    /// How safe it is before the answer.
+    /// Durability of the write.
     #[command(flatten)]
     pub durability: DurabilityArguments,
 }
@@ -287,7 +288,7 @@ impl CompleteArguments {
     }
 }
 
-/// Says that an attempt failed.
+/// Arguments of `fail`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct FailArguments {
     /// Task
@@ -296,13 +297,13 @@ pub struct FailArguments {
     /// Token of the claim
     #[arg(value_name = "TOKEN")]
     pub token: String,
-    /// Why, for people to read; nothing by default
+    /// Reason, for people to read; empty by default
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub reason: String,
-    /// Not claimable again for this long; if left out, as long as is set for its queue, or 0s
+    /// Pause before the task can be claimed again; if left out, as set for its queue, or 0s
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true, conflicts_with = "invalid")]
     pub retry_in: Option<u64>,
-    /// Never again: the task becomes dead
+    /// The task is invalid: it becomes dead, without further attempts
     #[arg(long)]
     pub invalid: bool,
 }
@@ -331,7 +332,7 @@ impl FailArguments {
     }
 }
 
-/// Gives claims back.
+/// Arguments of `release`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct ReleaseArguments {
     /// Task
@@ -340,7 +341,7 @@ pub struct ReleaseArguments {
     /// Token of the claim
     #[arg(value_name = "TOKEN")]
     pub token: Option<String>,
-    /// Many at once, whoever holds them.
+    /// Choice of many tasks, whichever workers hold them.
     #[command(flatten)]
     pub several: SeveralArguments,
 }

@@ -1,4 +1,4 @@
-//! The verbs that look at the cluster: nodes, ring, partitions, status.
+//! Verbs that show the cluster: nodes, ring, partitions, status.
 
 use super::error::{Exit, Failure};
 use super::operate::overview::{self, Peaks};
@@ -83,7 +83,7 @@ fn node_row(node: &NodeView, names: &BTreeMap<NodeId, String>) -> [Cell; 10] {
     ]
 }
 
-/// Names of the nodes, for people. A table of ids is better than no table, so a failure is none.
+/// Returns the names of the nodes, for people. Without an answer it returns none: a table of ids is better than no table.
 async fn names<T: Transport>(runner: &Runner<T>) -> BTreeMap<NodeId, String> {
     match runner.request(Request::Nodes).await {
         Ok(Response::Nodes(nodes)) => nodes.into_iter().map(|node| (node.node, text::clean(&node.name))).collect(),
@@ -95,7 +95,7 @@ fn name(names: &BTreeMap<NodeId, String>, node: NodeId) -> String {
     names.get(&node).cloned().unwrap_or_else(|| format!("{node:?}"))
 }
 
-/// The members, and who shall be instead or has yet to hand over.
+/// Formats the members, the next members, and draining replicas.
 fn cohort(names: &BTreeMap<NodeId, String>, partition: &PartitionView) -> String {
     let list = |nodes: &[NodeId]| nodes.iter().map(|node| name(names, *node)).collect::<Vec<_>>().join(" ");
     let mut text = list(&partition.cohort);
@@ -168,7 +168,7 @@ pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<E
     Ok(Exit::Done)
 }
 
-/// Which other replicas are apart; if none is, how old the oldest agreement is.
+/// Returns which other replicas differ; if none does, the age of the oldest agreement.
 fn agreement(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> Cell {
     let age = |agreement: &Agreement| match agreement.agreed_ms {
         Some(ms) => format!("{}s ago", ms / 1_000),
@@ -182,7 +182,7 @@ fn agreement(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> Cel
     if !all.is_empty() {
         return Cell::new(all.join("; ")).fg(Color::Yellow);
     }
-    // Whoever was never agreed with comes before all others.
+    // A replica that never agreed comes before all others.
     let oldest = partition.agreements.iter().max_by_key(|agreement| agreement.agreed_ms.unwrap_or(u64::MAX));
     match oldest {
         None => Cell::new("-"),
@@ -224,22 +224,22 @@ fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) ->
     ]
 }
 
-/// Shows the cluster in short.
+/// Options that repeat a status.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct StatusArguments {
-    /// Shows it again and again until Ctrl-C, every second or as often as given; once if left out
+    /// Repeat until Ctrl-C, every second or at this interval; once if left out
     #[arg(long, value_name = "DUR", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
         value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub watch: Option<u64>,
 }
 
-/// Shows the cluster in short, or what each member has counted.
+/// Arguments of `status`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct NodeStatusArguments {
-    /// How often
+    /// Repetition.
     #[command(flatten)]
     pub status: StatusArguments,
-    /// Shows the counters of all members, side by side, each as that member says them
+    /// Show the counters of all members side by side, each as reported by that member
     #[arg(long, conflicts_with = "watch")]
     pub nodes: bool,
 }
@@ -250,12 +250,12 @@ impl NodeStatusArguments {
     }
 }
 
-/// What a status is about.
+/// Subject of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// The cluster as the node that answers counts it.
+    /// The cluster as the answering node counts it.
     Node,
-    /// Who holds what, and what moves.
+    /// Layout: which nodes hold what, and what moves.
     Layout,
 }
 
@@ -287,13 +287,13 @@ async fn status<T: Transport>(runner: &Runner<T>) -> Result<Status, Failure> {
     }
 }
 
-/// Shows the status once; on a screen that is wiped before, if it is shown again and again.
+/// Shows the status once. When it is repeated, it clears the screen first.
 async fn show<T: Transport>(runner: &mut Runner<T>, shown: Shown, peaks: Option<&mut Peaks>) -> Result<(), Failure> {
     let status = status(runner).await?;
     let once = peaks.is_none();
     match shown {
         Shown::Layout => match overview::show(runner, &status, peaks).await {
-            // What the node knows by itself is shown all the same. A program reads one object, or the failure.
+            // Show what the node knows by itself nevertheless. A program gets one object, or the failure.
             Err(Failure::Call(error)) if error.passes() && once && !runner.output.json() => {
                 let short = Status { counters: Vec::new(), ..status };
                 print_status(&mut runner.output, &short, None)?;
@@ -311,7 +311,7 @@ async fn show<T: Transport>(runner: &mut Runner<T>, shown: Shown, peaks: Option<
     }
 }
 
-/// Shows the status until that fails for good. A node that is away for a moment is part of the picture.
+/// Shows the status repeatedly until it fails for good. A temporary outage of the node is shown as part of the status.
 async fn watch<T: Transport>(runner: &mut Runner<T>, shown: Shown, interval: Duration) -> Failure {
     let mut peaks = Peaks::default();
     loop {
@@ -329,12 +329,12 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, shown: Shown, interval: Dur
     }
 }
 
-/// Of a screen of so many lines no more is shown than fits.
+/// Prints a status; on a screen, no more lines than fit.
 fn print_status(output: &mut Output, status: &Status, screen: Option<u16>) -> Result<(), Failure> {
     if output.json() {
         return output.object(&json::status(status));
     }
-    // The cursor has a line as well.
+    // The cursor needs a line as well.
     let room = screen.map_or(usize::MAX, |lines| usize::from(lines).saturating_sub(1));
     let mut lines = head(output, status);
     lines.truncate(room);
@@ -358,7 +358,7 @@ fn print_status(output: &mut Output, status: &Status, screen: Option<u16>) -> Re
     more_counters(output, status.counters.len() - shown).iter().take(room).try_for_each(|line| output.line(line))
 }
 
-/// How many of these counters are shown in this many lines, below titles and above how many more there are.
+/// Returns how many of these counters fit into this many lines, below titles and above the count of the others.
 fn counters_shown(output: &Output, count: usize, room: usize) -> usize {
     let room = room.saturating_sub(1);
     if count <= room { count } else { room.saturating_sub(more_counters(output, count).len()) }
@@ -372,7 +372,7 @@ fn more_counters(output: &Output, more: usize) -> Vec<String> {
     text::wrapped(&format!("and {more} more, which `status` without --watch shows"), columns)
 }
 
-/// What a status says beside its counters.
+/// Returns the lines of a status except its counters.
 fn head(output: &Output, status: &Status) -> Vec<String> {
     let share = |label: &str, (total, well): (u32, u32), what: &str| {
         let style = if well == total { Style::Good } else { Style::Bad };

@@ -1,11 +1,11 @@
-//! The same for each of several tasks that a command names, whatever becomes of the others.
+//! Runs the same for each of several tasks that a command names, even if some fail.
 
 use super::error::{Exit, Failure};
 use super::{Runner, Transport, text};
 use norn_wire::{Cause, Error};
 
-/// Does `one` for each of the tasks that are named so, and ends as the worst of them. Of several, each failure names its task; only
-/// where no node is reached at all, the others are not tried.
+/// Runs `one` for each named task, and ends with the worst exit of them. With several, each failure names its task. If no node is reached
+/// at all, the remaining tasks are not tried.
 pub(super) async fn each<T: Transport>(
     runner: &mut Runner<T>,
     names: &[String],

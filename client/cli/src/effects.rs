@@ -1,40 +1,40 @@
-//! What a command has changed so far. It is printed where the result cannot be written: what is acknowledged stays true, and
-//! repeating the command would do it twice.
+//! What a command has changed so far. It is printed if the result cannot be written: acknowledged changes remain, and repeating the
+//! command would make them twice.
 
 use super::Call;
 use norn_wire::{Error, ErrorCode, Request, Response, TaskId};
 
-/// Items that are named; of more only the number.
+/// Most items named; the others are counted.
 const NAMED_MAX: usize = 8;
 
 const CLAIMED: &str = "claimed";
 
-/// What a call changes if it is acknowledged.
+/// Change that a call makes if it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Effect {
-    /// In the past tense, before the id.
+    /// Past participle before the id.
     done: &'static str,
-    /// The task that the call names, where its answer names none.
+    /// Task of the call, if its answer names none.
     id: Option<TaskId>,
-    /// Of a transaction: how many of the tasks that its answer names are new.
+    /// For a transaction: how many of the tasks in its answer are new.
     adds: usize,
-    /// Of a transaction: the tasks that it ends, which its answer does not name.
+    /// For a transaction: tasks that it ends, which its answer does not name.
     ends: Vec<TaskId>,
-    /// Of completions: how many tasks each brings, which its answer does not name.
+    /// For completions: number of children of each, which its answer does not name.
     children: Vec<usize>,
 }
 
-/// What was acknowledged to one command, and what may be yet.
+/// Acknowledged and possible changes of one command.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// Calls that are not answered yet, and may take effect although they are given up.
+    /// Calls that have no answer yet, and may take effect even if abandoned.
     open: usize,
     done: Named,
-    /// Those that may have come about.
+    /// Changes that may have taken effect.
     unknown: Named,
 }
 
-/// Some of them in words, and how many more there are.
+/// Some changes in words, and the number of the others.
 #[derive(Debug, Default)]
 struct Named {
     named: Vec<String>,
@@ -56,12 +56,12 @@ impl Named {
 }
 
 impl Effect {
-    /// Whether it may come about although the call is given up: what a claim is granted then goes back.
+    /// Whether the change may happen after the call is abandoned. A claim's does not: its grants are given back.
     fn outlives_the_call(&self) -> bool {
         self.done != CLAIMED
     }
 
-    /// Of a call; none where it only reads.
+    /// Returns the effect of a call; `None` if it only reads.
     pub fn of(call: &Call) -> Option<Effect> {
         let plain = |done, id| Effect { done, id, adds: 0, ends: Vec::new(), children: Vec::new() };
         let effect = |done, id| Some(plain(done, id));
@@ -78,7 +78,7 @@ impl Effect {
             Call::Redrive { .. } => effect("redriven as", None),
             Call::Request(request) => match request {
                 Request::Enqueue { .. } | Request::EnqueueUnique { .. } => effect("stored", None),
-                // The verbs leave its ids to the session, by the call above.
+                // The verbs leave the ids to the session, with the call above.
                 Request::Transact(_) => effect("changed", None),
                 Request::Complete { .. } => effect("completed", None),
                 Request::Claim(_) => effect(CLAIMED, None),
@@ -120,22 +120,22 @@ impl Effect {
 }
 
 impl Effects {
-    /// A call is made.
+    /// Records that a call is made.
     pub fn ask(&mut self, effect: &Effect) {
         self.open += usize::from(effect.outlives_the_call());
     }
 
-    /// It was answered.
+    /// Records that it was answered.
     pub fn answered(&mut self, effect: &Effect) {
         self.open -= usize::from(effect.outlives_the_call());
     }
 
-    /// Whether some call was made that may take effect, and was not answered.
+    /// Whether a call that may take effect was made and not answered.
     pub fn any_open(&self) -> bool {
         self.open > 0
     }
 
-    /// Keeps what an answer acknowledges, or leaves open.
+    /// Records what an answer acknowledges, or leaves unknown.
     pub fn note(&mut self, effect: &Effect, result: Result<&Response, &Error>) {
         match result {
             Ok(response) => self.note_answer(effect, response),
@@ -187,17 +187,17 @@ impl Effects {
         self.done.add(text);
     }
 
-    /// Whether something may have come about.
+    /// Whether changes may have taken effect.
     pub fn has_unknown(&self) -> bool {
         !self.unknown.named.is_empty()
     }
 
-    /// What has come about, for people.
+    /// Returns the acknowledged changes, for people.
     pub fn done(&self) -> Option<String> {
         self.done.text()
     }
 
-    /// For people, beside a result that they cannot read; none where nothing was changed.
+    /// Returns the changes for people, for when the result cannot be shown; `None` if nothing was changed.
     pub fn text(&self) -> Option<String> {
         let done = self.done().map(|done| format!("it took effect all the same: {done}"));
         let unknown = self.unknown.text().map(|unknown| format!("this may have taken effect: {unknown}"));
@@ -208,7 +208,7 @@ impl Effects {
     }
 }
 
-/// The tasks that a completion brought. Its answer does not name them; a reader sees them.
+/// Adds the number of children to a completed task. The answer does not name them; a read of the task does.
 fn with_children(id: TaskId, children: usize) -> String {
     match children {
         0 => String::new(),

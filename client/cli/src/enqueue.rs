@@ -1,4 +1,4 @@
-//! Enqueue: one task, or one per line of a file.
+//! `enqueue`: one task, or one per line of a file.
 
 use super::error::{Exit, Failure};
 use super::group::{GroupArguments, Member};
@@ -15,62 +15,62 @@ use norn_wire::{Acked, Acks, Error, ErrorCode, Guarantee, Request, Response, Spe
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Before this, a progress bar would only flicker.
+/// Delay of the progress bar, which would only flicker on a short load.
 const PROGRESS_AFTER: Duration = Duration::from_secs(1);
-/// Some editors begin a file with it. It is no part of the first line.
+/// Byte order mark with which some editors begin a file. It is no part of the first line.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Stores a task.
+/// Arguments of `enqueue`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct EnqueueArguments {
     /// Queue: `queue` or `namespace/queue`
     #[arg(value_name = "QUEUE")]
     pub queue: String,
-    /// The task's data; nothing if left out
+    /// Data of the task; empty if left out
     #[command(flatten)]
     pub data: DataArguments,
-    /// Stores one task per line of the file or of standard input, leaving out empty lines; says which lines were refused, and of which
-    /// the tasks may have been stored
+    /// Store one task per line of the file or of standard input, skipping empty lines; report which lines were refused, and for which
+    /// lines the tasks may have been stored
     #[arg(long, conflicts_with = "id")]
     pub lines: bool,
-    /// Higher is claimed first
+    /// Priority: higher is claimed first
     #[arg(long, value_name = "N", value_parser = parse::whole(i32::MIN, i32::MAX, 5), default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
-    /// Not claimable for this long, for example 10s; at once if left out
+    /// Delay before the task can be claimed, for example 10s; none if left out
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true, conflicts_with = "at")]
     pub delay: Option<u64>,
-    /// Not claimable before this time (RFC 3339); at once if left out
+    /// Time before which the task cannot be claimed (RFC 3339); claimable at once if left out
     #[arg(long, value_name = "TIME", value_parser = parse::instant_ms)]
     pub at: Option<u64>,
-    /// After this many attempts that did not complete, the task is dead; if left out, after as many as are set for its queue, or never
+    /// Attempts after which the task is dead unless one completes it; if left out, as many as are set for its queue, or no limit
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5), allow_negative_numbers = true)]
     pub max_attempts: Option<u32>,
-    /// The id of an earlier enqueue that is repeated; a new task if left out
+    /// Id of an earlier enqueue that is repeated; a new task if left out
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
-    /// How safe it is before the answer.
+    /// Durability of the write.
     #[command(flatten)]
     pub durability: DurabilityArguments,
-    /// Handed to the worker beside the data; can be repeated; none if left out
+    /// Header for the worker, in addition to the data; can be repeated; none if left out
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header)]
     pub headers: Vec<(String, String)>,
-    /// Not claimable before these tasks have ended; they may be enqueued later. See `queue set QUEUE failed-dependency`. Waits for
-    /// none if left out
+    /// Dependencies: the task cannot be claimed before these tasks have ended. They may be enqueued later. See `queue set QUEUE
+    /// failed-dependency`. None if left out
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     pub after: Vec<String>,
-    /// Refuses it if one of the tasks that it waits for is not known
+    /// Refuse the task if one of its dependencies is not known
     #[arg(long, requires = "after")]
     pub must_exist: bool,
-    /// Tasks of the queue with the same key are run one at a time, the oldest first; if left out, it waits for no other
+    /// Key: tasks of the queue with the same key run one at a time, the oldest first; without a key, the task waits for no other
     #[arg(long, value_name = "K")]
     pub key: Option<String>,
-    /// Lie where this task does, so that one transaction can change both; anywhere if left out
+    /// Place the task where this one is, so that one transaction can change both; anywhere if left out
     #[arg(long, value_name = "ID", conflicts_with_all = ["key", "id", "lines"])]
     pub near: Option<String>,
-    /// Only if the queue has no task with this key that has not ended; else tells of the one that there is
+    /// Store the task only if the queue has no open task with this key; otherwise report the existing one
     #[arg(long, requires = "key", conflicts_with_all = ["lines", "acks"])]
     pub unique: bool,
-    /// The group that it is a member of.
+    /// Group of which the task is a member.
     #[command(flatten)]
     pub group: GroupArguments,
     /// Not supported: a task brings others with its completion, see `complete --then`
@@ -106,7 +106,7 @@ impl EnqueueArguments {
         Ok(Exit::Done)
     }
 
-    /// The tasks that it waits for.
+    /// Resolves the dependencies.
     async fn after<T: Transport>(&self, runner: &mut Runner<T>) -> Result<Vec<TaskId>, Failure> {
         let mut after = Vec::with_capacity(self.after.len());
         for text in &self.after {
@@ -119,7 +119,7 @@ impl EnqueueArguments {
         Ok(after)
     }
 
-    /// The task where it shall lie.
+    /// Resolves the task next to which it is to be placed.
     async fn near<T: Transport>(&self, runner: &mut Runner<T>) -> Result<Option<TaskId>, Failure> {
         match &self.near {
             Some(text) => Ok(Some(runner.resolve_target(text).await?)),
@@ -127,7 +127,7 @@ impl EnqueueArguments {
         }
     }
 
-    /// The group's member that it is, if it is one.
+    /// Returns the group membership, if there is one.
     fn member(&self) -> Result<Option<Member<'_>>, Failure> {
         if self.parent.is_some() {
             let message = "--parent is not supported; a task brings others with its completion: `complete ID TOKEN --then FILE.json`";
@@ -158,7 +158,7 @@ impl EnqueueArguments {
         Ok(Exit::Done)
     }
 
-    /// Everything but the data.
+    /// Builds the spec without the data.
     fn spec(&self) -> Result<Spec, Failure> {
         let mut names = BTreeSet::new();
         if let Some((name, _)) = self.headers.iter().find(|(name, _)| !names.insert(name)) {
@@ -190,7 +190,7 @@ impl EnqueueArguments {
         let mut load = Load::new(bytes, runner.output.progress());
         let (interrupt, place) = (runner.interrupt.clone(), runner.place);
         let stored = self.store_lines(spec, file.as_mut(), runner, &mut load);
-        // A prompt says by itself what took effect before.
+        // A prompt reports by itself what took effect before the interrupt.
         let outcome = match place {
             Place::CommandLine => interrupt.before(stored).await,
             Place::Prompt | Place::Script => Some(stored.await),
@@ -199,13 +199,13 @@ impl EnqueueArguments {
         let Some(outcome) = outcome else { return load.interrupted(runner) };
         match outcome.and_then(|()| load.conclude(&mut runner.output)) {
             Ok(exit) => Ok(exit),
-            // What was stored is told of with it.
+            // Report what was stored together with the failure.
             Err(Failure::Output(error)) => {
                 let _ = load.missed.tell(&mut runner.output);
                 Err(Failure::Output(error))
             }
             Err(failure) => {
-                // Where results cannot be written, that shows again when they are handed on.
+                // If results cannot be written, the flush of the results reports it again.
                 load.tell(&mut runner.output);
                 Err(failure)
             }
@@ -266,7 +266,7 @@ impl EnqueueArguments {
     }
 }
 
-/// A bulk enqueue under way.
+/// State of a bulk enqueue.
 struct Load {
     bar: ProgressBar,
     shown: bool,
@@ -277,7 +277,7 @@ struct Load {
     /// Tasks acknowledged, and the last line they came from.
     stored: u64,
     line_stored: u64,
-    /// Lines whose tasks are being stored.
+    /// Lines whose tasks are being stored now.
     asked: Vec<u64>,
     missed: Missed,
     exit: Exit,
@@ -308,14 +308,14 @@ impl Load {
         }
     }
 
-    /// Prints what came of a batch of these lines.
+    /// Prints the outcome of a batch of these lines.
     fn take<T: Transport>(
         &mut self,
         lines: &[u64],
         results: &[Result<Acked, Error>],
         runner: &mut Runner<T>,
     ) -> Result<(), Failure> {
-        // Everything counts before the first of it is printed, which may not be possible any more.
+        // Count all results before printing the first one, since printing may fail.
         for (line, result) in lines.iter().zip(results) {
             match result {
                 Ok(_) => {
@@ -339,7 +339,7 @@ impl Load {
                 }
             }
         }
-        // The lines may come slowly, and their ids are wanted as they come.
+        // Flush each batch: lines may arrive slowly, and readers want the ids at once.
         runner.output.flush()?;
         if !self.shown && self.started.elapsed() > PROGRESS_AFTER {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -350,7 +350,7 @@ impl Load {
         Ok(())
     }
 
-    /// Says what there is although the load did not come to its end.
+    /// Reports what was stored although the load did not finish.
     fn tell(&mut self, output: &mut Output) {
         if self.stored > 0 {
             let stored = text::number(self.stored, "task");
@@ -359,7 +359,7 @@ impl Load {
         let _ = self.missed.tell(output);
     }
 
-    /// Ctrl-C came.
+    /// Concludes after Ctrl-C.
     fn interrupted<T: Transport>(&mut self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let error = match self.asked[..] {
             [] => Error::unavailable("interrupted"),
@@ -422,7 +422,7 @@ async fn store_unique<T: Transport>(runner: &mut Runner<T>, draft: Draft) -> Res
     Ok(Exit::Done)
 }
 
-/// The confirmation of a write.
+/// Prints the confirmation of a write.
 pub(super) fn print_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
     if output.json() {
         return output.object(&json::acked(acked));

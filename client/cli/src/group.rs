@@ -1,4 +1,4 @@
-//! Groups at the command line: which one a task is a member of, and how far a group is.
+//! Groups at the command line: membership of a new task, and progress of a group.
 
 use super::error::Failure;
 use super::runner::unexpected;
@@ -9,27 +9,27 @@ use norn_wire::group::{GroupView, MemberOf};
 use norn_wire::limits::GROUP_MEMBERS_MAX;
 use norn_wire::{Acked, Acks, Error, ErrorCode, QueueName, Request, Response, TaskId};
 
-/// Of enqueue: the group that a task is a member of.
+/// Arguments of `enqueue` for the member of a group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct GroupArguments {
-    /// Makes it a member of the group with this name, of which the queue of the join has one at a time. Without this and --group-id it
-    /// is in none
+    /// Make the task a member of the group with this name; the join's queue has one open group per name. Without this and --group-id, the
+    /// task is in no group
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
-    /// The same without a name, for the group whose join has this id, and is or will be enqueued otherwise
+    /// Make the task a member of a group without a name, whose join has this id; the join is, or will be, enqueued separately
     #[arg(long, value_name = "ID")]
     pub group_id: Option<String>,
-    /// Number of the member, from 1, not to be left out with a group. The same again is the same task
+    /// Number of the member, from 1; must not be left out with a group. The same number again is the same task
     #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3), allow_negative_numbers = true)]
     pub number: Option<u32>,
-    /// How many members the group has; once this is known and all of them have ended, its join can be claimed. Any member may say
-    /// it; while it is left out with all of them, the group stays open
+    /// Number of members of the group; once it is known and all of them have ended, the join can be claimed. Any member may give it; if
+    /// it is left out with all of them, the group stays open
     #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3), allow_negative_numbers = true)]
     pub total: Option<u32>,
-    /// Cancels the other members when one fails, once the total is known
+    /// Cancel the other members when one fails, once the total is known
     #[arg(long)]
     pub fail_fast: bool,
-    /// Queue of the join, the task that comes behind the group; the member's if left out
+    /// Queue of the join, the task that follows the group; the member's queue if left out
     #[arg(long, value_name = "QUEUE")]
     pub join: Option<String>,
     /// Data of the join; the group's name if left out
@@ -37,15 +37,15 @@ pub struct GroupArguments {
     pub join_data: Option<String>,
 }
 
-/// Where a member belongs.
+/// How the group is named.
 enum Place<'a> {
-    /// To the group with this name.
+    /// By its name.
     Named(&'a str),
-    /// To the group with this id, as it was typed.
+    /// By its id, as typed.
     Known(&'a str),
 }
 
-/// A member that is to be enqueued.
+/// Member to be enqueued.
 pub(super) struct Member<'a> {
     arguments: &'a GroupArguments,
     place: Place<'a>,
@@ -53,7 +53,7 @@ pub(super) struct Member<'a> {
 }
 
 impl GroupArguments {
-    /// The member that is meant, if there is one. What is given beside it that would settle its id otherwise is refused.
+    /// Returns the requested membership, if there is one. Refuses arguments that would determine its id differently.
     pub(super) fn member(&self, excluded: &[(&str, bool)]) -> Result<Option<Member<'_>>, Failure> {
         let of_join = [
             ("--join", self.join.is_some()),
@@ -98,7 +98,7 @@ impl GroupArguments {
 }
 
 impl Member<'_> {
-    /// The id of the group, whose join is enqueued if its name is new.
+    /// Returns the id of the group; enqueues its join if the name is new.
     pub(super) async fn open<T: Transport>(
         &self,
         runner: &mut Runner<T>,
@@ -125,7 +125,7 @@ impl Member<'_> {
         Ok(acked.id)
     }
 
-    /// Whether a group that there is can have it.
+    /// Checks that an existing group can take the member.
     fn fits(&self, group: &GroupView) -> Result<(), Error> {
         match group.total {
             Some(total) if self.number > total || self.arguments.total.is_some_and(|told| told != total) => {
@@ -137,12 +137,12 @@ impl Member<'_> {
         }
     }
 
-    /// Of which group it is which.
+    /// Returns the membership in the group with this id.
     pub(super) fn of(&self, group: TaskId) -> MemberOf {
         MemberOf { group, number: self.number }
     }
 
-    /// Says how many members there are, if that was given.
+    /// Sets the number of members, if it was given.
     pub(super) async fn close<T: Transport>(
         &self,
         runner: &Runner<T>,
@@ -165,7 +165,7 @@ impl Member<'_> {
         }
     }
 
-    /// The confirmation.
+    /// Prints the confirmation.
     pub(super) fn print<T: Transport>(
         &self,
         runner: &mut Runner<T>,
@@ -182,7 +182,7 @@ impl Member<'_> {
     }
 }
 
-/// The id of a join that may be there is not the one that the next call may have: its name finds it.
+/// Explains an unknown outcome of the join's enqueue: the next call may get another id, and finds the join by its name.
 fn left_open(failure: Failure, name: &str) -> Failure {
     match failure {
         Failure::Call(error) if error.code == ErrorCode::Unknown => {
@@ -205,7 +205,7 @@ fn usage<V>(message: impl Into<String>) -> Result<V, Failure> {
     Err(Failure::Usage(message.into()))
 }
 
-/// How far a group is.
+/// Formats the progress of a group.
 pub(super) fn progress(group: &GroupView) -> String {
     let GroupView { total, ended, failed } = *group;
     let failed = if failed == 0 { String::new() } else { format!(", {failed} of them failed") };

@@ -1,4 +1,4 @@
-//! Help, and what is said about a command line that is not well formed.
+//! Help, and messages about malformed command lines.
 
 use super::error::{Exit, Failure};
 use super::output::Output;
@@ -10,7 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde::Serialize;
 use std::error::Error as _;
 
-/// Shows the verbs, or one of them.
+/// Arguments of `help`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct HelpArguments {
     /// The verb to explain: `help enqueue`, `help session open`
@@ -33,7 +33,7 @@ pub fn print_help(mut command: clap::Command, verb: &[String], output: &mut Outp
         let rendered = command.render_help();
         return print_rendered(&rendered, output);
     }
-    // The parser itself renders the help of a verb with the usage line that a person would type.
+    // The parser itself renders the help of a verb, with the usage line as typed.
     let mut words = verb.to_vec();
     words.push("--help".to_owned());
     if !command.is_no_binary_name_set() {
@@ -45,10 +45,10 @@ pub fn print_help(mut command: clap::Command, verb: &[String], output: &mut Outp
     }
 }
 
-/// Words by which the help of an option says what holds without it.
+/// Words by which the help of an option states its default.
 const DEFAULT_WORDS: [&str; 5] = ["default", "left out", "without", "only ", "instead"];
 
-/// The help of an option that may be left out, where neither it nor a default that is shown says what holds then. For tests of the
+/// Returns the help of an optional option that states no default, neither in its words nor as a default value shown. For tests of the
 /// verbs here and of the program's own.
 #[doc(hidden)]
 pub fn unexplained_default(argument: &clap::Arg) -> Option<String> {
@@ -74,7 +74,7 @@ fn print_rendered(rendered: &StyledStr, output: &mut Output) -> Result<Exit, Fai
     Ok(Exit::Done)
 }
 
-/// Prints what is wrong with a command line, or the help that was asked for by a flag.
+/// Prints what is wrong with a command line, or the help that a flag asked for.
 pub fn refuse_usage(error: &clap::Error, output: &mut Output) -> Result<Exit, Failure> {
     let rendered = error.render();
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -96,7 +96,7 @@ pub fn refuse_usage(error: &clap::Error, output: &mut Output) -> Result<Exit, Fa
     Ok(Exit::Usage)
 }
 
-/// Whether what was typed is quoted and would pass for a colour, or steer a terminal otherwise.
+/// Whether the message quotes typed text that contains colours or other terminal control sequences.
 fn quotes_controls(error: &clap::Error) -> bool {
     let odd = |text: &String| clean_lines(text) != *text;
     let quotes = |value: &ContextValue| match value {
@@ -107,13 +107,13 @@ fn quotes_controls(error: &clap::Error) -> bool {
     error.context().any(|(_, value)| quotes(value)) || error.source().is_some_and(|why| odd(&why.to_string()))
 }
 
-/// What is wrong with a command line, on one line.
+/// Returns what is wrong with a command line, on one line.
 pub fn usage_summary(error: &clap::Error) -> String {
     let hint = hint(error).map_or_else(String::new, |hint| format!("; {hint}"));
     summary(&error.render().to_string()) + &hint
 }
 
-/// What may be meant by an argument that is one too many, or what does as well as one that is missing.
+/// Returns a hint: what a surplus argument may have meant, or what can replace a missing one.
 fn hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return instead(error);
@@ -129,10 +129,10 @@ fn hint(error: &clap::Error) -> Option<String> {
     }
 }
 
-/// Verbs that change one task, or many of a queue.
+/// Verbs that change one task, or many tasks of a queue.
 const OF_MANY: [&str; 4] = ["cancel", "redrive", "release", "purge"];
 
-/// What may be given instead of an argument that is missing.
+/// Returns what can be given instead of a missing argument.
 fn instead(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::MissingRequiredArgument {
         return None;
@@ -153,7 +153,7 @@ fn instead(error: &clap::Error) -> Option<String> {
     misses("<ID>").then(|| format!("or name a queue for many tasks at once: {verb} --queue QUEUE"))
 }
 
-/// The message without the usage after it, on one line.
+/// Returns the message without the usage after it, on one line.
 fn summary(text: &str) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let joined = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");

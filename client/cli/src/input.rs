@@ -1,6 +1,5 @@
-//! Standard input, a file or a prompt, read on a thread of its own: reading them blocks, and a connection has to
-//! be kept alive meanwhile. The thread is not waited for, so that an open terminal does not hold up the end of
-//! the program.
+//! Reader of standard input, a file or a prompt, on its own thread: reading blocks, and a connection must be kept alive meanwhile. The
+//! program does not wait for the thread, so that an open terminal does not delay its end.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -9,7 +8,7 @@ use tokio::sync::oneshot;
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What a line is read for; a prompt shows it.
+/// Purpose of a line, which decides the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A command.
@@ -18,38 +17,38 @@ pub enum Purpose {
     Data,
 }
 
-/// What came of reading a line.
+/// Outcome of reading a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
     /// A line, without its end.
     Line(Vec<u8>),
     /// The line was longer than allowed and has been skipped.
     TooLong,
-    /// The person gave the line up.
+    /// The person abandoned the line (Ctrl-C).
     Interrupted,
-    /// There is no more.
+    /// End of the input.
     End,
 }
 
-/// Where lines come from. Its methods may block.
+/// Source of lines. Its methods may block.
 pub trait Source {
-    /// One line.
+    /// Reads one line.
     fn line(&mut self, purpose: Purpose, bytes_max: usize) -> io::Result<Reading>;
 
-    /// All that is left, cut off at one byte more than allowed.
+    /// Reads the rest of the input, cut off at one byte more than allowed.
     fn rest(&mut self, bytes_max: usize) -> io::Result<Vec<u8>>;
 
-    /// Whether the next line of a batch is worth waiting for.
+    /// Whether the next line of a batch is available without blocking for long.
     fn ready(&self) -> bool;
 
-    /// Drops what a person has typed ahead. What comes from a file or a pipe stays.
+    /// Drops lines typed ahead at a terminal. A file or a pipe keeps its lines.
     fn discard(&mut self) {}
 }
 
 /// A file or a pipe.
 pub struct Stream<R> {
     reader: BufReader<R>,
-    /// A file always has its next line at once; a pipe may keep one waiting.
+    /// True for a file, which always has its next line at once; a pipe may block.
     patient: bool,
 }
 
@@ -97,53 +96,52 @@ type Open = Box<dyn FnOnce() -> io::Result<Box<dyn Source>> + Send>;
 
 /// An asynchronous handle on a [`Source`].
 pub struct Input {
-    /// Until the first question, so that a verb which reads nothing starts no thread.
+    /// Opener, until the first request, so that a verb that reads nothing starts no thread.
     open: Option<Open>,
     asks: Option<mpsc::Sender<Ask>>,
 }
 
 impl Input {
-    /// A source that is opened, on the reading thread, at the first question.
+    /// Creates an input whose source is opened, on the reading thread, at the first request.
     pub fn new(open: impl FnOnce() -> io::Result<Box<dyn Source>> + Send + 'static) -> Input {
         Input { open: Some(Box::new(open)), asks: None }
     }
 
-    /// Standard input of the process.
+    /// Creates an input from standard input of the process.
     pub fn stdin() -> Input {
         Input::pipe(io::stdin())
     }
 
-    /// Anything that may keep its reader waiting.
+    /// Creates an input from a reader that may block.
     pub fn pipe(reader: impl Read + Send + 'static) -> Input {
         Input::new(|| Ok(Box::new(Stream { reader: BufReader::with_capacity(BUFFER_BYTES, reader), patient: false })))
     }
 
-    /// A file.
+    /// Creates an input from a file.
     pub fn file(path: &Path) -> io::Result<Input> {
         let file = std::fs::File::open(path)?;
         Ok(Input::new(|| Ok(Box::new(Stream { reader: BufReader::with_capacity(BUFFER_BYTES, file), patient: true }))))
     }
 
-    /// One line.
+    /// Reads one line.
     pub async fn line(&mut self, purpose: Purpose, bytes_max: usize) -> io::Result<Reading> {
         let mut readings = self.ask_lines(purpose, 1, bytes_max).await?;
         Ok(readings.pop().unwrap_or(Reading::End))
     }
 
-    /// Lines of data: waits for the first, then takes what is there. `bytes_max` bounds each line, and all but
-    /// the last together.
+    /// Reads lines of data: waits for the first, then takes those available. `bytes_max` bounds each line, and all but the last together.
     pub async fn batch(&mut self, lines_max: usize, bytes_max: usize) -> io::Result<Vec<Reading>> {
         self.ask_lines(Purpose::Data, lines_max, bytes_max).await
     }
 
-    /// All that is left, cut off at one byte more than allowed.
+    /// Reads the rest of the input, cut off at one byte more than allowed.
     pub async fn rest(&mut self, bytes_max: usize) -> io::Result<Vec<u8>> {
         let (reply, answer) = oneshot::channel();
         self.ask(Ask::Rest { bytes_max, reply })?;
         answer.await.map_err(|_| closed())?
     }
 
-    /// Drops what a person has typed ahead, before the next line is read.
+    /// Drops lines typed ahead, before the next line is read.
     pub fn discard(&mut self) -> io::Result<()> {
         self.ask(Ask::Discard)
     }
@@ -171,7 +169,7 @@ fn closed() -> io::Error {
 fn serve(open: Open, asks: &mpsc::Receiver<Ask>) {
     let mut source = open();
     while let Ok(ask) = asks.recv() {
-        // An asker that has gone away was interrupted; what was read for it is lost with it.
+        // A dropped reply channel means that the caller was interrupted; the data read for it is lost with it.
         match (ask, &mut source) {
             (Ask::Lines { purpose, lines_max, bytes_max, reply }, Ok(source)) => {
                 let _ = reply.send(read_lines(source.as_mut(), purpose, lines_max, bytes_max));

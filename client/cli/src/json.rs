@@ -1,5 +1,5 @@
-//! What programs read: one JSON object per result. Fields keep their order and are always there, `null` where there is nothing to say.
-//! Few are left out instead, such as `after_ms` and `cause` of errors, and `uncounted` of a status that counts all.
+//! JSON for programs: one object per result. Fields keep their order and are always present, with `null` for no value. A few are left out
+//! instead, such as `after_ms` and `cause` of errors, and `uncounted` of a status that counts everything.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,7 +31,7 @@ fn text_if_any<T: Display, S: Serializer>(value: &Option<T>, serializer: S) -> R
     }
 }
 
-/// Each name once, with the first of its values as everywhere: the library takes several headers of one name.
+/// Serializes headers as a map: each name once, with its first value. The library accepts several headers of one name.
 fn map<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
     let mut names = BTreeSet::new();
     let first: Vec<_> = pairs.iter().filter(|(name, _)| names.insert(name)).collect();
@@ -75,7 +75,7 @@ struct ErrorBody<'a> {
     cause: Option<Cause>,
 }
 
-/// A failure, naming the task where there is one.
+/// Formats an error, with the task's id if there is one.
 pub fn error(error: &norn_wire::Error) -> ErrorLine<'_> {
     let norn_wire::Error { code, message, retry, id, after_ms, cause } = error;
     let body = ErrorBody { code: *code, message, retry: *retry, id: *id, after_ms: *after_ms, cause: *cause };
@@ -92,12 +92,13 @@ pub struct AckedLine {
     guarantee: Guarantee,
 }
 
-/// Of enqueue, update and complete.
+/// Line of `enqueue`, `update` and `complete`.
 pub fn acked(acked: &Acked) -> AckedLine {
     AckedLine { id: acked.id, acks: acked.acks, replicas: acked.replicas, guarantee: acked.guarantee }
 }
 
-/// A cancellation, and how the task has ended; `null` where that could not be read. How safe it is is `null` where nothing was sent.
+/// Line of a cancellation, with the state in which the task has ended; `null` if that could not be read. The durability is `null` if
+/// nothing was sent.
 #[derive(Serialize)]
 pub struct CancelledLine {
     #[serde(serialize_with = "text")]
@@ -108,13 +109,13 @@ pub struct CancelledLine {
     state: Option<State>,
 }
 
-/// Of cancel.
+/// Line of `cancel`.
 pub fn cancelled(id: TaskId, sent: Option<&Acked>, state: Option<State>) -> CancelledLine {
     let (acks, replicas) = (sent.map(|acked| acked.acks), sent.map(|acked| acked.replicas));
     CancelledLine { id, acks, replicas, guarantee: sent.map(|acked| acked.guarantee), state }
 }
 
-/// A task that is the only one with its key, and whether it was there already.
+/// Line of a unique task, and whether it existed before.
 #[derive(Serialize)]
 pub struct UniqueLine {
     #[serde(flatten)]
@@ -122,12 +123,12 @@ pub struct UniqueLine {
     existing: bool,
 }
 
-/// Of enqueue with `--unique`.
+/// Line of `enqueue --unique`.
 pub fn unique(one: &Acked, existing: bool) -> UniqueLine {
     UniqueLine { acked: acked(one), existing }
 }
 
-/// A member of a group that was enqueued.
+/// Line of an enqueued member of a group.
 #[derive(Serialize)]
 pub struct MemberAckedLine {
     #[serde(flatten)]
@@ -136,12 +137,12 @@ pub struct MemberAckedLine {
     group: TaskId,
 }
 
-/// Of enqueue with `--group`.
+/// Line of `enqueue --group`.
 pub fn member_acked(one: &Acked, group: TaskId) -> MemberAckedLine {
     MemberAckedLine { acked: acked(one), group }
 }
 
-/// Which member of which group a task is.
+/// Group and number of a member.
 #[derive(Serialize)]
 struct MemberOfLine {
     #[serde(serialize_with = "text")]
@@ -154,7 +155,7 @@ fn member_of(grouping: Option<&Grouping>) -> Option<MemberOfLine> {
     Some(MemberOfLine { group, number })
 }
 
-/// How far a group is.
+/// Progress of a group.
 #[derive(Serialize)]
 pub struct GroupLine {
     total: Option<u32>,
@@ -162,13 +163,13 @@ pub struct GroupLine {
     failed: u32,
 }
 
-/// Of a join.
+/// Object of a join's group.
 pub fn group(group: &GroupView) -> GroupLine {
     let GroupView { total, ended, failed } = *group;
     GroupLine { total, ended, failed }
 }
 
-/// One task of a group; its state is absent where nobody has enqueued it.
+/// Line of one member of a group; its state is absent if it was not enqueued.
 #[derive(Serialize)]
 pub struct MemberLine<'a> {
     number: u32,
@@ -182,7 +183,7 @@ pub struct MemberLine<'a> {
     lost: Option<Vec<&'static str>>,
 }
 
-/// Of members.
+/// Line of `members`.
 pub fn member(of: MemberOf, task: Option<&TaskView>) -> MemberLine<'_> {
     let (result, result_encoding) = task.map_or((None, None), result);
     let reason = task.and_then(|task| task.reason.as_deref());
@@ -190,7 +191,7 @@ pub fn member(of: MemberOf, task: Option<&TaskView>) -> MemberLine<'_> {
     MemberLine { number: of.number, id: of.id(), state, result, result_encoding, reason, lost }
 }
 
-/// Of watch: that it has begun, has lagged, or cannot tell of so many partitions.
+/// Line of `watch`: it has begun, has lagged, or a number of partitions cannot be watched.
 #[derive(Serialize)]
 pub struct WatchLine {
     watch: &'static str,
@@ -198,12 +199,12 @@ pub struct WatchLine {
     partitions: Option<u32>,
 }
 
-/// Of watch, beside events.
+/// Line of `watch` that is not an event.
 pub fn watch(watch: &'static str, partitions: Option<u32>) -> WatchLine {
     WatchLine { watch, partitions }
 }
 
-/// A task that came to a state.
+/// Event: a task reached a state.
 #[derive(Serialize)]
 pub struct WatchEventLine<'a> {
     #[serde(serialize_with = "text")]
@@ -216,7 +217,7 @@ pub struct WatchEventLine<'a> {
     reason: Option<&'a str>,
 }
 
-/// Of watch.
+/// Event line of `watch`.
 pub fn watch_event(event: &WatchEvent) -> WatchEventLine<'_> {
     let data = event.result.as_ref().map(|result| encode(result));
     let (result, result_encoding) = data.map(|data| (data.data, data.data_encoding)).unzip();
@@ -224,12 +225,12 @@ pub fn watch_event(event: &WatchEvent) -> WatchEventLine<'_> {
     WatchEventLine { id, queue, state: event.state, number: event.number, result, result_encoding, reason }
 }
 
-/// The result of a task as text, and what that stands for.
+/// Returns the result of a task as text, and the encoding of that.
 fn result(task: &TaskView) -> (Option<Cow<'_, str>>, Option<&'static str>) {
     task.result.as_ref().map(|result| encode(result)).map(|data| (data.data, data.data_encoding)).unzip()
 }
 
-/// A claim that was given up or prolonged.
+/// Claim that was released, failed or renewed.
 #[derive(Serialize)]
 pub struct HeldLine {
     #[serde(serialize_with = "text")]
@@ -240,16 +241,16 @@ pub struct HeldLine {
     lease: Option<LeaseLine>,
 }
 
-/// How long a claim is held. Who has another clock counts the length from when it asked.
+/// Lease of a claim. A program with another clock counts the length from its own call.
 #[derive(Serialize)]
 pub struct LeaseLine {
-    /// Its length.
+    /// Length of the lease in milliseconds.
     pub lease_ms: u64,
-    /// Its end, by the clock of this machine.
+    /// End of the lease, by the clock of this machine.
     pub lease_expires_ms: u64,
 }
 
-/// Of renew, with the lease, and of fail and release without.
+/// Line of `renew`, with the lease, and of `fail` and `release`, without.
 pub fn held(id: TaskId, token: Token, lease: Option<LeaseLine>) -> HeldLine {
     HeldLine { id, token, lease }
 }
@@ -264,7 +265,7 @@ pub struct UpdateLine<'a> {
     data: Data<'a>,
 }
 
-/// Of log, and inside tasks.
+/// Entry in `log` and inside tasks.
 pub fn update(entry: &LogEntry) -> UpdateLine<'_> {
     UpdateLine { token: entry.token, sequence: entry.sequence, data: encode(&entry.data) }
 }
@@ -290,7 +291,7 @@ pub struct GrantedLine<'a> {
     group: Option<GroupLine>,
 }
 
-/// Of claim, with the moment from which leases count.
+/// Line of `claim`, with the time from which leases count.
 pub fn granted(task: &Granted, from_ms: u64) -> GrantedLine<'_> {
     GrantedLine {
         id: task.id,
@@ -316,16 +317,16 @@ struct ClaimLine<'a> {
     end_ms: Option<u64>,
     completed_ms: Option<u64>,
     worker: &'a str,
-    /// Where it was completed and that does not count: what it said.
+    /// Result of a completion that does not count.
     rejected: Option<RejectedLine<'a>>,
-    /// Where another completion stands over this one: what it said.
+    /// Result of a completion that lost against another one.
     superseded: Option<RejectedLine<'a>>,
-    /// Its lease holds now; otherwise `end_ms` is when it would have ended by itself.
+    /// Whether the lease holds now; otherwise `end_ms` is when it would have ended by itself.
     running: bool,
     outcome: Option<ClaimOutcome>,
     reason: Option<&'a str>,
     ended_ms: Option<u64>,
-    /// With which it ends while it holds.
+    /// Session with which the claim ends while it holds.
     #[serde(serialize_with = "text_if_any")]
     session: Option<TaskId>,
 }
@@ -345,7 +346,7 @@ fn rejected(rejected: &Rejected) -> RejectedLine<'_> {
 fn claim<'a>(task: &TaskView, claim: &'a ClaimView) -> ClaimLine<'a> {
     ClaimLine {
         token: claim.token,
-        // A completion may tell of a claim whose start has not arrived.
+        // A completion may arrive before the start of its claim.
         start_ms: (claim.start_ms > 0).then_some(claim.start_ms),
         end_ms: claim.end_ms,
         completed_ms: claim.completed_ms,
@@ -371,13 +372,13 @@ pub struct TaskLine<'a> {
     #[serde(flatten)]
     data: Data<'a>,
     claims: Vec<ClaimLine<'a>>,
-    /// There are as many as are kept, so there may have been earlier ones.
+    /// Whether as many claims are shown as are kept, so that there may have been earlier ones.
     claims_more: bool,
     updates: Vec<UpdateLine<'a>>,
     result: Option<Cow<'a, str>>,
     result_encoding: Option<&'static str>,
     reason: Option<&'a str>,
-    /// It was cancelled or given up for the reason, and is done all the same.
+    /// Whether the task was cancelled or given up for the reason, and is done nevertheless.
     overruled: bool,
     conflict: bool,
     log_incomplete: bool,
@@ -394,7 +395,7 @@ pub struct TaskLine<'a> {
     member_of: Option<MemberOfLine>,
     group: Option<GroupLine>,
     version: Option<String>,
-    /// By its id.
+    /// Time in its id.
     enqueued_ms: u64,
     ended_ms: Option<u64>,
     next_attempt_ms: Option<u64>,
@@ -403,7 +404,7 @@ pub struct TaskLine<'a> {
     lost: Option<Vec<&'static str>>,
 }
 
-/// Of get, wait and list; a list leaves the updates out.
+/// Line of `get`, `wait` and `list`; a list leaves the updates out.
 pub fn task(task: &TaskView) -> TaskLine<'_> {
     let (result, result_encoding) = result(task);
     TaskLine {
@@ -440,15 +441,15 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
     }
 }
 
-/// What of a task is lost, if anything is.
+/// Returns the lost parts of a task, if any.
 fn lost(task: &TaskView) -> Option<Vec<&'static str>> {
     task.lost.map(|lost| lost.names())
 }
 
-/// A number of tasks.
+/// Number of tasks.
 #[derive(Serialize)]
 pub struct CountLine {
-    /// How many.
+    /// Number of tasks.
     pub count: u64,
 }
 
@@ -473,7 +474,7 @@ pub struct QueueLine<'a> {
     counts: Counts<'a>,
 }
 
-/// Of queues.
+/// Line of `queues`.
 pub fn queue(queue: &QueueCounts) -> QueueLine<'_> {
     QueueLine { queue: &queue.queue, counts: Counts(&queue.counts) }
 }
@@ -499,7 +500,7 @@ pub struct NodeLine<'a> {
     unreached_from: Vec<String>,
 }
 
-/// Of nodes.
+/// Line of `nodes`.
 pub fn node(node: &NodeView) -> NodeLine<'_> {
     NodeLine {
         node: node.node,
@@ -520,7 +521,7 @@ pub fn node(node: &NodeView) -> NodeLine<'_> {
     }
 }
 
-/// A partition's place on the ring.
+/// Place of a partition on the ring.
 #[derive(Serialize)]
 pub struct RingLine {
     partition: PartitionId,
@@ -529,13 +530,13 @@ pub struct RingLine {
     leaving: Vec<String>,
 }
 
-/// Of ring.
+/// Line of `ring`.
 pub fn ring(partition: &PartitionView) -> RingLine {
     let PartitionView { partition, cohort, next, leaving, .. } = partition;
     RingLine { partition: *partition, cohort: ids(cohort), next: ids(next), leaving: ids(leaving) }
 }
 
-/// Of nodes.
+/// Formats ids of nodes.
 pub fn ids<'a>(nodes: impl IntoIterator<Item = &'a NodeId>) -> Vec<String> {
     nodes.into_iter().map(NodeId::to_string).collect()
 }
@@ -560,7 +561,7 @@ pub struct PartitionLine {
     leaving: Vec<String>,
 }
 
-/// How near another replica is.
+/// Agreement with another replica.
 #[derive(Serialize)]
 struct AgreementLine {
     #[serde(serialize_with = "text")]
@@ -570,7 +571,7 @@ struct AgreementLine {
     differing: Option<u64>,
 }
 
-/// Of partitions.
+/// Line of `partitions`.
 pub fn partition(partition: &PartitionView) -> PartitionLine {
     PartitionLine {
         partition: partition.partition,
@@ -595,7 +596,7 @@ fn agreement(agreement: &Agreement) -> AgreementLine {
     AgreementLine { node, agreed_ms_ago: agreed_ms, apart, differing }
 }
 
-/// Bytes in hexadecimal.
+/// Formats bytes in hexadecimal.
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -617,7 +618,7 @@ impl Serialize for Counters<'_> {
     }
 }
 
-/// A node and its cluster.
+/// Summary of a node and its cluster.
 #[derive(Serialize)]
 pub struct StatusLine<'a> {
     #[serde(serialize_with = "text")]
@@ -634,7 +635,7 @@ pub struct StatusLine<'a> {
     counters: Counters<'a>,
 }
 
-/// Of status.
+/// Line of `status`.
 pub fn status(status: &Status) -> StatusLine<'_> {
     StatusLine {
         cluster: status.cluster,
@@ -649,7 +650,7 @@ pub fn status(status: &Status) -> StatusLine<'_> {
     }
 }
 
-/// What one member has counted, or why it does not say so.
+/// Counters of one member, or why it does not report them.
 #[derive(Serialize)]
 pub struct NodeCounters<'a> {
     name: &'a str,
@@ -662,7 +663,7 @@ pub struct NodeCounters<'a> {
     error: Option<&'a str>,
 }
 
-/// Of one member's counters.
+/// Line of one member's counters.
 pub fn node_counters<'a>(member: &'a NodeView, answer: &'a Result<Status, Error>) -> NodeCounters<'a> {
     NodeCounters {
         name: &member.name,

@@ -1,7 +1,7 @@
-//! The verbs: one definition of each, for the command line and for the REPL.
+//! The verbs, each defined once, for the command line and for the REPL.
 //!
-//! A verb's arguments become one or a few calls on a [`Transport`]; the answers become tables for people or JSON
-//! lines for programs.
+//! A verb turns its arguments into one or a few calls on a [`Transport`], and the answers into tables for people or JSON lines for
+//! programs.
 //!
 //! ```no_run
 //! # use norn_cli::{Output, Transport, Verb, execute};
@@ -94,107 +94,113 @@ use norn_wire::TaskView;
 use std::future::Future;
 use std::pin::Pin;
 
-/// A task as `get --json` shows it, in one line.
+/// Formats a task as `get --json` shows it, in one line.
 pub fn task_line(task: &TaskView) -> String {
     serde_json::to_string(&json::task(task)).expect("a task is text")
 }
 
-/// What a person or a program may ask of a cluster.
+/// Verbs of clients, for people and programs.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Verb {
-    /// Stores a task
+    /// Store a task
     #[command(after_help = examples::ENQUEUE)]
     Enqueue(Box<EnqueueArguments>),
-    /// Takes tasks to work on
+    /// Claim tasks to work on
     #[command(after_help = examples::CLAIM)]
     Claim(ClaimArguments),
-    /// Prolongs a claim
+    /// Renew the lease of a claim
     #[command(after_help = examples::RENEW)]
     Renew(RenewArguments),
-    /// Adds an entry to a claim's log
+    /// Add an entry to a claim's log
     #[command(after_help = examples::UPDATE)]
     Update(UpdateArguments),
-    /// Ends a task with a result
+    /// Complete a task with a result
     #[command(after_help = examples::COMPLETE)]
     Complete(CompleteArguments),
-    /// Says that an attempt failed
+    /// Report an attempt as failed
     #[command(after_help = examples::FAIL)]
     Fail(FailArguments),
-    /// Gives claims back
+    /// Release claims, so that their tasks can be claimed again at once
     #[command(after_help = examples::RELEASE)]
     Release(ReleaseArguments),
-    /// Ends tasks that nobody should run any more
+    /// Cancel tasks
     #[command(after_help = examples::CANCEL)]
     Cancel(CancelArguments),
-    /// Adds, changes and ends several tasks at once, or none of them
+    /// Add, change and end several tasks at once, or none of them
     #[command(after_help = examples::TRANSACT)]
     Transact(TransactArguments),
-    /// Enqueues dead tasks again
+    /// Enqueue dead tasks again, each as a new task, at once and with all its attempts
+    ///
+    /// The dead task stays as it is, and `get` shows its copy. A task is redriven once: a repeated command shows the copy that exists, or
+    /// the dead letter. If the copy dies, redrive the copy.
     #[command(after_help = examples::REDRIVE)]
     Redrive(RedriveArguments),
-    /// Forgets tasks that have ended before their retention is over
+    /// Forget ended tasks, with payload, result and log, before their retention is over
+    ///
+    /// A task that has not ended is refused: cancel it first. `get` and `list` show a purged task until its leader has replaced it by a
+    /// tombstone. That takes a moment; a member of a group is kept until the group's join has ended.
     #[command(after_help = examples::PURGE)]
     Purge(PurgeArguments),
-    /// Shows tasks with their claims and their logs
+    /// Show tasks with their claims and their logs
     #[command(after_help = examples::GET)]
     Get(GetArguments),
-    /// Shows a task's log
+    /// Show a task's log
     #[command(after_help = examples::LOG)]
     Log(LogArguments),
-    /// Waits until a task has ended
+    /// Wait until a task has ended
     #[command(after_help = examples::WAIT)]
     Wait(WaitArguments),
-    /// Shows what becomes of the tasks of a queue or of a group, as it happens
+    /// Show how the tasks of a queue or of a group change, as it happens
     #[command(after_help = examples::WATCH)]
     Watch(WatchArguments),
-    /// Says what keeps a task from being claimed, or from having ended
+    /// Explain what keeps a task from being claimed, or from ending
     #[command(after_help = examples::WHY)]
     Why(WhyArguments),
-    /// Lists the members of a group with what came of each
+    /// List the members of a group, with the outcome of each
     #[command(after_help = examples::MEMBERS)]
     Members(MembersArguments),
-    /// Lists tasks
+    /// List tasks
     #[command(after_help = examples::LIST)]
     List(ListArguments),
-    /// Counts tasks
+    /// Count tasks
     #[command(after_help = examples::COUNT)]
     Count(CountArguments),
-    /// Lists queues with their counts
+    /// List queues with their counts
     #[command(after_help = examples::QUEUES)]
     Queues,
-    /// Sets and shows what holds for a queue
+    /// Change and show the settings of a queue
     #[command(subcommand)]
     Queue(QueueVerb),
-    /// Keeps all claims of a worker by one heartbeat, and ends them together
+    /// Keep all claims of a worker alive by one heartbeat, and end them together
     #[command(subcommand)]
     Session(SessionVerb),
-    /// Has the cluster enqueue tasks by itself, again and again or once
+    /// Have the cluster enqueue tasks by itself, repeatedly or once
     #[command(subcommand)]
     Schedule(ScheduleVerb),
-    /// Lists the nodes of the cluster
+    /// List the nodes of the cluster
     #[command(after_help = examples::NODES)]
     Nodes,
-    /// Shows which nodes hold which partition
+    /// Show which nodes hold which partition
     #[command(after_help = examples::RING)]
     Ring,
-    /// Shows leaders, epochs and sizes of the partitions
+    /// Show leaders, epochs and sizes of the partitions
     #[command(after_help = examples::PARTITIONS)]
     Partitions,
-    /// Shows the cluster in short
+    /// Summarize the cluster
     #[command(after_help = examples::STATUS)]
     Status(NodeStatusArguments),
-    /// Shows the verbs, or one of them
+    /// Show the verbs, or the help of one
     #[command(after_help = examples::HELP)]
     Help(HelpArguments),
 }
 
-/// A verb, or one of the group `cluster`.
+/// Verb, or one of the group `cluster`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// One of the verbs
     #[command(flatten)]
     Verb(Box<Verb>),
-    /// Changes the cluster: members, replicas, settings, and which nodes hold what
+    /// Change the cluster: members, replicas, settings, and which nodes hold what
     #[command(subcommand)]
     Cluster(ClusterVerb),
 }
@@ -212,7 +218,7 @@ impl From<ClusterVerb> for Command {
 }
 
 impl Command {
-    /// Runs it. The future is boxed here, so that all verbs are compiled once for a transport and not with each of their callers.
+    /// Runs the command. The future is boxed here, so that all verbs are compiled once per transport and not with each of their callers.
     #[inline(never)]
     fn run<'a, T: Transport>(
         self,
@@ -226,7 +232,7 @@ impl Command {
 }
 
 impl Verb {
-    /// Runs it.
+    /// Runs the verb.
     async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         match self {
             Verb::Enqueue(arguments) => arguments.run(runner).await,
@@ -261,13 +267,13 @@ impl Verb {
     }
 }
 
-/// Runs one verb of the group `cluster`. Failures are printed too.
+/// Runs one verb of the group `cluster`, and prints a failure too.
 pub async fn operate(transport: impl Transport, verb: ClusterVerb, output: Output) -> Exit {
     Runner::new(transport, output, Input::stdin(), Place::CommandLine).run(verb).await
 }
 
-/// Runs one verb of the command line, reading data from standard input where it says so. Failures are printed too. A few
-/// characters stand for an id that is among those shown before, if these are kept.
+/// Runs one verb of the command line, and prints a failure too. Reads data from standard input if the arguments say so. With `shown`, a
+/// few characters stand for an id that an earlier command has shown.
 pub async fn execute(transport: impl Transport, verb: Verb, output: Output, shown: Option<ShownIds>) -> Exit {
     let mut runner = Runner::new(transport, output, Input::stdin(), Place::CommandLine);
     runner.shown = shown;

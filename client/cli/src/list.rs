@@ -1,7 +1,6 @@
-//! `list`: tasks by age, a page after the other, and filters.
+//! `list`: tasks by age, page by page, with filters.
 //!
-//! Where most tasks that come may not be wanted, no more than a bound of them is looked at for a person, and the answer says when it was
-//! reached.
+//! If a filter may reject most tasks, a list for people examines a bounded number of them, and says when it has reached the bound.
 
 use super::error::{Exit, Failure};
 use super::output::state_cell;
@@ -16,17 +15,17 @@ use norn_wire::limits::{CLAIMS_SHOWN_MAX, LIST_PAGE_MAX};
 use norn_wire::{State, TaskId, TaskView};
 use std::time::Duration;
 
-/// Rows of a list for people who have not said how many they want.
+/// Default number of rows for people.
 const LIMIT_DEFAULT: u64 = 100;
 const PREVIEW_CHARACTERS: usize = 40;
-/// Of the reason of an end, before other columns have room.
+/// Width of the reason of an end, before other columns have room.
 const REASON_CHARACTERS: u16 = 32;
-/// Of the time that is left until a task is due, the same.
+/// Width of the time until a task is due, in the same way.
 const DUE_CHARACTERS: u16 = 12;
 /// Rows of a table that are printed together.
 const ROWS_MAX: usize = 1_000;
 
-/// Lists tasks.
+/// Arguments of `list`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct ListArguments {
     /// Only this queue
@@ -35,32 +34,32 @@ pub struct ListArguments {
     /// Only this state: waiting, ready, claimed, done, dead or cancelled
     #[arg(long, value_name = "STATE", value_parser = parse::state(), hide_possible_values = true)]
     pub state: Option<State>,
-    /// At most this many; for people 100 if left out, with --json all of them
+    /// At most this many; if left out, 100 for people, and all with --json
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000), allow_negative_numbers = true)]
     pub limit: Option<u64>,
-    /// The newest first instead of the oldest
+    /// Show the newest first instead of the oldest
     #[arg(long)]
     pub newest: bool,
-    /// Goes on after this task, in the same order; begins with the first if left out
+    /// Continue after this task, in the same order; begins with the first if left out
     #[arg(long, value_name = "ID")]
     pub after: Option<String>,
-    /// Only those enqueued longer ago than this
+    /// Only tasks enqueued longer ago than this
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub older: Option<u64>,
-    /// Only those enqueued within this time
+    /// Only tasks enqueued within this time
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub newer: Option<u64>,
-    /// Only those with this key. At most 100000 tasks are looked at for this, --header, --reason and --failed-with; then --after goes on.
-    /// With --json all are
+    /// Only tasks with this key. For this, --header, --reason and --failed-with, at most 100000 tasks are examined; continue with
+    /// --after. With --json all are examined
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// Only those with this header; with several, those that have all of them
+    /// Only tasks with this header; if repeated, with all of them
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header)]
     pub headers: Vec<(String, String)>,
-    /// Only those with this text in the reason of their end
+    /// Only tasks with this text in the reason of their end
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub reason: Option<String>,
-    /// Only those whose last attempt failed with this text in its reason, of which the first 256 bytes are kept
+    /// Only tasks whose last attempt failed with this text in its reason, of which the first 256 bytes are kept
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub failed_with: Option<String>,
 }
@@ -70,7 +69,7 @@ impl ListArguments {
         let options = self.options(runner).await?;
         let mut shown = Shown { listed: 0, cursor: options.after, more: false };
         let mut walk = Walk::new(options, (runner.clock)());
-        // A program is given all of it: it could not tell an end from the end.
+        // A program gets the whole list: it could not tell the bound from the end.
         walk.bounded = !runner.output.json() && (self.newest || self.filters());
         let (waits, died) = (self.shows_waits(), self.shows_reasons());
         let more: &[&str] = if waits { &["DUE", "WAITS FOR"] } else { &[] };
@@ -107,7 +106,7 @@ impl ListArguments {
         Ok(Exit::Done)
     }
 
-    /// What it lists, as a program says it.
+    /// Converts the arguments to the library's options.
     pub(super) async fn options<T: Transport>(&self, runner: &mut Runner<T>) -> Result<ListOptions, Failure> {
         let after = match &self.after {
             Some(text) => Some(runner.resolve(text).await?),
@@ -130,17 +129,17 @@ impl ListArguments {
         })
     }
 
-    /// Whether tasks are looked at that may not be wanted.
+    /// Whether tasks are examined that may be rejected.
     fn filters(&self) -> bool {
         self.key.is_some() || !self.headers.is_empty() || self.reason.is_some() || self.failed_with.is_some()
     }
 
-    /// Whether all that it lists may have ended for a reason.
+    /// Whether all listed tasks may have ended for a reason.
     fn shows_reasons(&self) -> bool {
         matches!(self.state, Some(State::Dead | State::Cancelled)) || self.reason.is_some()
     }
 
-    /// Whether all that it lists waits: for a moment, or for other tasks.
+    /// Whether all listed tasks wait, for a time or for other tasks.
     fn shows_waits(&self) -> bool {
         self.state == Some(State::Waiting)
     }
@@ -172,7 +171,7 @@ impl ListArguments {
                 }
             }
         }
-        // Nothing was looked at where nothing is wanted.
+        // With a limit of 0, nothing was examined.
         shown.more = !walk.over && shown.cursor.is_some();
         Ok(())
     }
@@ -208,12 +207,12 @@ impl ListArguments {
             row.push(Cell::new(text::clean(task.reason.as_deref().unwrap_or("-"))));
         }
         table.add_row(row);
-        // No more rows are kept than a page has.
+        // Keep no more rows than a page has.
         if table.rows() >= ROWS_MAX { runner.output.table_rows(table) } else { Ok(()) }
     }
 }
 
-/// Other tasks that are to end before it.
+/// Formats the dependencies that have not ended.
 fn waits_for(task: &TaskView) -> String {
     if let Some(group) = &task.group {
         return group::progress(group);
@@ -225,10 +224,10 @@ fn waits_for(task: &TaskView) -> String {
     }
 }
 
-/// What a list has shown.
+/// Result of a list.
 struct Shown {
     listed: u64,
-    /// The last task that was looked at and is not to come again.
+    /// The last task that was examined and must not come again.
     cursor: Option<TaskId>,
     more: bool,
 }

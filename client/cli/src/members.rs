@@ -1,4 +1,4 @@
-//! `members`: the tasks of a group, and what came of each.
+//! `members`: the tasks of a group, and the outcome of each.
 
 use super::error::{Exit, Failure};
 use super::output::state_cell;
@@ -12,21 +12,21 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Rows for people who have not said how many they want.
+/// Default number of rows for people.
 const LIMIT_DEFAULT: u64 = 100;
-/// Members that are read at once.
+/// Members that are read concurrently.
 const READS_MAX: usize = 64;
-/// How long the reader of a member of which the join has heard waits for its end to reach a majority.
+/// Longest wait for the end of a member to reach a majority, once the join has received it.
 const END_MS: u64 = 10_000;
 const PREVIEW_CHARACTERS: usize = 60;
 
-/// Lists the members of a group.
+/// Arguments of `members`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct MembersArguments {
     /// Join of the group
     #[arg(value_name = "ID")]
     pub id: String,
-    /// At most this many; for people 100 if left out, with --json all of them
+    /// At most this many; if left out, 100 for people, and all with --json
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000), allow_negative_numbers = true)]
     pub limit: Option<u64>,
 }
@@ -72,7 +72,7 @@ impl MembersArguments {
     }
 }
 
-/// A member; nothing, where nobody has enqueued it.
+/// Reads a member; `None` if it was not enqueued.
 async fn read<T: Transport>(runner: &Runner<T>, member: MemberOf, ended: bool) -> Result<Option<TaskView>, Failure> {
     let id = member.id();
     let answer = match ended {
@@ -99,7 +99,7 @@ fn cells(member: MemberOf, task: Option<&TaskView>) -> [Cell; 4] {
     ]
 }
 
-/// Waits for all of some futures at once; what came of them, in order.
+/// Waits for all of several futures concurrently. Returns their outputs in order.
 async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     let mut open: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();

@@ -1,4 +1,4 @@
-//! Where results go: tables and short lines for people, JSON lines for programs.
+//! Output of results: tables and short lines for people, JSON lines for programs.
 
 use super::error::{Failure, advice};
 use super::json;
@@ -9,22 +9,22 @@ use norn_wire::{Error, State};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
-/// A colour or weight on a terminal.
+/// Colour or weight on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// It went well.
+    /// Success.
     Good,
-    /// It failed.
+    /// Failure.
     Bad,
-    /// It is under way.
+    /// In progress.
     Busy,
-    /// What matters.
+    /// Important.
     Bold,
-    /// Beside the point.
+    /// Secondary.
     Faint,
 }
 
-/// Of the programs' results, how several stand together.
+/// Layout of several results for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rows {
     /// One object per line.
@@ -33,7 +33,7 @@ enum Rows {
     Array,
 }
 
-/// How much room there is for results.
+/// Size of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Screen {
     /// A file or a pipe.
@@ -44,10 +44,10 @@ enum Screen {
     Fixed(u16, u16),
 }
 
-/// Most failures that are said once more where they could not be written as results.
+/// Most failures that are repeated as notes if the results cannot be written.
 const UNREAD_MAX: usize = 8;
 
-/// Where results go.
+/// Destination of results, notes and errors.
 pub struct Output {
     results: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
@@ -55,20 +55,20 @@ pub struct Output {
     color: bool,
     notes_color: bool,
     progress: bool,
-    /// The command that runs adds tasks.
+    /// Whether the current command adds tasks.
     adds: bool,
     screen: Screen,
     rows: Rows,
     /// Rows written since the last [`Output::end_rows`].
     rows_written: u64,
-    /// Of the failures among them, some that nobody may have read.
+    /// Some of the failures among these rows that may not have been delivered to a reader.
     unread: Vec<Error>,
-    /// Of a script, the line whose command runs, for people to read in errors.
+    /// Line number of the current command in a script, for error messages.
     pub(crate) script_line: Option<u64>,
 }
 
 impl Output {
-    /// Results on `results`, notes and errors for people on `notes`; without colour or progress.
+    /// Creates an output with results on `results`, and notes and errors for people on `notes`; without colour or progress bar.
     pub fn new(results: impl Write + Send + 'static, notes: impl Write + Send + 'static, json: bool) -> Self {
         Output {
             results: Box::new(results),
@@ -86,7 +86,7 @@ impl Output {
         }
     }
 
-    /// Standard output and error. Colour needs a terminal and no `NO_COLOR`, a progress bar a terminal.
+    /// Creates an output on standard output and error. Colour needs a terminal and no `NO_COLOR`, a progress bar needs a terminal.
     pub fn standard(json: bool) -> Self {
         let mut output = Output::new(io::BufWriter::with_capacity(64 << 10, io::stdout()), io::stderr(), json);
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -99,28 +99,28 @@ impl Output {
         output
     }
 
-    /// Puts the results of one command on one line, as an array where there may be several.
+    /// Prints the results of one command on one line, as an array if there may be several.
     #[must_use]
     pub fn with_arrays(mut self) -> Self {
         self.rows = Rows::Array;
         self
     }
 
-    /// With or without colour, whatever the terminal says.
+    /// Turns colour on or off, whatever the terminal supports.
     #[must_use]
     pub fn with_color(mut self, color: bool) -> Self {
         (self.color, self.notes_color) = (color, color);
         self
     }
 
-    /// As on a screen of this size, whatever the terminal says.
+    /// Formats for a screen of this size, whatever the terminal's.
     #[must_use]
     pub fn with_size(mut self, columns: u16, lines: u16) -> Self {
         self.screen = Screen::Fixed(columns, lines);
         self
     }
 
-    /// Columns and lines of the screen, if there is one.
+    /// Returns columns and lines of the screen, if there is one.
     pub fn size(&self) -> Option<(u16, u16)> {
         match self.screen {
             Screen::Endless => None,
@@ -129,17 +129,17 @@ impl Output {
         }
     }
 
-    /// Whether programs read.
+    /// Whether the output is JSON.
     pub fn json(&self) -> bool {
         self.json
     }
 
-    /// For programs or for people, from now on. Says what it was.
+    /// Switches between JSON and text. Returns the previous setting.
     pub fn set_json(&mut self, json: bool) -> bool {
         std::mem::replace(&mut self.json, json)
     }
 
-    /// Whether several results stand in one array.
+    /// Whether several results form one array.
     pub fn arrays(&self) -> bool {
         self.rows == Rows::Array
     }
@@ -149,7 +149,7 @@ impl Output {
         self.progress
     }
 
-    /// Whether results are coloured. What programs read is not, also on a terminal.
+    /// Whether results are coloured. JSON never is, even on a terminal.
     pub fn color(&self) -> bool {
         self.color && !self.json
     }
@@ -159,14 +159,14 @@ impl Output {
         self.notes_color
     }
 
-    /// The one result of a verb, for programs.
+    /// Prints the only result of a verb, as JSON.
     pub fn object(&mut self, object: &impl Serialize) -> Result<(), Failure> {
         debug_assert!(self.json && self.rows_written == 0);
         self.write_json(object)?;
         Ok(self.results.write_all(b"\n")?)
     }
 
-    /// One of several results of a verb, for programs.
+    /// Prints one of several results of a verb, as JSON.
     pub fn row(&mut self, object: &impl Serialize) -> Result<(), Failure> {
         debug_assert!(self.json);
         match self.rows {
@@ -181,7 +181,7 @@ impl Output {
         Ok(())
     }
 
-    /// There are no more rows.
+    /// Ends the rows.
     pub fn end_rows(&mut self) -> Result<(), Failure> {
         if self.json && self.rows == Rows::Array {
             self.results.write_all(if self.rows_written == 0 { b"[]\n" } else { b"]\n" })?;
@@ -190,7 +190,7 @@ impl Output {
         Ok(())
     }
 
-    /// A failure. Where rows went before it, it is the last of them, so that a line stays a line.
+    /// Prints a failure. After rows it becomes the last of them, so that a command still prints one line.
     pub fn failure(&mut self, failure: &Failure) -> Result<(), Failure> {
         let Some(error) = failure.error() else {
             return Ok(());
@@ -214,7 +214,7 @@ impl Output {
         }
     }
 
-    /// A failure among several results of a verb, for programs.
+    /// Prints a failure among several results of a verb, as JSON.
     pub fn error_row(&mut self, error: &Error) -> Result<(), Failure> {
         self.keep_unread(error);
         self.row(&json::error(error))
@@ -226,17 +226,17 @@ impl Output {
         }
     }
 
-    /// Whether a failure was written that nobody may have read.
+    /// Whether a failure was written that may not have been delivered to a reader.
     pub(super) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// Whether the command that runs adds tasks.
+    /// Sets whether the current command adds tasks.
     pub fn set_adds(&mut self, adds: bool) {
         self.adds = adds;
     }
 
-    /// An error for people, with what to do. It is said also where results cannot be written any more.
+    /// Prints an error for people, with advice, even if results cannot be written any more.
     pub fn error(&mut self, error: &Error) -> Result<(), Failure> {
         let flushed = self.hand_on();
         self.say(error)?;
@@ -251,20 +251,20 @@ impl Output {
         Ok(())
     }
 
-    /// The same without advice.
+    /// Prints an error without advice.
     fn complain_of(&mut self, error: &Error) -> Result<(), Failure> {
         let flushed = self.hand_on();
         self.say_lines(error)?;
         Ok(flushed?)
     }
 
-    /// One reason a line, where there are several.
+    /// Prints an error, one reason a line if there are several.
     fn say_lines(&mut self, error: &Error) -> io::Result<()> {
         let lines: Vec<String> = error.message.lines().map(super::text::clean).collect();
         self.say_text(&lines.join("\n       "))
     }
 
-    /// What went wrong, in our own words.
+    /// Prints a problem that has no error of its own.
     pub fn complain(&mut self, text: &str) -> Result<(), Failure> {
         let flushed = self.hand_on();
         self.say_text(text)?;
@@ -281,7 +281,7 @@ impl Output {
         self.script_line.map_or_else(String::new, |line| format!("line {line}: "))
     }
 
-    /// An error that begins with `error: `, with the line of the script that it is about.
+    /// Inserts the script line into a text that begins with `error: `.
     pub(super) fn placed(&self, text: &str) -> String {
         match self.script_line {
             Some(line) => text.replacen("error:", &format!("error: line {line}:"), 1),
@@ -289,8 +289,8 @@ impl Output {
         }
     }
 
-    /// The result could not be written, and neither can anything else be there: this goes to where notes go, with the failures that are
-    /// among it. The exit code remains where these cannot be written either.
+    /// Reports that the result could not be written. This and the failures among the results go to the notes. If these cannot be written
+    /// either, only the exit code remains.
     pub fn unwritten(&mut self, why: &str, effects: Option<&str>) {
         let label = paint(self.notes_color, Style::Bad, "error:");
         let effects = effects.map_or_else(String::new, |effects| format!("; {effects}"));
@@ -300,13 +300,13 @@ impl Output {
             .and_then(|()| self.notes.flush());
     }
 
-    /// A line for people.
+    /// Prints a line for people.
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
         debug_assert!(!self.json);
         Ok(writeln!(self.results, "{}", without_formats(text))?)
     }
 
-    /// A sentence for people. Where the screen ends it goes on in the next line, so far from its left edge.
+    /// Prints a sentence for people, wrapped at the edge of the screen with this indent.
     pub(super) fn sentence(&mut self, indent: usize, text: &str) -> Result<(), Failure> {
         let room = self.size().map_or(usize::MAX, |(columns, _)| columns.into());
         let mut words = text.split(' ');
@@ -323,24 +323,24 @@ impl Output {
         self.line(&line)
     }
 
-    /// Leaves the line on which a terminal shows ^C. What programs read goes on as it is.
+    /// Ends the line on which a terminal shows ^C. JSON output is not touched.
     pub(super) fn leave_line(&mut self) -> Result<(), Failure> {
         if self.color() { self.line("") } else { Ok(()) }
     }
 
-    /// The same before an error, on the terminal where errors are.
+    /// Ends that line before an error, on the terminal of the notes.
     pub(super) fn leave_line_of_notes(&mut self) -> Result<(), Failure> {
         if self.progress || self.notes_color { self.note("") } else { Ok(()) }
     }
 
-    /// A remark beside the results, whoever reads them, or nobody.
+    /// Prints a remark beside the results, for people or for no reader at all.
     pub fn note(&mut self, text: &str) -> Result<(), Failure> {
         let flushed = self.hand_on();
         writeln!(self.notes, "{}", without_formats(text))?;
         Ok(flushed?)
     }
 
-    /// A table for people, or the rows that it got since it was printed.
+    /// Prints a table for people, or the rows added since it was last printed.
     pub fn table(&mut self, grid: &mut Grid) -> Result<(), Failure> {
         self.table_rows(grid)?;
         let left_out = grid.left_out();
@@ -354,7 +354,7 @@ impl Output {
         Ok(())
     }
 
-    /// The same for a table that goes on.
+    /// Prints rows of a table that goes on.
     pub fn table_rows(&mut self, grid: &mut Grid) -> Result<(), Failure> {
         debug_assert!(!self.json);
         for line in grid.print(self.size().map(|(columns, _)| columns)) {
@@ -363,7 +363,7 @@ impl Output {
         Ok(())
     }
 
-    /// Wipes the screen, where there is one.
+    /// Clears the screen, if there is one.
     pub fn clear(&mut self) -> Result<(), Failure> {
         if self.color() {
             self.results.write_all(b"\x1b[H\x1b[2J")?;
@@ -371,20 +371,20 @@ impl Output {
         Ok(())
     }
 
-    /// Hands everything on to its readers.
+    /// Flushes results and notes.
     pub fn flush(&mut self) -> Result<(), Failure> {
         self.hand_on()?;
         Ok(self.notes.flush()?)
     }
 
-    /// Hands the results on to their reader.
+    /// Flushes the results.
     fn hand_on(&mut self) -> io::Result<()> {
         self.results.flush()?;
         self.unread.clear();
         Ok(())
     }
 
-    /// Colours a text, where colours are shown.
+    /// Colours a text, if colours are shown.
     pub fn paint(&self, style: Style, text: &str) -> String {
         paint(self.color, style, text)
     }
@@ -394,7 +394,7 @@ impl Output {
         self.paint(state_style(state), state.name())
     }
 
-    /// An empty table without borders. Columns whose title begins with `#` hold numbers.
+    /// Creates an empty table without borders. Columns whose title begins with `#` hold numbers.
     pub fn new_table(&self, titles: &[&str]) -> Grid {
         Grid::new(titles, self.color)
     }
@@ -429,7 +429,7 @@ fn state_style(state: State) -> Style {
     }
 }
 
-/// A state in a table.
+/// Returns a table cell for a state.
 pub fn state_cell(state: State) -> Cell {
     let cell = Cell::new(state.name());
     match state_style(state) {

@@ -1,7 +1,7 @@
-//! Texts of the command line into values.
+//! Parsers of command-line texts.
 //!
-//! What is not well formed as a flag (a duration, a number, a state) is a usage failure and ends in exit code 2;
-//! names, ids and tokens are values of the domain and are checked later, where a wrong one ends in exit code 1.
+//! A malformed flag (a duration, a number, a state) is a usage failure and ends in exit code 2. Names, ids and tokens are values of the
+//! domain: they are checked later, and a wrong one ends in exit code 1.
 
 use super::error::Failure;
 use clap::Args;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// A length of time: `250ms`, `10s`, `5m`, `1h`, `1h30m`.
+/// Parses a duration: `250ms`, `10s`, `5m`, `1h`, `1h30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let example = "a duration is, for example, 250ms, 10s, 5m or 1h30m";
     if text.starts_with('-') {
@@ -25,7 +25,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; {example}"))
 }
 
-/// A whole number within these bounds; the example stands in the refusal of another.
+/// Parses a whole number within these bounds; a refusal names the example.
 pub fn whole<T>(low: T, high: T, example: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
 where
     T: FromStr + PartialOrd + Display + Copy + Send + Sync + 'static,
@@ -37,7 +37,7 @@ where
     }
 }
 
-/// The number of a partition. How many there are is for the cluster to say.
+/// Parses the number of a partition. The cluster checks whether the partition exists.
 pub fn partition(text: &str) -> Result<u16, String> {
     let wanted = || format!("wanted is the number of a partition, 0 to {}, for example 3", PARTITIONS_MAX - 1);
     text.parse()
@@ -46,7 +46,7 @@ pub fn partition(text: &str) -> Result<u16, String> {
         .ok_or_else(|| wanted() + "; `partitions` lists them")
 }
 
-/// The place of a result that is read from standard input.
+/// Parses the positional argument of a result that is read from standard input.
 pub fn dash(text: &str) -> Result<String, String> {
     match text {
         "-" => Ok(text.to_owned()),
@@ -54,13 +54,13 @@ pub fn dash(text: &str) -> Result<String, String> {
     }
 }
 
-/// A duration in whole milliseconds. What is shorter than one counts as one, so that it is not lost.
+/// Parses a duration into whole milliseconds, rounded up so that a shorter one is not lost.
 pub fn duration_ms(text: &str) -> Result<u64, String> {
     let ms = duration(text)?.as_nanos().div_ceil(1_000_000);
     u64::try_from(ms).map_err(|_| "the duration is too long; even a delay is at most 10y".to_owned())
 }
 
-/// An instant in RFC 3339, in milliseconds since the Unix epoch.
+/// Parses an RFC 3339 time into milliseconds since the Unix epoch.
 pub fn instant_ms(text: &str) -> Result<u64, String> {
     let time = OffsetDateTime::parse(text, &Rfc3339)
         .map_err(|error| format!("{error}; a time is, for example, 2030-01-31T09:30:00Z"))?;
@@ -68,14 +68,14 @@ pub fn instant_ms(text: &str) -> Result<u64, String> {
         .map_err(|_| "the time is before 1970-01-01T00:00:00Z, the first that is taken".to_owned())
 }
 
-/// A number of bytes, with `KiB`, `MiB` or `GiB` behind it or not.
+/// Parses a number of bytes, with an optional unit `KiB`, `MiB` or `GiB`.
 pub fn bytes(text: &str) -> Option<u64> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
     let (number, unit) = units.into_iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
     number.trim_end().parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// `HOST:PORT`.
+/// Parses `HOST:PORT`.
 pub fn address(text: &str) -> Result<String, String> {
     match parse_address(text) {
         Some(_) => Ok(text.to_owned()),
@@ -85,7 +85,7 @@ pub fn address(text: &str) -> Result<String, String> {
     }
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 pub fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -93,7 +93,7 @@ pub fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `one`, `quorum` or `all`.
+/// Parses `one`, `quorum` or `all`.
 fn acks() -> impl TypedValueParser<Value = Acks> {
     PossibleValuesParser::new(["one", "quorum", "all"]).map(|text| match text.as_str() {
         "one" => Acks::One,
@@ -102,30 +102,30 @@ fn acks() -> impl TypedValueParser<Value = Acks> {
     })
 }
 
-/// A state by its name.
+/// Parses a state by its name.
 pub fn state() -> impl TypedValueParser<Value = State> {
     PossibleValuesParser::new(State::ALL.map(State::name)).try_map(|text| text.parse::<State>())
 }
 
-/// A queue's name.
+/// Parses a queue's name.
 pub fn queue(text: &str) -> Result<QueueName, Failure> {
     Ok(QueueName::new(text)?)
 }
 
-/// A queue's name, if there is one.
+/// Parses a queue's name, if there is one.
 pub fn queue_if_any(text: Option<&String>) -> Result<Option<QueueName>, Failure> {
     text.map(|text| queue(text)).transpose()
 }
 
-/// A fencing token.
+/// Parses a fencing token.
 pub fn token(text: &str) -> Result<Token, Failure> {
     Ok(text.parse()?)
 }
 
-/// How safe a write is before it is answered.
+/// Durability that a write must reach before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct DurabilityArguments {
-    /// Replicas that must have it on disk: one, quorum (the default) or all
+    /// Replicas that must have it on disk before the answer: one, quorum (the default) or all
     #[arg(
         long,
         value_name = "ACKS",
@@ -137,32 +137,31 @@ pub struct DurabilityArguments {
     pub acks: Acks,
 }
 
-/// Bytes named on the command line.
+/// Data given on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct DataArguments {
-    /// The data as text; `-` reads it from standard input. In the REPL, @FILE reads it from a file, and quotes make
-    /// '-' and '@...' stand for themselves
+    /// Data as text; `-` reads it from standard input. In the REPL, @FILE reads it from a file, and quotes make '-' and '@...' literal
     #[arg(value_name = "DATA", conflicts_with = "file")]
     pub data: Option<String>,
-    /// Reads the data from a file instead
+    /// Read the data from this file instead
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
 
-/// Where bytes come from.
+/// Source of data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Data {
-    /// Given in the command line.
+    /// Text in the command line.
     Text(String),
-    /// In a file.
+    /// A file.
     File(PathBuf),
-    /// On standard input.
+    /// Standard input.
     Stdin,
 }
 
 impl Data {
-    /// Decides what an argument names. `names_files` says that `@FILE` does, as in the REPL; `literal` that a text
-    /// was quoted there and stands for itself.
+    /// Decides which source an argument names. `names_files`: `@FILE` names a file, as in the REPL. `literal`: whether the text was
+    /// quoted there, so that it stands for itself.
     pub fn new(
         data: Option<&str>,
         file: Option<&PathBuf>,
@@ -183,7 +182,7 @@ impl Data {
     }
 }
 
-/// Refuses data over its bound.
+/// Refuses data over its limit.
 pub fn bounded(bytes: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, Failure> {
     if bytes.len() > bytes_max {
         return Err(Failure::invalid(format!("the data is larger than {bytes_max} bytes, the most that is taken")));
@@ -237,7 +236,7 @@ mod tests {
         assert_eq!(Data::new(Some("-"), None, true, |_| true), Some(Data::Text("-".into())));
     }
 
-    /// Goal: a bound that is told as ten years takes ten years as they are typed.
+    /// Goal: a limit that is shown as ten years accepts ten years as typed.
     #[test]
     fn the_longest_delay_can_be_typed() {
         let typed = duration_ms("10y").unwrap();

@@ -1,4 +1,4 @@
-//! `purge`: forgets tasks that have ended before their retention is over.
+//! `purge`: forgets ended tasks before their retention is over.
 
 use super::each::each;
 use super::error::{Exit, Failure};
@@ -10,22 +10,19 @@ use super::{Runner, Transport};
 use clap::Args;
 use norn_wire::{Request, Response, TaskView};
 
-/// Forgets tasks that have ended, with payload, result and log, before their retention is over
-///
-/// A task that has not ended is refused: cancel it first. `get` and `list` show a purged task until its leader has put a tombstone in its
-/// place. That takes a moment; a member of a group is kept until the group's join has ended.
+/// Arguments of `purge`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct PurgeArguments {
-    /// Tasks that have ended; each is tried, whatever becomes of the others
+    /// Tasks that have ended; each is tried, even if others fail
     #[arg(value_name = "ID", required_unless_present = "queue", conflicts_with = "queue")]
     pub id: Vec<String>,
-    /// Many at once.
+    /// Choice of many tasks.
     #[command(flatten)]
     pub several: SeveralArguments,
-    /// Of the queue, only those with this text in the reason of their end
+    /// Of the queue, only tasks with this text in the reason of their end
     #[arg(long, value_name = "TEXT", requires = "queue", conflicts_with = "id", allow_hyphen_values = true)]
     pub reason: Option<String>,
-    /// How safe it is before the answer.
+    /// Durability of the write.
     #[command(flatten)]
     pub durability: DurabilityArguments,
 }

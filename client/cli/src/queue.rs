@@ -1,4 +1,4 @@
-//! `queue set` and `queue show`: what holds for all tasks of a queue, in the whole cluster.
+//! `queue set` and `queue show`: settings of a queue, for all its tasks in the whole cluster.
 
 use super::output::Style;
 use super::runner::unexpected;
@@ -11,75 +11,75 @@ use norn_wire::membership::{
 use norn_wire::{QueueName, Request, Response};
 use serde::Serialize;
 
-/// Sets and shows what holds for a queue.
+/// Verbs of queue settings.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum QueueVerb {
-    /// Sets something for a queue
+    /// Change a setting of a queue
     ///
-    /// It holds for tasks that are there already, too, as soon as the nodes have heard of it, and outlives them.
+    /// It applies to existing tasks too, as soon as the nodes have received it, and remains when the queue has no tasks.
     #[command(after_help = examples::QUEUE_SET)]
     Set(SetArguments),
-    /// Shows queues for which something is set, or one queue
+    /// Show all queues that have settings, or one queue
     #[command(after_help = examples::QUEUE_SHOW)]
     Show(ShowArguments),
 }
 
-/// What a back-off is.
+/// Forms of a back-off.
 const BACKOFF: &str = "`fixed DUR` or `exponential FIRST MOST`, with `jitter N%` behind it or not, or `none`";
 
-/// What can be set.
+/// Settings of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Key {
-    /// `yes`: nothing of the queue is granted, and what is held goes on; `no`
+    /// `yes`: no task of the queue is granted, and claims already held go on; `no`
     Paused,
-    /// A task that says nothing of that itself is dead after so many attempts, 1 to 1000000; `none`: there is no end
+    /// Attempts after which a task is dead, 1 to 1000000, for tasks without a limit of their own; `none`: no limit
     Attempts,
     /// Length of the lease of a claim that names none; `none`: 30s
     Lease,
-    /// No lease is longer, whatever a claim or a renewal asks for; `none`: 1h
+    /// Longest lease, whatever a claim or a renewal asks for; `none`: 1h
     LeaseMax,
-    /// How long a task waits after an attempt that failed or ran out: `fixed DUR`, or `exponential FIRST MOST`, either with
-    /// `jitter N%` behind it; `none`: not at all
+    /// Pause after an attempt that failed or ran out: `fixed DUR`, or `exponential FIRST MOST`, either with `jitter N%` behind it;
+    /// `none`: no pause
     Backoff,
-    /// How long its tasks are kept that have ended; `none`: as the settings of the nodes say
+    /// How long ended tasks are kept; `none`: as in the settings of the nodes
     Retention,
-    /// Which task a claim gets: `priority`, the highest and of those the oldest; `random`, any; `fair`, that of the key that was
-    /// served longest ago, so that keys take turns
+    /// Order of claims: `priority`, the highest first and among equals the oldest; `random`, any; `fair`, the key served longest ago
+    /// first, so that keys take turns
     Order,
-    /// A ready task gains one level of priority for each such time that has passed since it was enqueued or its delay was over, so
-    /// that none starves behind a stream of higher ones; `none`: priorities stay
+    /// Time in which a ready task gains one level of priority, counted from its enqueue or from the end of its delay, so that no task
+    /// starves behind a stream of higher ones; `none`: priorities stay
     Ageing,
-    /// No more claims of the queue are granted in the whole cluster than `N/s`, `N/m` or `N/h`: in any stretch of time as many as the
-    /// rate allows in it, what it allows in two seconds, and one; `none`
+    /// Most claims of the queue in the whole cluster, as `N/s`, `N/m` or `N/h`. In any period it grants at most what the rate allows in
+    /// it, plus what it allows in two seconds, plus one; `none`: no limit
     Rate,
-    /// No more tasks of the queue are held at once in the whole cluster; `none`. A claim whose lease ran out counts as a failed attempt
-    /// then, and cannot be renewed. What is held already goes on when it is lowered
+    /// Most tasks of the queue held at once in the whole cluster; `none`: no limit. With it, a claim whose lease ran out counts as a
+    /// failed attempt, and cannot be renewed. When it is lowered, claims already held go on
     Concurrency,
-    /// No more tasks with the same key are held at once, 1 to 1000, instead of 1; `none`: any number. Where it is not 1, a claim of a
-    /// task with a key whose lease ran out counts as a failed attempt then, and cannot be renewed
+    /// Most tasks with the same key held at once, 1 to 1000, instead of 1; `none`: any number. If it is not 1, a claim of a task with a
+    /// key whose lease ran out counts as a failed attempt, and cannot be renewed
     KeyConcurrency,
-    /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
-    /// `skip`: it goes on; `wait`: it waits until it is cancelled
+    /// Effect on a task if one that it waits for was cancelled, has died or is no longer known: `fail`: it dies; `skip`: it goes on;
+    /// `wait`: it waits until it is cancelled
     FailedDependency,
-    /// Whose completion ends a task: `any`: that of anybody who ever claimed it; `holder`: that of its latest holder alone, which
-    /// the leader seals, so that at most one is ever acknowledged. A task that was claimed before goes on as it was
+    /// Whose completion ends a task: `any`: that of any worker that ever claimed it; `holder`: only that of its latest holder, sealed by
+    /// the leader, so that at most one is ever acknowledged. A task that was claimed before keeps its mode
     Mode,
-    /// With so many tasks that have not ended more are refused, and clients try again until their time is over; `none`. A node
-    /// counts what it holds and infers the rest, so that a few more may get in
+    /// Most open tasks: more are refused, and clients try again until their time is over; `none`: no limit. A node counts its own tasks
+    /// and infers the others, so that a few more may get in
     Tasks,
-    /// The same by bytes: `500MiB`, `2GiB`; `none`
+    /// Most bytes of open tasks, in the same way: `500MiB`, `2GiB`; `none`: no limit
     Bytes,
-    /// Where a letter goes, with all that the task was, when one of its tasks is given up or called invalid; `none`: there is none
+    /// Queue for dead letters: a copy of a task goes there when the task is given up or called invalid; `none`: no copy
     DeadLetter,
 }
 
 impl Key {
-    /// As it is written.
+    /// Returns the key as written.
     fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// What is set for it, as it is written.
+    /// Returns the policy's value of the key, as written.
     fn value(self, policy: &QueuePolicy) -> String {
         match self {
             Key::Paused => if policy.paused { "yes" } else { "no" }.to_owned(),
@@ -102,7 +102,7 @@ impl Key {
     }
 }
 
-/// What can be set for a key, where that is one of a few words.
+/// Returns the values of a key, if they are a few words.
 pub(crate) fn choices(key: &str) -> Option<Vec<&'static str>> {
     match Key::from_str(key, false).ok()? {
         Key::Paused => Some(vec!["yes", "no"]),
@@ -113,24 +113,24 @@ pub(crate) fn choices(key: &str) -> Option<Vec<&'static str>> {
     }
 }
 
-/// Sets something for a queue.
+/// Arguments of `queue set`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SetArguments {
     /// Queue
     #[arg(value_name = "QUEUE")]
     pub queue: String,
-    /// What
+    /// Setting
     #[arg(value_name = "KEY", value_enum)]
     pub key: Key,
-    /// To what
+    /// New value
     #[arg(value_name = "VALUE", required = true, num_args = 1..)]
     pub value: Vec<String>,
 }
 
-/// Shows what is set.
+/// Arguments of `queue show`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct ShowArguments {
-    /// Only this one
+    /// Only this queue
     #[arg(value_name = "QUEUE")]
     pub queue: Option<String>,
 }
@@ -280,7 +280,7 @@ impl ShowArguments {
             output.line(&format!("queue {name}"))?;
             for key in Key::value_variants() {
                 let (value, default) = (key.value(policy), key.value(&QueuePolicy::default()));
-                // Of one queue all that can be set is shown, of several what is.
+                // For one queue show every setting, for several queues only those that are set.
                 if self.queue.is_some() || value != default {
                     output.line(&format!("  {:17}  {value}", key.name()))?;
                 }
@@ -316,7 +316,7 @@ fn dead_letter(policy: &QueuePolicy) -> String {
     policy.dead_letter.as_ref().map_or_else(|| "none".to_owned(), |queue| clean(queue.as_str()))
 }
 
-/// Where keys are no limit there is none.
+/// Returns the limit per key; `None` if there is none.
 fn of_key(policy: &QueuePolicy) -> Option<u32> {
     match policy.key_concurrency {
         KeyConcurrency::Most(most) => Some(most),
@@ -332,7 +332,7 @@ fn size(policy: &QueuePolicy) -> String {
     policy.bytes_max.map_or_else(|| "none".to_owned(), |bytes| text::size(bytes as usize))
 }
 
-/// What people write.
+/// Parses a back-off.
 fn parsed_backoff(words: &[String]) -> Option<Backoff> {
     let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
     let (words, jitter_percent) = match &words[..] {
@@ -348,7 +348,7 @@ fn parsed_backoff(words: &[String]) -> Option<Backoff> {
     Some(Backoff { first_ms, most_ms, jitter_percent })
 }
 
-/// The times of rates, as people write them.
+/// Units of rates.
 const RATES: [(&str, u64); 3] = [("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
 fn parsed_rate(text: &str) -> Option<Rate> {
@@ -357,13 +357,13 @@ fn parsed_rate(text: &str) -> Option<Rate> {
     Some(Rate { claims: claims.trim().parse().ok()?, per_ms })
 }
 
-/// As people write it.
+/// Formats a rate as it is written.
 fn rate(Rate { claims, per_ms }: Rate) -> String {
     let time = RATES.into_iter().find(|(_, ms)| *ms == per_ms);
     time.map_or_else(|| format!("{claims}/{per_ms}ms"), |(time, _)| format!("{claims}/{time}"))
 }
 
-/// As people write it.
+/// Formats a back-off as it is written.
 fn backoff(backoff: Option<Backoff>) -> String {
     let Some(Backoff { first_ms, most_ms, jitter_percent }) = backoff else { return "none".to_owned() };
     let (first, most) = (text::duration(first_ms), text::duration(most_ms));

@@ -1,4 +1,4 @@
-//! Ids and queues that were seen lately: a person means an id by a few of its characters.
+//! Recently seen ids and queues: a person refers to an id by a few of its characters.
 
 use norn_wire::{QueueName, TaskId, TaskView};
 use std::collections::{BTreeSet, VecDeque};
@@ -6,8 +6,8 @@ use std::fmt;
 
 /// Fewest characters that stand for an id.
 pub const PREFIX_CHARACTERS_MIN: usize = 4;
-/// Fewest characters that stand for the id of a task that is changed: by chance, one of the ids that are known has some six
-/// characters once in thirty thousand times.
+/// Fewest characters that stand for the id of a task to be changed: by chance, one of the known ids contains a given six characters once
+/// in thirty thousand times.
 pub const TARGET_CHARACTERS_MIN: usize = 6;
 /// Characters of a whole id.
 pub const ID_CHARACTERS: usize = 32;
@@ -16,7 +16,7 @@ pub const IDS_MAX: usize = 1_000;
 const QUEUES_MAX: usize = 1_000;
 const SCHEDULES_MAX: usize = 1_000;
 
-/// All ids that begin with a prefix.
+/// Range of all ids that begin with a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
     /// The first of them.
@@ -26,7 +26,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Reads a prefix, in the same lenient alphabet as whole ids.
+    /// Parses a prefix, in the same lenient alphabet as whole ids.
     pub fn new(text: &str) -> Result<Prefix, String> {
         if !text.is_ascii() {
             return Err(format!("{text:?} is no task id"));
@@ -45,17 +45,17 @@ fn padded(text: &str, filler: &str) -> Result<TaskId, String> {
     format!("{text}{}", filler.repeat(missing)).parse().map_err(|error: norn_wire::ids::ParseError| error.0)
 }
 
-/// Ids that some typed characters may stand for.
+/// Ids that typed characters may stand for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meant {
-    /// All that begin so.
+    /// All ids that begin with them.
     Beginning(Vec<TaskId>),
-    /// None begins so: all that end so, or else all that have the characters anywhere.
+    /// No id begins with them: all that end with them, or else all that contain them.
     Having(Vec<TaskId>),
 }
 
 impl Meant {
-    /// Picks from ids, whose order stays. Ids of one minute begin alike, so a person often types the end of one.
+    /// Picks from ids and keeps their order. Ids of one minute begin alike, so a person often types the end of one.
     pub fn of(ids: &[TaskId], typed: &str) -> Meant {
         let Some(text) = padded(typed, "0").ok().filter(|_| typed.is_ascii()) else {
             return Meant::Having(Vec::new());
@@ -76,18 +76,18 @@ impl Meant {
     }
 }
 
-/// Characters that follow each other somewhere in an id. Ids of one minute begin alike, those of one batch may end alike, so a
-/// person picks the characters in which they differ.
+/// Consecutive characters anywhere in an id. Ids of one minute begin alike, and those of one batch may end alike, so a person picks the
+/// characters in which they differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// In the alphabet of ids.
+    /// Characters in the alphabet of ids.
     text: String,
-    /// All ids that begin so.
+    /// All ids that begin with them.
     pub prefix: Prefix,
 }
 
 impl Part {
-    /// Reads a part, in the same lenient alphabet as whole ids.
+    /// Parses a part, in the same lenient alphabet as whole ids.
     pub fn new(text: &str) -> Result<Part, String> {
         let prefix = Prefix::new(text)?;
         let mut canonical = prefix.from.to_string();
@@ -95,7 +95,7 @@ impl Part {
         Ok(Part { text: canonical, prefix })
     }
 
-    /// Whether an id has it.
+    /// Whether an id contains it.
     #[must_use]
     pub fn is_in(&self, id: TaskId) -> bool {
         id.to_string().contains(&self.text)
@@ -108,15 +108,15 @@ impl fmt::Display for Part {
     }
 }
 
-/// What was seen lately, bounded.
+/// Recently seen ids and names, bounded.
 #[derive(Debug, Default)]
 pub struct Recent {
     /// Latest last.
     ids: VecDeque<TaskId>,
-    /// How many of the latest were seen since they were taken.
+    /// Number of the latest ids seen since they were last taken.
     new: usize,
     queues: BTreeSet<QueueName>,
-    /// Names of all schedules, as they were told last.
+    /// Names of all schedules, as last received.
     schedules: BTreeSet<String>,
 }
 
@@ -147,7 +147,7 @@ impl Recent {
         self.see_queue(&task.spec.queue);
     }
 
-    /// The ids that were seen since this was asked last, latest last.
+    /// Returns the ids seen since the last call, latest last.
     pub fn take_new(&mut self) -> Vec<TaskId> {
         let new = std::mem::take(&mut self.new);
         self.ids.iter().skip(self.ids.len() - new).copied().collect()
@@ -160,22 +160,22 @@ impl Recent {
         }
     }
 
-    /// Remembers the names of the schedules that there are, instead of those that there were.
+    /// Remembers the names of the existing schedules, replacing the earlier ones.
     pub fn see_schedules(&mut self, names: impl IntoIterator<Item = String>) {
         self.schedules = names.into_iter().take(SCHEDULES_MAX).collect();
     }
 
-    /// Schedules by name.
+    /// Returns schedules by name.
     pub fn schedules(&self) -> impl Iterator<Item = &str> {
         self.schedules.iter().map(String::as_str)
     }
 
-    /// Ids, latest first.
+    /// Returns ids, latest first.
     pub fn ids(&self) -> impl Iterator<Item = TaskId> {
         self.ids.iter().rev().copied()
     }
 
-    /// Queues by name.
+    /// Returns queues by name.
     pub fn queues(&self) -> impl Iterator<Item = &QueueName> {
         self.queues.iter()
     }

@@ -1,4 +1,4 @@
-//! `redrive`: dead tasks once more, and letters back to where they came from.
+//! `redrive`: enqueues dead tasks again, and sends dead letters back to the queues of their tasks.
 
 use super::each::each;
 use super::enqueue::print_acked;
@@ -17,37 +17,34 @@ use norn_wire::limits::LIST_PAGE_MAX;
 use norn_wire::{Acked, Error, ErrorCode, QueueName, Request, Response, State, TaskId};
 use serde::Serialize;
 
-/// Enqueues dead tasks again, each as a new task, at once and with all its attempts
-///
-/// The dead task stays as it is, and `get` shows its copy. A task is redriven once: whoever asks again is told of the copy that
-/// there is, or of the letter, and a copy that dies is redriven itself.
+/// Arguments of `redrive`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct RedriveArguments {
-    /// Dead tasks; each is tried, whatever becomes of the others
+    /// Dead tasks; each is tried, even if others fail
     #[arg(value_name = "ID", required_unless_present_any = ["queue", "letters"], conflicts_with_all = ["queue", "letters"])]
     pub ids: Vec<String>,
-    /// Without ids, all that are dead in this queue and were not redriven before
+    /// Instead of ids: all dead tasks of this queue that were not redriven before
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// Without ids, all letters of dead tasks that are ready in this queue, back to the queues where these died
+    /// Instead of ids: all ready dead letters of this queue, back to the queues where their tasks died
     #[arg(long, value_name = "QUEUE", conflicts_with = "queue")]
     pub letters: Option<String>,
-    /// Only those with this in the reason of their death
+    /// Only tasks with this text in the reason of their death
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["ids", "letters"])]
     pub reason: Option<String>,
     /// At most this many; all if left out
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 100), allow_negative_numbers = true, conflicts_with = "ids")]
     pub limit: Option<u64>,
-    /// Says how many dead tasks of the queue these are, and enqueues none
+    /// Report how many dead tasks of the queue match, and enqueue none
     #[arg(long, requires = "queue", conflicts_with_all = ["ids", "letters"])]
     pub dry_run: bool,
-    /// To this queue; if left out, to the one where the task died
+    /// Queue for the copies; if left out, the queue where the task died
     #[arg(long, value_name = "QUEUE")]
     pub to: Option<String>,
-    /// The copy of an earlier call for this task that is repeated, as its outcome is unknown; a new copy if left out
+    /// Id of the copy in an earlier call for this task whose outcome is unknown and that is repeated; a new copy if left out
     #[arg(long, value_name = "ID", conflicts_with_all = ["queue", "letters"])]
     pub id: Option<String>,
-    /// How safe it is before the answer.
+    /// Durability of the write.
     #[command(flatten)]
     pub durability: DurabilityArguments,
 }
@@ -127,7 +124,7 @@ impl RedriveArguments {
     }
 }
 
-/// What is unknown of a copy is told with the command that asks for the same one.
+/// For an unknown outcome, adds the command that repeats the call with the same copy.
 fn repeated(error: Error, dead: Option<TaskId>) -> Error {
     match (error.code, error.id, dead) {
         (ErrorCode::Unknown, Some(copy), Some(dead)) if copy != dead => {
@@ -142,7 +139,7 @@ fn show_redriven<T: Transport>(runner: &mut Runner<T>, id: TaskId, copy: &Acked)
     show_acked(&mut runner.output, &format!("redrove {id} as"), copy)
 }
 
-/// A letter that is done, and the new task that it told of.
+/// A dead letter that is done, and the new task made from it.
 #[derive(Serialize)]
 struct SentLine {
     #[serde(flatten)]
@@ -161,23 +158,23 @@ fn show_sent(output: &mut Output, sent: &SentBack) -> Result<(), Failure> {
     print_acked(output, &format!("sent back to {queue}{named}, and done is letter"), acked)
 }
 
-/// One of several.
+/// Prints one of several confirmations.
 pub(super) fn show_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
     if output.json() { output.row(&json::acked(acked)) } else { print_acked(output, done, acked) }
 }
 
-/// A copy that there was before.
+/// A copy that existed before.
 #[derive(Serialize)]
 struct ExistingLine<'a> {
     id: String,
     existing: bool,
     queue: Option<&'a str>,
     state: Option<String>,
-    /// It is the dead letter of the task, not a copy that was asked for.
+    /// Whether the copy is the dead letter of the task, not one made by an operator.
     letter: bool,
 }
 
-/// A task that was redriven is not redriven again: shows its copy, or the letter that tells of it.
+/// Reports that a task was redriven before and is not redriven again: shows its copy or its dead letter.
 fn show_existing<T: Transport>(
     runner: &mut Runner<T>,
     id: TaskId,
@@ -218,7 +215,7 @@ fn show_existing<T: Transport>(
     runner.output.line(&format!("{id} was redriven before: there is {is}"))
 }
 
-/// Letters that are ready and are not granted, as their queue is paused or limits its claims.
+/// Ready dead letters that are not granted, because their queue is paused or limits its claims.
 #[derive(Serialize)]
 struct Held {
     redriven: u64,
@@ -228,7 +225,7 @@ struct Held {
 }
 
 impl Held {
-    /// Only where something is set for the queue there is more to ask.
+    /// Looks for what holds the letters back; asks for their number only if a setting of the queue does.
     async fn look<T: Transport>(runner: &Runner<T>, letters: &QueueName) -> Option<Held> {
         let Hindrance { cause, text: explanation } = hindrance(runner, letters).await?;
         let count = Request::Count { queue: Some(letters.clone()), state: Some(State::Ready) };
@@ -238,7 +235,7 @@ impl Held {
         }
     }
 
-    /// As of a claim, it is an end of its own that nothing was granted.
+    /// Ends like a claim without a grant, with an exit code of its own.
     fn end<T: Transport>(self, runner: &mut Runner<T>, redriven: u64) -> Result<Exit, Failure> {
         let (letters, explanation) = (text::number(self.ready, "letter"), text::clean(&self.explanation));
         if runner.output.json() {
@@ -253,7 +250,7 @@ impl Held {
     }
 }
 
-/// What would be redriven.
+/// Result of a dry run.
 #[derive(Serialize)]
 struct Preview {
     chosen: u64,
@@ -274,7 +271,7 @@ fn preview<T: Transport>(runner: &mut Runner<T>, chosen: u64) -> Result<Exit, Fa
     Ok(Exit::Done)
 }
 
-/// `without` says which of them do not count.
+/// Ends the command. `without` names the tasks that do not count.
 fn end<T: Transport>(runner: &mut Runner<T>, redriven: u64, what: &str, without: &str) -> Result<Exit, Failure> {
     runner.output.end_rows()?;
     if redriven == 0 && !runner.output.json() {

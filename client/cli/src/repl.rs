@@ -1,7 +1,7 @@
 //! Read, run, print: the verbs at a prompt, or one per line of standard input.
 //!
-//! At a prompt there are completion, hints and a history, and a command goes on over the lines of an open quote. Without a terminal
-//! there is no prompt, and with JSON every command answers with exactly one line, in order: the door for scripts in any language.
+//! A prompt has completion, hints and a history, and a command with an open quote continues on the next lines. Without a terminal there
+//! is no prompt, and with JSON every command answers with exactly one line, in order: the interface for scripts in any language.
 
 mod ahead;
 mod prompt;
@@ -25,22 +25,22 @@ use std::time::{Duration, Instant};
 
 /// Longest line of a command: room for the largest payload with every byte escaped.
 pub const LINE_BYTES_MAX: usize = 8 << 20;
-/// The queues and schedules offered for completion are no older than this.
+/// Oldest age of the queues and schedules offered for completion.
 const NAMES_AGE_MAX: Duration = Duration::from_secs(30);
 const NAMES_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the prompt may wait for the name of its cluster.
+/// Longest wait of the prompt for the name of its cluster.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 
 const _: () = assert!(LINE_BYTES_MAX > 6 * norn_wire::limits::PAYLOAD_BYTES_MAX);
 
-/// A line of the REPL.
+/// Line of the REPL.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
 #[command(name = "", no_binary_name = true, disable_help_subcommand = true, help_template = HELP_TEMPLATE)]
 pub struct CommandLine {
-    /// What to do
+    /// Command
     #[command(subcommand)]
     pub verb: Command,
-    /// Answers this command with JSON
+    /// Answer this command with JSON
     #[arg(long, global = true)]
     pub json: bool,
 }
@@ -52,7 +52,7 @@ const HELP_TEMPLATE: &str = "\
   In data, - reads the rest of standard input and @FILE a file; quotes make them text.
   4 characters or more of an id stand for it if no other has them, 6 where its task is changed.";
 
-/// The verbs as they are typed here: without the name of the program, which the examples of their help begin with elsewhere.
+/// Returns the verbs as typed at the prompt: examples in their help do not begin with the name of the program.
 pub(crate) fn prompt_command() -> clap::Command {
     fn without_program(command: clap::Command) -> clap::Command {
         let examples = command.get_after_help().map(|help| help.to_string().replace("\n  norn ", "\n  "));
@@ -65,21 +65,21 @@ pub(crate) fn prompt_command() -> clap::Command {
     without_program(CommandLine::command())
 }
 
-/// How a REPL is to behave.
+/// Options of a REPL.
 #[derive(Debug, Clone, Default)]
 pub struct ReplOptions {
-    /// Answers with JSON.
+    /// Answer with JSON.
     pub json: bool,
-    /// Where the lines of earlier sessions are kept, for a prompt.
+    /// File with the lines of earlier sessions, for a prompt.
     pub history: Option<PathBuf>,
-    /// Said before the first prompt.
+    /// Text printed before the first prompt.
     pub banner: Option<String>,
-    /// Ids that commands of this user have shown, where they are kept.
+    /// Ids that commands of this user have shown, if they are kept.
     pub shown: Option<ShownIds>,
 }
 
-/// Runs commands until the end of the input or `quit`, at a prompt if standard input is a terminal. It is done once the input has been
-/// read to its end, whatever became of the commands: each has said so itself.
+/// Runs commands until the end of the input or `quit`, at a prompt if standard input is a terminal. The exit is `Done` once the input has
+/// been read to its end, whatever the outcomes of the commands: each has reported its own.
 pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Result<Exit> {
     let output = Output::standard(options.json).with_arrays();
     let interactive = std::io::stdin().is_terminal();
@@ -88,7 +88,7 @@ pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Res
     runner.shown.clone_from(&options.shown);
     if interactive {
         let (name, greeting) = greet(&runner).await;
-        // Also an interrupt that comes between the first Enter and its verb is none of the process.
+        // Listen from the start: an interrupt between the first Enter and its verb must not end the process either.
         listen().await;
         let known = prompt::Known { recent: runner.recent.clone(), shown: options.shown.clone() };
         runner.input = prompt::input(options.history.clone(), known, runner.output.color(), name);
@@ -101,7 +101,7 @@ pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Res
     serve(&mut runner).await
 }
 
-/// The name of the cluster, for the prompt, and a line about it. Who does not answer soon is not waited for.
+/// Returns the name of the cluster, for the prompt, and a line about it. A node that does not answer soon is not waited for.
 async fn greet<T: Transport>(runner: &Runner<T>) -> (Option<String>, String) {
     let request = crate::Call::Request(Request::Status);
     let program = concat!("Norn ", env!("CARGO_PKG_VERSION"));
@@ -120,11 +120,11 @@ fn unwritten(failure: &Failure) -> anyhow::Error {
     anyhow::anyhow!("cannot write to the output: {failure:?}")
 }
 
-/// Runs commands until the end of the runner's input or `quit`, or until a result cannot be written: then it says where it stopped, and
-/// is refused, as commands may be left.
+/// Runs commands until the end of the runner's input or `quit`, or until a result cannot be written. In that case it reports where it
+/// stopped and returns an error exit, because commands may be left.
 pub async fn serve<T: Transport>(runner: &mut Runner<T>) -> anyhow::Result<Exit> {
     let mut names_seen = None;
-    // Data in a script is all that follows its command, so that each line before it is a command's.
+    // Data in a script is all that follows its command, so each line before it is a command.
     let mut line_number: u64 = 0;
     while !runner.output_lost {
         line_number += 1;
@@ -160,14 +160,14 @@ pub async fn serve<T: Transport>(runner: &mut Runner<T>) -> anyhow::Result<Exit>
     Ok(Exit::Refused)
 }
 
-/// Whether there is a next command.
+/// Whether another command follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Go,
     Quit,
 }
 
-/// Waits for a line. While a person types, the queues and schedules are fetched that completion offers.
+/// Waits for a line. While the person types, it fetches the queues and schedules for completion.
 async fn next_line<T: Transport>(runner: &mut Runner<T>, names_seen: &mut Option<Instant>) -> std::io::Result<Reading> {
     let stale = names_seen.is_none_or(|seen| seen.elapsed() > NAMES_AGE_MAX);
     if runner.place != Place::Prompt || !stale {
@@ -185,7 +185,7 @@ async fn next_line<T: Transport>(runner: &mut Runner<T>, names_seen: &mut Option
     line.await
 }
 
-/// Without an answer, completion offers the queues of this session, and the schedules that were heard of before.
+/// Fetches names for completion. Without an answer, completion offers the queues of this session and the schedules known before.
 async fn fetch_names(transport: &impl Transport, recent: Arc<Mutex<Recent>>) {
     for request in [Request::Queues, Request::Schedules { name: None }] {
         let answer = transport.call_quietly(crate::Call::Request(request), Some(NAMES_TIMEOUT)).await;
@@ -237,7 +237,7 @@ async fn obey<T: Transport>(runner: &mut Runner<T>, line: &str) -> Step {
     Step::Go
 }
 
-/// Runs a verb. At a prompt, Ctrl-C ends it instead of everything.
+/// Runs a verb. At a prompt, Ctrl-C ends the verb and not the program.
 async fn run_verb<T: Transport>(runner: &mut Runner<T>, verb: Command) -> Exit {
     if runner.place != Place::Prompt {
         return runner.run(verb).await;
@@ -247,10 +247,10 @@ async fn run_verb<T: Transport>(runner: &mut Runner<T>, verb: Command) -> Exit {
         Ok(exit) => return exit,
         Err(message) => message,
     };
-    // The terminal has dropped what was typed ahead and not yet read; what was read goes with it. If that fails, so will the
-    // next reading.
+    // The terminal has dropped typed-ahead input that was not read yet; drop the part that was read, too. If this fails, the next read
+    // fails as well.
     let _ = runner.input.discard();
-    // Leaves the line on which the terminal shows ^C.
+    // End the line on which the terminal shows ^C.
     let _ = runner.output.note("");
     runner.conclude_given_up(&message)
 }

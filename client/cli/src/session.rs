@@ -14,47 +14,47 @@ use norn_wire::{
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// How long a session may take to be opened, once it is enqueued.
+/// Longest wait for a session to open, once it is enqueued.
 const OPEN_MS: u64 = 5_000;
-/// How long it takes at most to find out why there is none, and to take back what was enqueued.
+/// Longest time to find out why there is no session, and to withdraw the enqueued one.
 const TIDY: Duration = Duration::from_secs(1);
-/// So much time it has in any case.
+/// Shortest time for the same, even after the deadline.
 const TIDY_MIN: Duration = Duration::from_millis(200);
 
-/// Sessions of workers: claims that are kept by one heartbeat, and end with it.
+/// Verbs of worker sessions: claims that one heartbeat keeps alive and that end together.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum SessionVerb {
-    /// Opens a session
+    /// Open a session
     ///
-    /// It is a task of the queue norn/sessions, held as long as it is renewed.
+    /// A session is a task of the queue norn/sessions, held as long as it is renewed.
     #[command(after_help = examples::SESSION_OPEN)]
     Open(SessionOpenArguments),
-    /// Keeps a session, and all claims under it, for as long again
+    /// Renew a session, and with it all claims under it, by its full length
     #[command(after_help = examples::SESSION_RENEW)]
     Renew(SessionArguments),
-    /// Ends a session: all that is claimed under it is claimable at once
+    /// End a session: tasks claimed under it can be claimed again at once
     #[command(after_help = examples::SESSION_END)]
     End(SessionArguments),
 }
 
-/// Opens a session.
+/// Arguments of `session open`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SessionOpenArguments {
-    /// How long it lasts without a renewal
+    /// Time after which the session ends without a renewal
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true, default_value = "10s")]
     pub ttl: u64,
-    /// Who works, for people to read: host and process, for example
+    /// Name of the worker, for people to read: host and process, for example
     #[arg(long, value_name = "NAME", default_value = "norn")]
     pub worker: String,
 }
 
-/// A session.
+/// Arguments of `session renew` and `session end`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SessionArguments {
     /// Session
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Its token
+    /// Token of the session
     #[arg(value_name = "TOKEN")]
     pub token: String,
 }
@@ -100,7 +100,7 @@ impl SessionOpenArguments {
             return Err(Failure::invalid(format!("a session lasts {low} to {high} without a renewal, not {ttl}")));
         }
         let claim = self.claim();
-        // A session that cannot be claimed would be there for nobody.
+        // Check first: a session that cannot be claimed would be of use to no worker.
         Request::Claim(claim.clone()).check()?;
         let (started, patience) = (Instant::now(), runner.transport.patience());
         let draft = Draft::session(&claim.worker);
@@ -137,7 +137,7 @@ async fn enqueue<T: Transport>(runner: &Runner<T>, draft: Draft) -> Result<Acked
     }
 }
 
-/// A session that may be there is held by nothing, and its id is of no use to whoever opens one.
+/// Explains an unknown outcome of the enqueue: a session that may exist is held by no worker, and its id is of no use to the caller.
 fn left_open(failure: Failure) -> Failure {
     match failure {
         Failure::Call(error) if error.code == ErrorCode::Unknown => {
@@ -151,12 +151,12 @@ fn left_open(failure: Failure) -> Failure {
     }
 }
 
-/// How long it may take to find out why there is no session, and to take back what was enqueued.
+/// Returns how long finding out why there is no session, and withdrawing it, may take.
 fn tidy(left: Option<Duration>) -> Duration {
     left.map_or(TIDY, |left| left.clamp(TIDY_MIN, TIDY))
 }
 
-/// Claims a session, and tells from when its lease counts. Of the time that is left, some stays for what comes after it.
+/// Claims a session. Returns it with the time from which its lease counts. Leaves part of the remaining time for what follows.
 async fn take<T: Transport>(
     runner: &Runner<T>,
     claim: Claim,
@@ -176,7 +176,7 @@ async fn take<T: Transport>(
 }
 
 impl SessionArguments {
-    /// The session and its token, if it is one: to take another task for one would complete that.
+    /// Returns the session and its token after checking that it is a session: otherwise `end` would complete another task.
     async fn known<T: Transport>(&self, runner: &mut Runner<T>) -> Result<(TaskId, Token), Failure> {
         let token = parse::token(&self.token)?;
         let id = runner.resolve_target(&self.id).await?;

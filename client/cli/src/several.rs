@@ -1,7 +1,7 @@
-//! Tasks that are chosen by what they are, to be changed together.
+//! Changes of many tasks, chosen by their properties.
 //!
-//! They are looked for first, in pages, so that their number is known before the first of them is changed: a person or a program
-//! says that number to confirm the change. What is enqueued meanwhile is not among them.
+//! The tasks are collected first, page by page, so that their number is known before the first one is changed: the caller confirms the
+//! change with that number. Tasks enqueued meanwhile are not included.
 
 use super::error::{Exit, Failure};
 use super::list::ListArguments;
@@ -13,49 +13,49 @@ use norn_client::client::walk::{LOOKED_MAX, Walk};
 use norn_wire::{Error, ErrorCode, Request, State, TaskView};
 use serde::Serialize;
 
-/// Which tasks of a queue. With an id, none of this means anything: `requires` alone does not refuse it, as a queue and an id exclude
-/// each other.
+/// Choice of tasks of a queue. With an id, all of these are invalid: `requires` alone does not refuse them, since a queue and an id
+/// exclude each other.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SeveralArguments {
-    /// Without an id, those of this queue to which it can be done and that are as the options say; of at most 100000, or fewer that
-    /// are large
+    /// Instead of an id: all tasks of this queue that the verb can change and that match the options; at most 100000, fewer if they are
+    /// large
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// Of the queue, only those in this state, or in one of several; `cancel` takes waiting, ready and claimed, `release` claimed,
-    /// `purge` done, dead and cancelled
+    /// Of the queue, only tasks in this state; can be repeated. `cancel` accepts waiting, ready and claimed, `release` claimed, `purge`
+    /// done, dead and cancelled
     #[arg(
         long = "state", value_name = "STATE", value_parser = parse::state(),
         hide_possible_values = true, requires = "queue", conflicts_with = "id"
     )]
     pub states: Vec<State>,
-    /// Of the queue, only those with this key
+    /// Of the queue, only tasks with this key
     #[arg(long, value_name = "KEY", requires = "queue", conflicts_with = "id")]
     pub key: Option<String>,
-    /// Of the queue, only those with this header; with several, those that have all of them
+    /// Of the queue, only tasks with this header; if repeated, with all of them
     #[arg(
         long = "header", value_name = "NAME=VALUE", value_parser = parse::header,
         requires = "queue", conflicts_with = "id"
     )]
     pub headers: Vec<(String, String)>,
-    /// Of the queue, only those whose last attempt failed with this text in its reason, of which the first 256 bytes are kept
+    /// Of the queue, only tasks whose last attempt failed with this text in its reason, of which the first 256 bytes are kept
     #[arg(long, value_name = "TEXT", requires = "queue", conflicts_with = "id", allow_hyphen_values = true)]
     pub failed_with: Option<String>,
-    /// Of the queue, only those enqueued longer ago than this
+    /// Of the queue, only tasks enqueued longer ago than this
     #[arg(
         long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true,
         requires = "queue", conflicts_with = "id"
     )]
     pub older: Option<u64>,
-    /// Of the queue, only those enqueued within this time
+    /// Of the queue, only tasks enqueued within this time
     #[arg(
         long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true,
         requires = "queue", conflicts_with = "id"
     )]
     pub newer: Option<u64>,
-    /// Says how many tasks these are, and changes none
+    /// Report how many tasks match, and change none
     #[arg(long, requires = "queue", conflicts_with_all = ["id", "confirm"])]
     pub dry_run: bool,
-    /// Changes them if they are this many, as --dry-run says; without this, none
+    /// Change them if they are this many, as --dry-run reports; without this, change none
     #[arg(
         long, value_name = "N", value_parser = parse::whole(0, LOOKED_MAX as usize, 100), allow_negative_numbers = true,
         requires = "queue", conflicts_with = "id"
@@ -63,36 +63,36 @@ pub struct SeveralArguments {
     pub confirm: Option<usize>,
 }
 
-/// Tasks that can be cancelled.
+/// States in which a task can be cancelled.
 pub(crate) const OPEN: &[State] = &[State::Waiting, State::Ready, State::Claimed];
-/// Tasks that can be released.
+/// States in which a task can be released.
 pub(crate) const HELD: &[State] = &[State::Claimed];
-/// Tasks that can be purged.
+/// States in which a task can be purged.
 pub(crate) const OVER: &[State] = &[State::Done, State::Dead, State::Cancelled];
 
-/// What came of it.
+/// Outcome, for programs.
 #[derive(Serialize)]
 struct Outcome {
     chosen: usize,
     changed: usize,
 }
 
-/// What is done to tasks that are chosen.
+/// Change of the chosen tasks.
 pub(super) struct Change {
-    /// States of tasks to which it can be done.
+    /// States in which a task can be changed so.
     pub states: &'static [State],
-    /// Only those that ended for a reason with this text in it.
+    /// Only tasks that ended with this text in the reason.
     pub ended_with: Option<String>,
-    /// What is told of such a task then: `cancelled`.
+    /// Past participle for changed tasks, such as `cancelled`.
     pub done: &'static str,
-    /// What is told of those to which it could not be done any more.
+    /// Text for tasks that could not be changed any more.
     pub left: &'static str,
-    /// The state that only this change brings about, where a node acknowledges it whatever the task is.
+    /// State that only this change causes, for a change that a node acknowledges whatever the task's state.
     pub brings: Option<State>,
 }
 
 impl SeveralArguments {
-    /// Makes a request for each task that is chosen, and for which `request` has one.
+    /// Sends a request for each chosen task for which `request` returns one.
     pub(super) async fn each<T: Transport>(
         &self,
         runner: &mut Runner<T>,
@@ -104,7 +104,7 @@ impl SeveralArguments {
         let chosen = requests.len();
         let are_chosen = text::number(chosen as u64, "task");
         if chosen == 0 {
-            // Whatever number was confirmed: a change that is repeated finds none any more.
+            // Any confirmed number is accepted here: a repeat of the change finds no task any more.
             return show(&mut runner.output, Outcome { chosen, changed: 0 }, "no task matches");
         }
         if self.dry_run {

@@ -1,4 +1,4 @@
-//! The verbs that look at tasks: get, log, wait, count, queues; and cancel.
+//! Verbs that show tasks (get, log, wait, count, queues), and cancel.
 
 use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
@@ -16,18 +16,18 @@ use norn_wire::response::{ClaimOutcome, ClaimView, LogEntry};
 use norn_wire::{Error, ErrorCode, Request, Response, State, TaskId, TaskView};
 use std::time::Duration;
 
-/// One round of an unlimited wait.
+/// Length of one call of an unlimited wait.
 const WAIT_ROUND_MS: u64 = 60_000;
 
 const _: () = assert!(WAIT_ROUND_MS <= WAIT_MS_MAX);
 
-/// Shows tasks with their claims and their logs.
+/// Arguments of `get`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct GetArguments {
-    /// Task; of several, one that is not known is no failure: it is said so, with --json by `null`
+    /// Task; with several, an unknown one is no failure: it is reported as unknown, with --json as `null`
     #[arg(value_name = "ID", required = true)]
     pub ids: Vec<String>,
-    /// Only once the latest claim's log has this many entries
+    /// Answer only once the latest claim's log has this many entries
     #[arg(long, value_name = "N", value_parser = parse::whole(0, u32::MAX, 3), allow_negative_numbers = true)]
     pub min_seq: Option<u32>,
 }
@@ -67,7 +67,7 @@ impl GetArguments {
     }
 }
 
-/// The task could not be read, nor were those behind it.
+/// Explains that the task could not be read, and how many behind it were not asked for.
 fn unread(error: Error, id: TaskId, left: usize) -> Failure {
     let others = if left == 0 { String::new() } else { format!("; {left} more behind it were not asked for") };
     Failure::Call(Error { message: format!("{id}: {}{others}", error.message), ..error.about(id) })
@@ -86,7 +86,7 @@ pub(super) async fn get<T: Transport>(
     Ok(*task)
 }
 
-/// Shows a task's log.
+/// Arguments of `log`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct LogArguments {
     /// Task
@@ -116,13 +116,13 @@ impl LogArguments {
     }
 }
 
-/// Waits until a task has ended.
+/// Arguments of `wait`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct WaitArguments {
     /// Task
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Shows the task as it is after this long; without it, waits until the task has ended
+    /// Show the task as it is after this long; without it, wait until the task has ended
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub timeout: Option<u64>,
 }
@@ -140,7 +140,7 @@ impl WaitArguments {
                 return Err(unexpected("wait"));
             };
             left_ms = self.timeout.map(|ms| ms.saturating_sub(started.elapsed().as_millis() as u64));
-            // A node that asked the full time of us has answered late enough, whatever our clock says.
+            // The node was asked for all the remaining time, so its answer ends the wait, whatever this clock shows.
             let over = self.timeout.is_some_and(|ms| ms <= timeout_ms) || left_ms == Some(0);
             if has_ended(task.state) || over {
                 break task;
@@ -156,19 +156,19 @@ impl WaitArguments {
     }
 }
 
-/// Ends tasks that nobody should run any more.
+/// Arguments of `cancel`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct CancelArguments {
     /// Task
     #[arg(value_name = "ID", required_unless_present = "queue", conflicts_with = "queue")]
     pub id: Option<String>,
-    /// Many at once.
+    /// Choice of many tasks.
     #[command(flatten)]
     pub several: SeveralArguments,
-    /// Why, for people to read
+    /// Reason, for people to read
     #[arg(long, value_name = "TEXT", default_value = "cancelled", allow_hyphen_values = true)]
     pub reason: String,
-    /// How safe it is before the answer.
+    /// Durability of the write.
     #[command(flatten)]
     pub durability: DurabilityArguments,
 }
@@ -195,7 +195,7 @@ impl CancelArguments {
     }
 }
 
-/// Says what came of a cancellation.
+/// Prints the outcome of a cancellation.
 fn conclude_cancellation(output: &mut Output, id: TaskId, cancellation: &Cancellation) -> Result<Exit, Failure> {
     let (sent, state) = (cancellation.sent.as_ref(), cancellation.state);
     let is_cancelled = cancellation.kept().is_none();
@@ -215,7 +215,7 @@ fn conclude_cancellation(output: &mut Output, id: TaskId, cancellation: &Cancell
     Ok(exit)
 }
 
-/// Counts tasks.
+/// Arguments of `count`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct CountArguments {
     /// Only this queue
@@ -284,7 +284,7 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
         let relative = text::relative(now_ms, not_before_ms);
         output.line(&format!("not before  {relative}, {}", text::instant(not_before_ms)))?;
     }
-    // The delay that it was enqueued with is shown already.
+    // Skip the delay of the enqueue, which is shown already.
     let next_ms = task.next_attempt_ms.filter(|next_ms| *next_ms != task.spec.not_before_ms);
     for (label, at_ms) in [("next try", next_ms), ("ended", task.ended_ms)] {
         if let Some(at_ms) = at_ms {
@@ -327,7 +327,7 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     Ok(())
 }
 
-/// What of it cannot be shown any more.
+/// Prints which parts of the task are lost.
 fn print_losses(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     let Some(lost) = task.lost else { return Ok(()) };
     let has_ended = matches!(task.state, State::Done | State::Dead | State::Cancelled);
@@ -336,7 +336,7 @@ fn print_losses(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     output.line(&format!("lost        {}: no replica that answered can read it back; {way}", lost.names().join(", ")))
 }
 
-/// What it has to do with other tasks.
+/// Prints the task's relations to other tasks.
 fn print_ties(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     for other in &task.spec.after {
         let label = if task.waits_for.contains(other) { "waits for " } else { "after     " };
@@ -351,7 +351,7 @@ fn print_ties(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What came of it.
+/// Prints the outcome of the task.
 fn print_end(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     if let Some(result) = &task.result {
         output.line(&format!("result      {}", text::data(result)))?;
@@ -421,18 +421,18 @@ fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(),
     Ok(())
 }
 
-/// When a claim ended, or its lease does.
+/// Formats when a claim ended, or when its lease ends.
 fn ends(task: &TaskView, claim: &ClaimView, now_ms: u64) -> String {
     let ended_ms = claim.end.as_ref().map(|end| end.at_ms).or(claim.completed_ms);
     match ended_ms.or(claim.end_ms) {
-        // A lease that would still last, of a claim that holds no more, ended at a moment that is not known.
+        // The claim holds no more although its lease would still last: it ended at an unknown time.
         Some(end_ms) if ended_ms.is_none() && !task.runs(claim) && end_ms > now_ms => "over".to_owned(),
         Some(end_ms) => text::relative(now_ms, end_ms),
         None => "-".to_owned(),
     }
 }
 
-/// What became of a claim, as far as the node that was asked knows.
+/// Returns the outcome of a claim, as far as the answering node knows.
 fn outcome(task: &TaskView, claim: &ClaimView) -> &'static str {
     match &claim.end {
         Some(end) if end.outcome == ClaimOutcome::GivenUp => "given up",

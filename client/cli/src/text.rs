@@ -1,4 +1,4 @@
-//! Values as people read them.
+//! Formats values for people.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// A length of time in at most two units.
+/// Formats a duration in at most two units.
 pub fn duration(ms: u64) -> String {
     let two = |large: u64, large_unit: &str, small: u64, small_unit: &str| match small {
         0 => format!("{large}{large_unit}"),
@@ -27,7 +27,7 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// An instant seen from now: `in 9.8s`, `3s ago`.
+/// Formats a time relative to now: `in 9.8s`, `3s ago`.
 pub fn relative(now_ms: u64, then_ms: u64) -> String {
     match then_ms.checked_sub(now_ms) {
         Some(0) => "now".to_owned(),
@@ -36,7 +36,7 @@ pub fn relative(now_ms: u64, then_ms: u64) -> String {
     }
 }
 
-/// An instant in RFC 3339.
+/// Formats a time in RFC 3339.
 pub fn instant(ms: u64) -> String {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000)
         .ok()
@@ -44,8 +44,8 @@ pub fn instant(ms: u64) -> String {
         .unwrap_or_else(|| format!("{ms} ms since 1970"))
 }
 
-/// Characters of the general category Cf, and the separators of lines and paragraphs: they show nothing by themselves, but can turn the
-/// order of what stands beside them, or hide in a name.
+/// Characters of the general category Cf, and the separators of lines and paragraphs: invisible by themselves, they can reverse the order
+/// of the text beside them, or hide in a name.
 const FORMATS: [(char, char); 21] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{600}', '\u{605}'),
@@ -88,23 +88,23 @@ fn escaped(text: &str, is_odd: impl Fn(char) -> bool) -> Cow<'_, str> {
     clean.into()
 }
 
-/// Text of another client, with whatever could steer a terminal made visible.
+/// Escapes text of another client: makes everything visible that could control a terminal.
 pub fn clean(text: &str) -> String {
     escaped(text, |character| character.is_control() || is_format(character)).into_owned()
 }
 
-/// The same of text in several lines.
+/// Escapes text of several lines in the same way.
 pub fn clean_lines(text: &str) -> String {
     let is_odd = |character: char| character.is_control() && !matches!(character, '\n' | '\t') || is_format(character);
     escaped(text, is_odd).into_owned()
 }
 
-/// Text for a terminal that may be coloured, and whose parts were cleaned as far as they could hold control characters.
+/// Escapes invisible characters in text for a terminal, which may contain colours and whose parts were escaped already.
 pub(super) fn without_formats(text: &str) -> Cow<'_, str> {
     escaped(text, is_format)
 }
 
-/// Bytes in full: as text if they can be printed, with what cannot be seen of it made visible, else in base64.
+/// Formats bytes in full: as text if printable, with invisible characters escaped, otherwise in base64.
 pub fn data(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t')) => {
@@ -114,10 +114,10 @@ pub fn data(bytes: &[u8]) -> String {
     }
 }
 
-/// In place of what every replica that answered has lost.
+/// Shown in place of data that every replica that answered has lost.
 pub const LOST: &str = "(lost)";
 
-/// Bytes in one cell of a table: the beginning if they can be printed, else their number.
+/// Formats bytes for one table cell: their beginning if printable, otherwise their number.
 pub fn preview(bytes: &[u8], characters_max: usize) -> String {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return format!("<{}>", size(bytes.len()));
@@ -128,7 +128,7 @@ pub fn preview(bytes: &[u8], characters_max: usize) -> String {
     format!("{}{more}", clean(&start))
 }
 
-/// Words in lines of a limited length, as far as no word is longer.
+/// Wraps words into lines of a limited length; a longer word gets a longer line.
 pub fn wrapped(text: &str, characters_max: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -142,7 +142,7 @@ pub fn wrapped(text: &str, characters_max: usize) -> Vec<String> {
     lines
 }
 
-/// A number of bytes.
+/// Formats a number of bytes.
 pub fn size(bytes: usize) -> String {
     match bytes {
         1 => "1 byte".to_owned(),
@@ -159,7 +159,7 @@ pub fn number(count: u64, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// Partitions that may have what was looked for.
+/// Formats the number of partitions that could not be asked.
 pub fn unasked(partitions: u32) -> String {
     format!("{} could not be asked", number(u64::from(partitions), "partition"))
 }

@@ -1,4 +1,4 @@
-//! `transact`: several tasks at once, as JSON tells them.
+//! `transact`: changes of several tasks at once, read from JSON.
 
 use super::children::{self, Child, Object, Shape, decode};
 use super::error::{Exit, Failure};
@@ -13,18 +13,18 @@ use norn_wire::{Error, ErrorCode, Response, Retry, TaskId, TaskVersion};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
-/// Room for what a file says besides its tasks' data, and for the encoding of that.
+/// Largest file: room for the fields besides the tasks' data, and for the encoding of the data.
 const FILE_BYTES_MAX: usize = 4 * TRANSACTION_BYTES_MAX;
 
-/// Several tasks at once.
+/// Arguments of `transact`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct TransactArguments {
-    /// What is to be done, as JSON: lists `adds`, `changes`, `deletes` and `depends`
+    /// The transaction as JSON: lists `adds`, `changes`, `deletes` and `depends`
     #[command(flatten)]
     pub data: DataArguments,
 }
 
-/// The fields are named as in taskstore, and those of tasks as `enqueue` and `get --json` name them.
+/// Fields of a transaction. They are named as in taskstore, and those of tasks as in `enqueue` and `get --json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -40,7 +40,7 @@ struct File {
     id: Option<String>,
 }
 
-/// A task, and how it is to be found.
+/// Task and its precondition.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DependFields {
@@ -96,13 +96,13 @@ impl Shape for ChangeFields {
 }
 
 fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    /// Headers that are there.
+    /// Headers, if present.
     #[derive(Deserialize)]
     struct Headers(#[serde(deserialize_with = "children::headers")] BTreeMap<String, String>);
     Ok(Option::<Headers>::deserialize(deserializer)?.map(|headers| headers.0))
 }
 
-/// Ids in a file are whole: what some characters mean may change.
+/// Parses a whole id: what a few characters of an id stand for may change.
 fn whole_id(text: &str) -> Result<TaskId, String> {
     text.parse().map_err(|error| format!("{error}; in a transaction, each id is whole"))
 }
@@ -143,7 +143,7 @@ impl DeleteFields {
     }
 }
 
-/// The transaction that a file tells.
+/// Reads the transaction of a file.
 fn read(bytes: &[u8]) -> Result<TransactionDraft, Failure> {
     let wrong = |error: serde_json::Error| Failure::invalid(format!("this is no transaction in JSON: {error}"));
     let Object(file): Object<File> = serde_json::from_slice(bytes).map_err(wrong)?;
@@ -174,7 +174,7 @@ fn read(bytes: &[u8]) -> Result<TransactionDraft, Failure> {
     })
 }
 
-/// A task and its version.
+/// Task and its version.
 #[derive(Serialize)]
 struct StampLine {
     id: String,
@@ -219,7 +219,7 @@ fn refused_line(refusal: &Refusal) -> RefusedLine {
     RefusedLine { error }
 }
 
-/// The id of a transaction is none of a task, so that `get` would not find it: it is for a repeat.
+/// Explains an unknown outcome. The id of a transaction is not that of a task, so `get` would not find it: it serves for a repeat.
 fn explain(failure: Failure, json: bool) -> Failure {
     match failure {
         Failure::Call(error) if error.code == ErrorCode::Unknown && !json => match error.id {

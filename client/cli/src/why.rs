@@ -1,4 +1,4 @@
-//! `why`: what keeps a task from being claimed or from having ended, through all that it waits for.
+//! `why`: explains what keeps a task from being claimed or from ending, through all its dependencies.
 
 use super::error::{Exit, Failure};
 use super::{Runner, Transport, group, json, text};
@@ -12,7 +12,7 @@ use norn_wire::{State, TaskId, TaskView};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Says what keeps a task from being claimed, or from having ended.
+/// Arguments of `why`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct WhyArguments {
     /// Task
@@ -27,11 +27,11 @@ struct WhyLine {
     cause: Cause,
     explanation: String,
     waits_for: Vec<String>,
-    /// Of a join.
+    /// For a join: its group.
     group: Option<json::GroupLine>,
     /// Numbers of the first members that have not ended.
     missing: Vec<u32>,
-    /// Of a task that could be claimed: when the queue's rate allows a claim again.
+    /// For a claimable task: when the queue's rate allows a claim again.
     permit_ms: Option<u64>,
 }
 
@@ -93,17 +93,17 @@ fn explain(why: &Why, task: &TaskView, cause: Cause, now_ms: u64) -> String {
         Cause::Lost => {
             "every replica that answered has lost its payload; `norn cancel` and `norn purge` remove it".to_owned()
         }
-        // Retry, unknown, not asked; the library may name more causes some day.
+        // Retry, unknown, not asked; the library may add causes later.
         _ => retry(task, now_ms),
     }
 }
 
-/// When the rate of a task's queue allows a claim again.
+/// Returns when the rate of a task's queue allows a claim again.
 fn permit_ms(why: &Why, task: &TaskView, now_ms: u64) -> Option<u64> {
     why.permit_in_ms(&task.spec.queue).map(|in_ms| now_ms.saturating_add(in_ms))
 }
 
-/// What may stand between a task and whoever claims, by what is set for its queue.
+/// Explains what may keep claims from a ready task, from the settings of its queue.
 fn ready(task: &TaskView, policy: Option<&QueuePolicy>, permit_ms: Option<u64>, now_ms: u64) -> String {
     let policy = policy.cloned().unwrap_or_default();
     let mut limits = Vec::new();
@@ -123,7 +123,7 @@ fn ready(task: &TaskView, policy: Option<&QueuePolicy>, permit_ms: Option<u64>, 
     format!("whoever claims from queue {} gets it{}", task.spec.queue, limits.concat())
 }
 
-/// The way from a task to itself.
+/// Explains the cycle from a task to itself.
 fn circle(way: &[TaskId]) -> String {
     let through: Vec<String> = way.iter().map(TaskId::to_string).collect();
     let through = if through.is_empty() { String::new() } else { format!(", through {}", through.join(", ")) };
@@ -145,7 +145,7 @@ fn group_open(task: &TaskView) -> String {
     )
 }
 
-/// Of a join: the members that it is known to wait for, with their numbers. It names the first ones.
+/// For a join: returns the members that it is known to wait for, with their numbers. It names only the first ones.
 fn missing(task: &TaskView) -> BTreeMap<TaskId, u32> {
     let waits = task.group.is_some() && !task.waits_for.is_empty();
     let total = task.group.filter(|_| waits).and_then(|group| group.total).unwrap_or(0).min(GROUP_MEMBERS_MAX);
@@ -160,7 +160,7 @@ fn numbers(task: &TaskView) -> Vec<u32> {
     numbers
 }
 
-/// The members that a join waits for, and how many that is of all.
+/// Formats the members that a join waits for, and their number among all.
 fn told(task: &TaskView, numbers: &[u32]) -> Option<String> {
     let group = task.group.filter(|_| !numbers.is_empty())?;
     let runs = numbers.chunk_by(|one, next| one + 1 == *next).map(|run| match run {
@@ -175,7 +175,7 @@ fn told(task: &TaskView, numbers: &[u32]) -> Option<String> {
     Some(format!("{noun} {runs}{others} of its group; {}", group::progress(&group)))
 }
 
-/// How the last attempt of a task ended, and when the next one may begin.
+/// Formats how the last attempt of a task ended, and when the next one may begin.
 fn retry(task: &TaskView, now_ms: u64) -> String {
     let end = task.claims.last().and_then(|claim| claim.end.as_ref());
     let reason =
@@ -229,7 +229,7 @@ mod tests {
         outcome.printed.lines().map(|line| line.split_once("  ").expect("an id").1.to_owned()).collect()
     }
 
-    /// Goal: what is at the end of a chain is shown, and each task once although two wait for it.
+    /// Goal: the end of a chain is shown, and each task once although two wait for it.
     #[tokio::test]
     async fn it_leads_to_what_waits_for_nothing() {
         let held = TaskView { claims: full_task().claims, ..bare_task(4, State::Claimed) };

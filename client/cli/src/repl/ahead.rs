@@ -1,17 +1,17 @@
-//! Commands out of the lines of a prompt: several lines may be accepted at once, as a paste is, and a command whose quote
-//! is open goes on in the next line.
+//! Assembles commands from the lines of a prompt: several lines may be accepted at once, for example when pasted, and a command with an
+//! open quote continues on the next line.
 
 use crate::input::Reading;
 use crate::words::Quoting;
 use std::collections::VecDeque;
 use std::io;
 
-/// What a line is asked for.
+/// Purpose of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     /// A command.
     Command,
-    /// More of a command whose quote is open.
+    /// Continuation of a command with an open quote.
     Quoted(char),
     /// Data of a command.
     Data,
@@ -19,28 +19,28 @@ pub(super) enum Asked {
 
 /// A terminal with a line editor.
 pub(super) trait Terminal {
-    /// What was accepted at once: a line, or several with their ends between them.
+    /// Reads what was accepted at once: a line, or several with line ends between them.
     fn read(&mut self, asked: Asked) -> io::Result<Reading>;
 
     /// Shows a line that was accepted together with an earlier one, as if it had been typed alone.
     fn show(&mut self, asked: Asked, line: &str) -> io::Result<()>;
 }
 
-/// Lines that were accepted and not yet used.
+/// Lines that were accepted and not used yet.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     lines: VecDeque<String>,
 }
 
 impl Ahead {
-    /// A command, with line ends only inside its quotes. If the input ends inside one, the command is what there is of it.
+    /// Reads a command, with line ends only inside its quotes. If the input ends inside a quote, the command is what there is of it.
     pub(super) fn command(&mut self, terminal: &mut impl Terminal, bytes_max: usize) -> io::Result<Reading> {
         let mut command = match self.line(Asked::Command, terminal, bytes_max)? {
             Reading::Line(line) => line,
             other => return Ok(other),
         };
         let mut quoting = Quoting::default();
-        // Quotes of a comment open nothing.
+        // Quotes in a comment open nothing.
         if !command.trim_ascii_start().starts_with(b"#") {
             quoting.take(&String::from_utf8_lossy(&command));
         }
@@ -53,7 +53,7 @@ impl Ahead {
                     command.extend(line);
                 }
                 Reading::Line(_) | Reading::TooLong => {
-                    // What follows is the rest of a text, and no command.
+                    // The remaining lines are the rest of a text, not commands.
                     self.discard();
                     return Ok(Reading::TooLong);
                 }
@@ -64,7 +64,7 @@ impl Ahead {
         Ok(Reading::Line(command))
     }
 
-    /// One line.
+    /// Reads one line.
     pub(super) fn line(&mut self, asked: Asked, terminal: &mut impl Terminal, bytes_max: usize) -> io::Result<Reading> {
         if let Some(line) = self.lines.pop_front() {
             terminal.show(asked, &line)?;
@@ -75,7 +75,7 @@ impl Ahead {
             Reading::Line(accepted) => String::from_utf8_lossy(&accepted).into_owned(),
             other => return Ok(other),
         };
-        // A paste often ends with the end of its last line, and a line is then accepted once more by hand.
+        // A paste often ends with a line end, and the person then accepts the line once more.
         let accepted = accepted.strip_suffix('\n').unwrap_or(&accepted);
         let mut lines = accepted.split('\n').map(str::to_owned);
         let first = lines.next().unwrap_or_default();
@@ -83,7 +83,7 @@ impl Ahead {
         Ok(Reading::Line(first.into_bytes()))
     }
 
-    /// Forgets what was accepted and not yet used.
+    /// Drops lines that were accepted and not used yet.
     pub(super) fn discard(&mut self) {
         self.lines.clear();
     }
@@ -95,7 +95,7 @@ mod tests {
 
     const BYTES_MAX: usize = 100;
 
-    /// A terminal at which a person does these things in order.
+    /// Terminal with a scripted person, whose actions happen in order.
     #[derive(Default)]
     struct Script {
         accepted: VecDeque<Reading>,
@@ -119,7 +119,7 @@ mod tests {
         Reading::Line(text.as_bytes().to_vec())
     }
 
-    /// All commands of a script up to its end, and the terminal afterwards.
+    /// Returns all commands of a script up to its end, and the terminal afterwards.
     fn commands(accepted: impl IntoIterator<Item = Reading>) -> (Vec<Reading>, Script) {
         let (mut ahead, mut terminal) = (Ahead::default(), Script::default());
         terminal.accepted.extend(accepted);

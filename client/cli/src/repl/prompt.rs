@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const HISTORY_LINES_MAX: usize = 10_000;
 const CANDIDATES_MAX: usize = 50;
-/// Of the name of the cluster, so that there is room to type.
+/// Most characters of the cluster's name in the prompt, so that there is room to type.
 const NAME_CHARACTERS_MAX: usize = 24;
 
-/// Lines that a person types.
+/// Creates an input that reads from a prompt.
 ///
 /// The prompt shows the name of the cluster.
 pub(super) fn input(history: Option<PathBuf>, known: Known, color: bool, cluster: Option<String>) -> Input {
@@ -35,14 +35,14 @@ pub(super) fn input(history: Option<PathBuf>, known: Known, color: bool, cluster
 /// Ids and queues that completion offers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// Of this session.
+    /// Ids and queues of this session.
     pub recent: Arc<Mutex<Recent>>,
-    /// Ids that earlier commands of this user have shown, where they are kept.
+    /// Ids that earlier commands of this user have shown, if they are kept.
     pub shown: Option<ShownIds>,
 }
 
 impl Known {
-    /// Each id once, those of this session first and the latest before earlier ones.
+    /// Returns each id once: those of this session first, and later ones before earlier ones.
     fn ids(&self) -> Vec<TaskId> {
         let recent: Vec<TaskId> = self.recent.lock().unwrap_or_else(PoisonError::into_inner).ids().collect();
         let shown = self.shown.as_ref().map_or_else(Vec::new, ShownIds::load);
@@ -63,7 +63,7 @@ struct Screen {
     known: Known,
     history: Option<PathBuf>,
     color: bool,
-    /// Of the cluster.
+    /// Name of the cluster.
     name: String,
 }
 
@@ -88,7 +88,7 @@ impl Prompt {
             if let Some(parent) = path.parent() {
                 let _ = std::fs::create_dir_all(parent);
             }
-            // There is none at the first start, and a prompt without a history is still a prompt.
+            // The first start has no history file, and a prompt works without a history.
             let _ = editor.load_history(path);
         }
         Ok(Prompt { ahead: Ahead::default(), screen: Screen { editor, config, known, history, color, name } })
@@ -103,7 +103,7 @@ impl Screen {
         }
     }
 
-    /// A prompt, without and with its style.
+    /// Returns a prompt, without and with its style.
     fn prompt(&self, asked: Asked) -> (String, String) {
         let raw = match asked {
             Asked::Command => format!("{}> ", self.name),
@@ -114,8 +114,7 @@ impl Screen {
         (raw, styled)
     }
 
-    /// Drops what the editor has read from the terminal beyond the last line: that is known to the editor alone, so a new one
-    /// takes its place.
+    /// Drops what the editor has read from the terminal beyond the last line. Only the editor knows it, so a new editor replaces it.
     fn discard(&mut self) {
         let history = std::mem::replace(self.editor.history_mut(), FileHistory::with_config(&self.config));
         if let Ok(mut editor) = Editor::with_history(self.config.clone(), history) {
@@ -177,7 +176,7 @@ impl Source for Prompt {
                 Reading::End => break,
             }
         }
-        // What one types on one line is meant without its end.
+        // Data typed on one line is meant without its line end.
         if bytes.iter().filter(|byte| **byte == b'\n').count() == 1 {
             bytes.pop();
         }
@@ -194,18 +193,18 @@ impl Source for Prompt {
     }
 }
 
-/// Knows the verbs and what was seen lately.
+/// Completion and hints: knows the verbs and recently seen ids and queues.
 pub(super) struct Assistant {
     command: clap::Command,
     known: Known,
     files: FilenameCompleter,
     history: HistoryHinter,
     color: bool,
-    /// Whether a command is being typed: there is nothing to suggest about data.
+    /// Whether a command is being typed: data gets no suggestions.
     suggests: bool,
 }
 
-/// What a word may be.
+/// Kind of the word being typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Slot {
     Verb,
@@ -218,7 +217,7 @@ enum Slot {
     Other,
 }
 
-/// The words before the cursor, the one being typed apart.
+/// Typed line up to the cursor, split into the words before and the word being typed.
 struct Typed<'a> {
     before: Vec<String>,
     word: &'a str,
@@ -247,7 +246,7 @@ impl Assistant {
         Some(Typed { before: before.into_iter().map(|word| word.text).collect(), word: &line[start..], start })
     }
 
-    /// The verb that was typed, of a group perhaps, and what was typed behind it.
+    /// Returns the typed verb, possibly one of a group, and the words behind it.
     fn verb<'a>(&self, words: &'a [String]) -> Option<(&clap::Command, &'a [String])> {
         let (first, arguments) = words.split_first()?;
         let command = self.command.find_subcommand(first)?;
@@ -255,7 +254,7 @@ impl Assistant {
         Some(of_group.unwrap_or((command, arguments)))
     }
 
-    /// What the word being typed may be.
+    /// Returns the kind of the word being typed.
     fn slot(&self, typed: &Typed<'_>) -> Slot {
         if typed.before.is_empty() {
             return Slot::Verb;
@@ -312,7 +311,7 @@ impl Assistant {
         }
     }
 
-    /// The verbs of a group whose name was typed.
+    /// Returns the kind of a word behind `help`: a verb, or a verb of the group whose name was typed.
     fn slot_of_help(&self, arguments: &[String]) -> Slot {
         if arguments.is_empty() {
             return Slot::Verb;
@@ -323,7 +322,7 @@ impl Assistant {
         })
     }
 
-    /// What may stand for the word being typed: what is shown of it, and what takes the place of the word.
+    /// Returns the candidates for the word being typed: the text shown for each, and the text that replaces the word.
     fn candidates(&self, typed: &Typed<'_>) -> Vec<Pair> {
         let all: Vec<String> = match self.slot(typed) {
             Slot::Verb => {
@@ -352,8 +351,8 @@ impl Assistant {
         fitting.map(|text| Pair { display: text.clone(), replacement: format!("{text} ") }).collect()
     }
 
-    /// Ids that begin as the word does, or else that end so or have its characters. What several have in common takes the place of
-    /// the word only where they begin so: a common beginning in the place of an end would lose what tells them apart.
+    /// Returns the ids that begin with the word, or else those that end with it or contain it. Only for ids that begin with it may their
+    /// common beginning replace the word: in place of an end, a common beginning would lose what tells the ids apart.
     fn ids(&self, word: &str) -> Vec<Pair> {
         let (listed, typed) = last_of_list(word);
         let (ids, begin_so) = match Meant::of(&self.known.ids(), typed) {
@@ -368,7 +367,7 @@ impl Assistant {
         ids.into_iter().take(CANDIDATES_MAX).map(pair).collect()
     }
 
-    /// The arguments that a verb still wants.
+    /// Returns the arguments that a verb still requires.
     fn usage(&self, line: &str) -> Option<String> {
         let typed = Assistant::typed(line).filter(|typed| typed.word.is_empty())?;
         let (command, arguments) = self.verb(&typed.before)?;
@@ -384,7 +383,7 @@ impl Assistant {
     }
 }
 
-/// The states of tasks to which a verb can be done that takes many at once.
+/// Returns the states of tasks that a verb for many tasks accepts.
 fn states_of(verb: &str) -> Option<&'static [State]> {
     match verb {
         "cancel" => Some(several::OPEN),
@@ -394,7 +393,7 @@ fn states_of(verb: &str) -> Option<&'static [State]> {
     }
 }
 
-/// What was typed of a list, and of its last element.
+/// Splits a typed list before its last element.
 fn last_of_list(word: &str) -> (&str, &str) {
     word.split_at(word.rfind(',').map_or(0, |comma| comma + 1))
 }
@@ -430,7 +429,7 @@ impl Completer for Assistant {
     }
 }
 
-/// A hint: the rest of an earlier line, which can be taken over, or the arguments that are still wanted.
+/// Hint: the rest of an earlier line, which can be accepted, or the arguments that are still required.
 pub(super) struct Suggestion {
     text: String,
     taken_over: bool,
@@ -456,7 +455,7 @@ impl Hinter for Assistant {
         if let Some(text) = self.usage(line) {
             return Some(Suggestion { text, taken_over: false });
         }
-        // A hint of several lines would be drawn over what is below.
+        // A hint of several lines would overwrite the lines below.
         let earlier = self.history.hint(line, position, context).filter(|text| !text.contains('\n'));
         earlier.map(|text| Suggestion { text, taken_over: true })
     }
@@ -500,18 +499,18 @@ mod tests {
         pairs.into_iter().map(|pair| pair.replacement.trim_end().to_owned()).collect()
     }
 
-    /// A line after Tab, and what is listed if the word is not complete by that.
+    /// Returns a line after Tab, and the list of candidates if the word is still incomplete.
     fn completed(assistant: &Assistant, line: &str) -> (String, Vec<String>) {
         let history = MemHistory::new();
         let (start, pairs) = assistant.complete(line, line.len(), &Context::new(&history)).unwrap();
-        // What the editor puts in the place of the word: the common beginning, if that is longer.
+        // The editor replaces the word by the common beginning if that is longer.
         let common = rustyline::completion::longest_common_prefix(&pairs).unwrap_or_default();
         let word = if pairs.len() == 1 || common.len() > line.len() - start { common } else { &line[start..] };
         let listed = pairs.iter().filter(|_| pairs.len() > 1).map(|pair| pair.display.clone());
         (format!("{}{word}", &line[..start]), listed.collect())
     }
 
-    /// Goal: Tab completes what verbs accept: the end of an id that was shown, or characters in it.
+    /// Goal: Tab completes what verbs accept: the end of a shown id, or characters inside it.
     #[test]
     fn an_id_is_completed_by_its_end() {
         let minted = |counter: u32, tag: u32| TaskId::new(1_700_000_000_000, counter, 0x12_3456_789a, tag);
@@ -533,14 +532,14 @@ mod tests {
         );
         let line = format!("enqueue mail x --after {two},");
         assert_eq!(completed(&assistant, &format!("{line}{tail}")).0, format!("{line}{one} "));
-        // Of several with one end, the end stays, so that more can be typed before it.
+        // For several ids with the same end, the end stays, so that more can be typed before it.
         let line = format!("get {}", &two[26..]);
         assert_eq!(completed(&assistant, &line), (line.clone(), vec![three.clone(), two.clone()]));
         assert_eq!(completed(&assistant, &format!("get {}", &two[10..20])), (format!("get {two} "), Vec::new()));
         assert_eq!(completed(&assistant, "get zzzzzz"), ("get zzzzzz".to_owned(), Vec::new()));
     }
 
-    /// Goal: what earlier commands of this user have shown is completed like what this session has.
+    /// Goal: ids shown by earlier commands of this user are completed like those of this session.
     #[test]
     fn ids_that_earlier_commands_have_shown_are_offered_after_those_of_the_session() {
         let directory = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use norn_wire::{Error, ErrorCode, State};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// Runs a script and says what was printed and noted.
+/// Runs a script. Returns the printed results, the notes and the calls.
 async fn transcript(
     script: impl Into<Vec<u8>>,
     json: bool,
@@ -109,7 +109,7 @@ async fn one_command_may_ask_for_json_itself() {
     assert_eq!(printed, "{\"count\":1}\n[]\n2\n");
 }
 
-/// Goal: the examples of a verb are as they are typed at the prompt, whichever way its help is asked for.
+/// Goal: examples of a verb are shown as typed at the prompt, however its help is requested.
 #[tokio::test]
 async fn examples_begin_with_the_verb() {
     let (printed, _, _) = transcript("count --help\nhelp queue set\nqueue set --help", false, []).await;
@@ -146,7 +146,7 @@ async fn prefixes_of_recent_ids_need_no_lookup_unless_ambiguous() {
     assert!(noted.contains("\"0000\" is ambiguous"), "{noted}");
 }
 
-/// Goal: a script whose results cannot be written does not pass for one that has run.
+/// Goal: a script whose results cannot be written does not count as run.
 #[tokio::test]
 async fn results_that_cannot_be_written_stop_the_script_where_it_is() {
     struct Lost(std::io::ErrorKind);
@@ -175,7 +175,7 @@ async fn results_that_cannot_be_written_stop_the_script_where_it_is() {
     }
 }
 
-/// Goal: what is shown at the prompt or by a script is known to the next command line, and the other way round.
+/// Goal: ids shown at the prompt or by a script are known to the next command line, and vice versa.
 #[tokio::test]
 async fn ids_that_are_shown_here_are_known_elsewhere() {
     let directory = tempfile::tempdir().unwrap();
@@ -193,7 +193,7 @@ async fn ids_that_are_shown_here_are_known_elsewhere() {
     assert_eq!(shown().load(), [9, 1, 2, 9, 3, 4].map(id), "each once a command, whoever has read it");
 }
 
-/// Answers nothing.
+/// Transport that never answers.
 struct Silent;
 
 impl Transport for Silent {
@@ -202,7 +202,7 @@ impl Transport for Silent {
     }
 }
 
-/// Goal: only a command that may have taken effect is said to have.
+/// Goal: only for a command that may have taken effect does the message say so.
 #[tokio::test]
 async fn what_is_interrupted_says_what_may_have_taken_effect() {
     for (line, may) in [
@@ -231,7 +231,7 @@ async fn what_is_interrupted_says_what_may_have_taken_effect() {
     }
 }
 
-/// Goal: what a command had done before it was interrupted is said.
+/// Goal: the message names what a command had done before it was interrupted.
 #[tokio::test]
 async fn what_took_effect_before_the_interrupt_is_said() {
     let noted = Written::default();
@@ -261,7 +261,7 @@ async fn what_a_prompt_asks_for_by_itself_is_asked_quietly() {
             Err(Error::unavailable("none"))
         }
     }
-    /// Has no line before something was asked.
+    /// Reader that has no line until the transport was asked.
     struct After(mpsc::Receiver<()>);
     impl std::io::Read for After {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
@@ -278,7 +278,7 @@ async fn what_a_prompt_asks_for_by_itself_is_asked_quietly() {
     assert_eq!(transport.loud.load(Ordering::SeqCst), 0);
 }
 
-/// Goal: who reads what a script complained about finds the line; and a byte order mark is no part of the first.
+/// Goal: errors of a script name their line; a byte order mark is no part of the first line.
 #[tokio::test]
 async fn errors_of_a_script_name_their_line() {
     let script = "\u{feff}count\n\n# a comment\nget x!\ndance\nenqueue 'a\n";
