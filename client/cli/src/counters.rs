@@ -1,6 +1,6 @@
-//! What the counters of `status` count, in the field's terms.
+//! Meanings of the counters of `status`, in the field's terms.
 
-/// What a counter counts; nothing for one of a node that is newer than this program.
+/// Returns the meaning of a counter; empty for an unknown one, of a node newer than this program.
 pub fn meaning(name: &str) -> String {
     if let Some((_, meaning)) = MEANINGS.iter().find(|(counter, _)| *counter == name) {
         return (*meaning).to_owned();

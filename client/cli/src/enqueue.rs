@@ -119,7 +119,7 @@ impl EnqueueArguments {
         Ok(after)
     }
 
-    /// Resolves the task next to which it is to be placed.
+    /// Resolves the task near which the new one is placed.
     async fn near<T: Transport>(&self, runner: &mut Runner<T>) -> Result<Option<TaskId>, Failure> {
         match &self.near {
             Some(text) => Ok(Some(runner.resolve_target(text).await?)),

@@ -1,31 +1,31 @@
-//! How a verb ends: exit codes, and failures for people and for programs.
+//! How a verb ends: exit codes, and failures for people and programs.
 
 use super::text::duration;
 use norn_wire::{Cause, Error, ErrorCode, Retry};
 use std::io;
 
-/// How a verb ended. From better to worse, so that several results have a worst one.
+/// Exit of a verb, from best to worst, so that several results have a worst one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Exit {
-    /// It was done.
+    /// Success.
     #[default]
     Done,
     /// A claim found no task.
     NothingToClaim,
     /// Nothing was changed: the task had ended before.
     AlreadyEnded,
-    /// It was refused: not found, token superseded, invalid input.
+    /// Refused: not found, token superseded, invalid input.
     Refused,
-    /// The command is not well formed, or asks for something that is not there yet.
+    /// The command is malformed, or asks for a feature that does not exist yet.
     Usage,
-    /// Too few nodes answered, or the outcome is not known.
+    /// Too few nodes answered, or the outcome is unknown.
     Unavailable,
-    /// Ctrl-C ended it amid its work.
+    /// Ctrl-C ended it before it was finished.
     Interrupted,
 }
 
 impl Exit {
-    /// The code of the process.
+    /// Returns the exit code of the process.
     pub fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
@@ -34,12 +34,12 @@ impl Exit {
             Exit::Unavailable => 3,
             Exit::NothingToClaim => 4,
             Exit::AlreadyEnded => 5,
-            // As a shell says it of a command that the signal has ended.
+            // As a shell reports a command that the signal has ended.
             Exit::Interrupted => 130,
         }
     }
 
-    /// What an error of this kind ends in.
+    /// Returns the exit for an error of this code.
     pub fn of(code: ErrorCode) -> Exit {
         match code.retry() {
             _ if code == ErrorCode::Unsupported => Exit::Usage,
@@ -55,32 +55,32 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// Why a verb did not do what was asked.
+/// Why a verb did not do what was requested.
 #[derive(Debug)]
 pub enum Failure {
-    /// A node or the session says so, or the input breaks a rule of the domain.
+    /// Error of a node or the session, or input that breaks a rule of the domain.
     Call(Error),
-    /// The same, and its message says what to do.
+    /// Same, with a message that already says what to do.
     Told(Error),
-    /// The command line is not well formed.
+    /// Malformed command line.
     Usage(String),
-    /// The result could not be written. With a broken pipe the reader has had enough.
+    /// The result could not be written. A broken pipe means that the reader has had enough.
     Output(io::Error),
 }
 
 impl Failure {
-    /// Input that breaks a rule of the domain: exit code 1.
+    /// Creates a failure for input that breaks a rule of the domain: exit code 1.
     pub fn invalid(message: impl Into<String>) -> Self {
         Failure::Call(Error::invalid(message))
     }
 
-    /// A flag whose feature is not there yet: exit code 2.
+    /// Creates a failure for a flag whose feature does not exist yet: exit code 2.
     pub fn unsupported(flag: &str) -> Self {
         let message = format!("{flag} is not supported yet; nothing was done. Leave it out to go on without it");
         Failure::Call(Error::new(ErrorCode::Unsupported, message))
     }
 
-    /// The error as a program reads it; none if there is nobody left to read.
+    /// Returns the error as a program reads it; `None` if there is no reader left.
     pub fn error(&self) -> Option<Error> {
         match self {
             Failure::Call(error) | Failure::Told(error) => Some(error.clone()),
@@ -90,7 +90,7 @@ impl Failure {
         }
     }
 
-    /// What it ends in.
+    /// Returns the exit.
     pub fn exit(&self) -> Exit {
         match self {
             Failure::Call(error) | Failure::Told(error) => Exit::of(error.code),
@@ -119,8 +119,8 @@ impl From<norn_wire::ids::ParseError> for Failure {
     }
 }
 
-/// What a person can do about an error, where its message alone does not say. A command that `adds` tasks adds others when it is
-/// repeated, unless it names their ids.
+/// Returns what a person can do about an error, if its message alone does not say. `adds`: the command adds tasks, so repeating it adds
+/// others unless it names their ids.
 pub fn advice(error: &Error, adds: bool) -> Option<String> {
     match error.code {
         ErrorCode::Unknown => Some(match error.id {
@@ -130,7 +130,7 @@ pub fn advice(error: &Error, adds: bool) -> Option<String> {
             }
             None => "it may have taken effect; look, or repeat it".to_owned(),
         }),
-        // Its message says it.
+        // The message says what to do.
         _ if error.is_of_no_member() => None,
         _ if error.cause == Some(Cause::Unreached) => Some(
             "see that the nodes run and listen at these addresses, and that no firewall is between: `norn dev` starts a cluster here, \
@@ -144,7 +144,7 @@ pub fn advice(error: &Error, adds: bool) -> Option<String> {
             let how_long = error.after_ms.map_or_else(String::new, |after_ms| format!(" for {}", duration(after_ms)));
             Some(format!("only what needs a new id is refused{how_long}; a node that is added lends ids at once"))
         }
-        // Its message says it, too.
+        // This message says what to do, too.
         ErrorCode::NoSpace if error.message.contains("disk_bytes_max") => None,
         ErrorCode::NoSpace => Some("make room on the disk, then try again".to_owned()),
         ErrorCode::Overloaded => Some("try again in a moment, with less at once".to_owned()),

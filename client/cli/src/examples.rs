@@ -1,4 +1,4 @@
-//! What `--help` shows of each verb by example. Each line is one that the verbs take: a test sees to that.
+//! Examples in the help of each verb. A test checks that the verbs accept each line.
 
 pub const ENQUEUE: &str = "Examples:
   norn enqueue mail hello --priority 5 --delay 10m

@@ -1,7 +1,7 @@
-//! Ctrl-C, where a verb ends by it in its own way and the prompt would give the verb up.
+//! Ctrl-C for verbs that handle it themselves, at a prompt that would otherwise abandon them.
 //!
-//! One of the two listens. At a prompt that is the prompt, which hands the interrupt on to a verb that wants it: two listeners
-//! may hear of one signal at different moments, and the prompt could give up a verb that is about to end by itself.
+//! Only one of the two listens. At a prompt it is the prompt, which passes the interrupt to a verb that wants it: two listeners may
+//! receive one signal at different moments, and the prompt could abandon a verb that is about to end by itself.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use tokio::signal::ctrl_c;
 
-/// Shared by a prompt and the verb that it runs. Both run in one task.
+/// State shared by a prompt and the verb that it runs, both in one task.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// A prompt listens.
+    /// Whether a prompt listens.
     prompts: AtomicBool,
-    /// The verb ends by an interrupt in its own way.
+    /// Whether the verb handles interrupts itself.
     wanted: AtomicBool,
-    /// The prompt has heard an interrupt that the verb wants.
+    /// Whether the prompt has passed on an interrupt that the verb wants.
     handed: AtomicBool,
 }
 
-/// Sets a mark for as long as it lives.
+/// Flag that is set as long as the guard lives.
 struct Mark<'a>(&'a AtomicBool);
 
 impl<'a> Mark<'a> {
@@ -41,12 +41,12 @@ impl Drop for Mark<'_> {
     }
 }
 
-/// Has interrupts heard from here on. One that comes where nothing waits for any is dropped then; before the first listener it would end
-/// the process.
+/// Starts to receive interrupts. From then on, an interrupt that comes while nothing waits for it is dropped; before the first listener
+/// it would end the process.
 pub(crate) async fn listen() {
     let mut next = pin!(ctrl_c());
     poll_fn(|context| {
-        // Where interrupts cannot be heard, each command says so.
+        // If interrupts cannot be received, each command reports that.
         let _ = next.as_mut().poll(context);
         Poll::Ready(())
     })
@@ -54,7 +54,8 @@ pub(crate) async fn listen() {
 }
 
 impl Interrupt {
-    /// What `work` gives, or nothing if Ctrl-C comes first. Such an interrupt is the verb's: the prompt does not give it up.
+    /// Returns the output of `work`, or `None` if Ctrl-C comes first. The verb handles such an interrupt: the prompt does not abandon the
+    /// verb.
     pub(super) async fn before<R>(&self, work: impl Future<Output = R>) -> Option<R> {
         let _wanted = Mark::set(&self.0.wanted);
         self.0.handed.store(false, Ordering::Relaxed);
@@ -65,17 +66,17 @@ impl Interrupt {
         }
     }
 
-    /// An interrupt, by the prompt where there is one. It looks at the verb again once it has handed one on.
+    /// Waits for an interrupt, from the prompt if there is one. The prompt polls the verb again once it has passed one on.
     async fn heard(&self) {
         if self.0.prompts.load(Ordering::Relaxed) {
             poll_fn(|_| if self.0.handed.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }).await;
         } else {
-            // Where interrupts cannot be heard the work ends at once: nothing could end it later.
+            // If interrupts cannot be received, the work ends at once, since nothing could end it later.
             let _ = ctrl_c().await;
         }
     }
 
-    /// What `work` gives, or why it was given up: Ctrl-C came and `work` did not want it, or interrupts cannot be heard.
+    /// Returns the output of `work`, or why it was abandoned: Ctrl-C came and `work` did not want it, or interrupts cannot be received.
     pub(crate) async fn unless_taken<R>(&self, work: impl Future<Output = R>) -> Result<R, String> {
         self.unless_taken_of(ctrl_c, work).await
     }
@@ -88,7 +89,7 @@ impl Interrupt {
         let _prompts = Mark::set(&self.0.prompts);
         tokio::pin!(work);
         loop {
-            // Listens before the work goes on: an interrupt that nothing listens to yet ends the process.
+            // Listen before the work goes on: an interrupt without a listener ends the process.
             let mut next = pin!(interrupts());
             let early = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
             let heard = tokio::select! {
@@ -113,7 +114,7 @@ mod tests {
     use std::future::{pending, ready};
     use std::sync::atomic::AtomicUsize;
 
-    /// As many interrupts as this, one after the other.
+    /// Returns a source of this many interrupts, one after the other.
     fn interrupts(count: usize) -> impl Fn() -> std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>> {
         let left = AtomicUsize::new(count);
         move || match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
@@ -122,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Goal: there is no moment in which a verb that ends by an interrupt is given up for it.
+    /// Goal: at no moment is a verb that handles interrupts abandoned because of one.
     #[tokio::test]
     async fn an_interrupt_that_a_verb_wants_ends_it_in_its_own_way() {
         let interrupt = Interrupt::default();
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(given_up, Err("interrupted".to_owned()), "it has had its time");
     }
 
-    /// Goal: an interrupt counts for what runs when it comes. Method: the first of two waits ends by it, the second goes on.
+    /// Goal: an interrupt ends the wait that runs when it comes. Method: the first of two waits ends by it, the second goes on.
     #[tokio::test]
     async fn an_interrupt_ends_one_wait() {
         let interrupt = Interrupt::default();

@@ -1,22 +1,22 @@
-//! Of `enqueue --lines`: the lines whose tasks were not acknowledged, so that a person can repeat exactly these.
+//! For `enqueue --lines`: the lines whose tasks were not acknowledged, so that a person can repeat exactly these.
 
 use super::error::Failure;
 use super::output::Output;
 use super::text;
 use norn_wire::{Error, ErrorCode};
 
-/// Ranges of lines that are named; of more only how many lines these are.
+/// Most ranges of lines named; the remaining lines are counted.
 const RANGES_MAX: usize = 500;
 
 /// Lines with one kind of answer.
 #[derive(Debug, Default)]
 struct Lines {
     count: u64,
-    /// First and last of each, in order.
+    /// First and last line of each range, in order.
     ranges: Vec<(u64, u64)>,
-    /// Lines in none of these, where they are too many.
+    /// Number of lines in no range, if there are too many.
     unnamed: u64,
-    /// What was answered to the first of them by itself.
+    /// Error of the first of them that was answered individually.
     first: Option<Error>,
 }
 
@@ -31,7 +31,7 @@ impl Lines {
         }
     }
 
-    /// `line 7`, `lines 1-3, 7`.
+    /// Formats as `line 7` or `lines 1-3, 7`.
     fn names(&self) -> String {
         let one =
             |(first, last): &(u64, u64)| if first == last { first.to_string() } else { format!("{first}-{last}") };
@@ -50,7 +50,7 @@ impl Lines {
     }
 }
 
-/// Lines whose tasks are not there, and those whose tasks may be.
+/// Lines whose tasks are not stored, and lines whose tasks may be.
 #[derive(Debug, Default)]
 pub(super) struct Missed {
     refused: Lines,
@@ -58,14 +58,14 @@ pub(super) struct Missed {
 }
 
 impl Missed {
-    /// A line's task was answered with this.
+    /// Records the error for one line's task.
     pub fn add(&mut self, line: u64, error: &Error) {
         let lines = self.of(error);
         lines.add(line);
         lines.first.get_or_insert_with(|| error.clone());
     }
 
-    /// A call for the tasks of these lines was answered with this.
+    /// Records the error for a call with the tasks of these lines.
     pub fn add_all(&mut self, lines: &[u64], error: &Error) {
         lines.iter().for_each(|line| self.of(error).add(*line));
     }
@@ -74,7 +74,7 @@ impl Missed {
         if error.code == ErrorCode::Unknown { &mut self.unknown } else { &mut self.refused }
     }
 
-    /// Says which they are, once, and all of it also where results cannot be written.
+    /// Reports the lines once, all of them even if results cannot be written.
     pub fn tell(&mut self, output: &mut Output) -> Result<(), Failure> {
         let Missed { refused, unknown } = std::mem::take(self);
         let told = refused.tell(output, "refused").and(unknown.tell(output, "may have been stored"));

@@ -171,7 +171,7 @@ impl ListArguments {
                 }
             }
         }
-        // With a limit of 0, nothing was examined.
+        // Without an examined task there is nothing to continue from.
         shown.more = !walk.over && shown.cursor.is_some();
         Ok(())
     }

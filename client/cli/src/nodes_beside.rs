@@ -1,4 +1,4 @@
-//! `status --nodes`: what each member has counted, side by side.
+//! `status --nodes`: counters of all members, side by side.
 
 use super::error::{Exit, Failure};
 use super::runner::unexpected;
@@ -9,13 +9,13 @@ use norn_wire::response::{NodeView, Status};
 use norn_wire::{Error, Request, Response};
 use std::collections::BTreeMap;
 
-/// Members asked at a time.
+/// Members asked concurrently.
 pub(super) const ASKED_MAX: usize = 16;
-/// Room for the name of a counter, and for what one node has counted.
+/// Width of a counter's name, and of one node's value.
 const NAME_CHARACTERS: usize = 28;
 const VALUE_CHARACTERS: usize = 16;
 
-/// Asks each present member for its own counters. Those that answer are shown; if one does not, the verb ends with its reason.
+/// Asks each present member for its own counters. Shows those that answer; if one does not, the verb ends with its reason.
 pub(super) async fn run<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
     let Response::Nodes(nodes) = runner.request(Request::Nodes).await? else {
         return Err(unexpected("nodes"));
@@ -47,14 +47,14 @@ pub(super) async fn run<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Fa
     if silent.is_empty() {
         return Ok(Exit::Done);
     }
-    // Each row of a program tells by itself that its node was not reached.
+    // In JSON, each row says itself whether its node was reached.
     if runner.output.json() {
         return Ok(Exit::Unavailable);
     }
     Err(Error::unavailable(format!("not all members answer: {}", silent.join("; "))).into())
 }
 
-/// What one member says of itself, within what the command has left.
+/// Asks one member for its status, within the time left to the command.
 pub(super) async fn ask<T: Transport>(runner: &Runner<T>, address: &str) -> Result<Status, Error> {
     let asked = runner.transport.ask(address, Request::Status);
     let answer = match runner.left() {
@@ -70,7 +70,7 @@ pub(super) async fn ask<T: Transport>(runner: &Runner<T>, address: &str) -> Resu
     }
 }
 
-/// As many members beside each other as fit the screen, the others below.
+/// Prints as many members side by side as fit the screen, the others below.
 fn print<T: Transport>(runner: &mut Runner<T>, answers: &[(&NodeView, Result<Status, Error>)]) -> Result<(), Failure> {
     let answered: Vec<(&str, &Status)> =
         answers.iter().filter_map(|(member, answer)| Some((member.name.as_str(), answer.as_ref().ok()?))).collect();

@@ -235,7 +235,7 @@ impl Held {
         }
     }
 
-    /// Ends like a claim without a grant, with an exit code of its own.
+    /// Ends the command: if nothing was redriven, with the exit code of a claim that found no task.
     fn end<T: Transport>(self, runner: &mut Runner<T>, redriven: u64) -> Result<Exit, Failure> {
         let (letters, explanation) = (text::number(self.ready, "letter"), text::clean(&self.explanation));
         if runner.output.json() {

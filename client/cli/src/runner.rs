@@ -1,4 +1,4 @@
-//! What verbs run on: a transport, an output, an input, and the memory of a session.
+//! Context of verbs: a transport, an output, an input, and the memory of a session.
 
 use super::effects::{Effect, Effects};
 use super::error::{Exit, Failure};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Where a verb was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// As an argument of a program that ends with it.
+    /// As arguments of a program that ends with it.
     CommandLine,
     /// At a prompt, by a person.
     Prompt,
@@ -28,48 +28,48 @@ pub enum Place {
     Script,
 }
 
-/// How long a call may take, beside what it waits on purpose, where `--timeout` speaks of the waiting.
+/// Time limit of a call, in addition to its intentional wait, for verbs whose `--timeout` limits the wait.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A call has so much time also where the time of its command is over.
+/// Least time of a call, even after the command's time is over.
 const CALL_MIN: Duration = Duration::from_millis(200);
-/// What a command whose `--timeout` speaks of the waiting has beside it for its calls, and how much it has in all at least.
+/// Time for its calls that a command whose `--timeout` limits its wait has in addition, and the least time it has in all.
 const GRACE: Duration = Duration::from_secs(1);
 const GRACE_MIN: Duration = Duration::from_secs(2);
-/// Most pages that are looked at for the tasks of a prefix.
+/// Most pages examined for the tasks of a prefix.
 const PREFIX_PAGES_MAX: u32 = 100;
-/// Most ids that are named where some characters stand for several.
+/// Most ids named if some characters match several.
 const CANDIDATES_MAX: usize = 5;
 
 /// Runs verbs.
 pub struct Runner<T> {
     pub(crate) transport: T,
-    /// Where results go.
+    /// Destination of results.
     pub output: Output,
-    /// Where data on standard input and, in a script, commands come from.
+    /// Source of data on standard input and, in a script, of commands.
     pub input: Input,
     /// Where the verbs are given.
     pub place: Place,
     /// Ids and queues of this session.
     pub recent: Arc<Mutex<Recent>>,
-    /// Ids that earlier commands of this user have shown, where they are kept.
+    /// Ids that earlier commands of this user have shown, if they are kept.
     pub shown: Option<ShownIds>,
-    /// Words of the present command that were quoted.
+    /// Quoted words of the current command.
     pub literals: BTreeSet<String>,
-    /// The wall clock, in milliseconds since the Unix epoch.
+    /// Wall clock, in milliseconds since the Unix epoch.
     pub clock: fn() -> u64,
-    /// A result could not be written: nobody is there to read more.
+    /// Whether a result could not be written, so that the output has no reader.
     pub output_lost: bool,
-    /// Which interrupts the present command takes for itself.
+    /// Interrupts that the current command handles itself.
     pub(crate) interrupt: Interrupt,
-    /// How much time all calls of the present command have together, where that is bounded.
+    /// Time for all calls of the current command together, if bounded.
     bound: Option<Duration>,
-    /// From when it counts: the first of them. What a command reads from its input takes as long as it takes.
+    /// Start of that time: the first call. Reading the command's input does not count.
     bound_from: OnceLock<Instant>,
-    /// What the present command was acknowledged.
+    /// What was acknowledged to the current command.
     effects: Mutex<Effects>,
-    /// The worst that a part of the present command has ended in.
+    /// Worst exit of a part of the current command.
     met: Exit,
-    /// Whole ids of the present command. Whether there are such tasks is not known before they are answered.
+    /// Whole ids of the current command. Whether such tasks exist is unknown before they are answered.
     named: Mutex<BTreeSet<TaskId>>,
 }
 
@@ -78,7 +78,7 @@ fn wall_clock_ms() -> u64 {
 }
 
 impl<T: Transport> Runner<T> {
-    /// A runner with an empty memory.
+    /// Creates a runner with an empty memory.
     pub fn new(transport: T, output: Output, input: Input, place: Place) -> Self {
         Runner {
             transport,
@@ -99,7 +99,7 @@ impl<T: Transport> Runner<T> {
         }
     }
 
-    /// Runs a verb and prints what comes of it, be it a failure.
+    /// Runs a verb and prints its result or failure.
     pub async fn run(&mut self, verb: impl Into<Command>) -> Exit {
         let command: Command = verb.into();
         self.effects = Mutex::default();
@@ -113,7 +113,7 @@ impl<T: Transport> Runner<T> {
         self.conclude(outcome)
     }
 
-    /// Prints a failure and hands everything printed on to its readers.
+    /// Prints a failure, and flushes everything printed.
     pub fn conclude(&mut self, outcome: Result<Exit, Failure>) -> Exit {
         let outcome = outcome.map_err(|failure| self.naming(failure));
         self.settle_all_named(outcome.as_ref().err());
@@ -123,7 +123,7 @@ impl<T: Transport> Runner<T> {
             Err(failure) => {
                 let told = failure.error().filter(|error| error.code != ErrorCode::NotFound);
                 told.and_then(|error| error.id).into_iter().for_each(|id| self.recent().see(id));
-                // What was left open before is left open still.
+                // Open outcomes of earlier parts stay open.
                 let exit = failure.exit().max(self.met);
                 exit.max(self.written(|output| output.failure(&failure)))
             }
@@ -131,21 +131,21 @@ impl<T: Transport> Runner<T> {
         exit.max(self.written(Output::flush))
     }
 
-    /// Has the text of a failure name the task that it is about, where that is not the one task that was named by its id.
+    /// Makes the text of a failure name its task, unless that is the one task that the command named by its id.
     fn naming(&self, failure: Failure) -> Failure {
         let Failure::Call(error) = failure else { return failure };
         let Some(id) = error.id.filter(|id| !self.output.json() && !self.named().iter().eq([id])) else {
             return Failure::Call(error);
         };
         let name = id.to_string();
-        // What is to be done about an unknown outcome names it.
+        // The advice about an unknown outcome names the task.
         if error.code == ErrorCode::Unknown || error.message.contains(&name) {
             return Failure::Call(error);
         }
         Failure::Call(Error { message: format!("{} (task {name})", error.message), ..error })
     }
 
-    /// The command that ran was given up, for this reason. What it asked for may take effect yet, unless it only read or claimed.
+    /// Concludes an abandoned command, with this reason. Its call may yet take effect, unless it only read or claimed.
     pub(crate) fn conclude_given_up(&mut self, why: &str) -> Exit {
         let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner));
         let before = effects.done().map_or_else(String::new, |effects| format!("; this took effect before: {effects}"));
@@ -156,7 +156,7 @@ impl<T: Transport> Runner<T> {
         if self.output.json() {
             return self.conclude(Err(Failure::Call(Error::unavailable(message))));
         }
-        // There is nothing to see to before the next command.
+        // The person has nothing to check before the next command.
         let outcome = self.output.complain(&message).map(|()| Exit::Unavailable);
         self.conclude(outcome)
     }
@@ -169,13 +169,13 @@ impl<T: Transport> Runner<T> {
         }
     }
 
-    /// A part of the present command has ended so. The command does, too, also where its result cannot be written.
+    /// Records the exit of a part of the current command. The command ends at least as badly, even if its result cannot be written.
     pub(super) fn meet(&mut self, exit: Exit) {
         self.met = self.met.max(exit);
     }
 
-    /// A result could not be written. What was acknowledged holds all the same, which standard error says once, with what was not done
-    /// or may have been. Only where nothing was, and nothing failed, a reader may have had enough: then that is no failure.
+    /// Handles a result that could not be written. Acknowledged changes remain; standard error names them once, with what was not done or
+    /// may have been. Only if there are none, and nothing failed, a broken pipe means that the reader has had enough, and is no failure.
     fn lose(&mut self, error: io::Error) -> Exit {
         let said = std::mem::replace(&mut self.output_lost, true);
         let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner));
@@ -188,7 +188,7 @@ impl<T: Transport> Runner<T> {
             self.output.unwritten(&format!("cannot write the result: {error}"), text.as_deref());
         }
         let lost = if effects.has_unknown() { Exit::Unavailable } else { Exit::Refused };
-        // A failure that it is all about has its own exit code.
+        // A failure of the command has its own exit code.
         if had_enough { met } else { lost.max(met) }
     }
 
@@ -197,7 +197,7 @@ impl<T: Transport> Runner<T> {
         Ok(self.make(call).await?)
     }
 
-    /// What a call that is about to be made changes.
+    /// Records and returns the effect of a call that is about to be made.
     fn asks(&self, call: &Call) -> Option<Effect> {
         let effect = Effect::of(call);
         effect.iter().for_each(|effect| self.effects().ask(effect));
@@ -208,7 +208,7 @@ impl<T: Transport> Runner<T> {
         self.effects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer to a call, or its failure. What it acknowledges is kept.
+    /// Records the effect of an answer and returns it.
     fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Error> {
         effect.iter().for_each(|effect| self.effects().answered(effect));
         let result = answered(result);
@@ -223,12 +223,12 @@ impl<T: Transport> Runner<T> {
         self.call(Call::Request(request)).await
     }
 
-    /// Makes a request whose answer holds leases, and tells from when they count, by the wall clock.
+    /// Makes a request whose answer contains leases. Also returns the time from which they count, by the wall clock.
     pub(super) async fn request_lease(&self, request: Request) -> Result<(Response, u64), Failure> {
         self.request_lease_within(request, None).await
     }
 
-    /// The same where the call has so much time, beside what it waits on purpose.
+    /// Same, with a time limit for the call in addition to its intentional wait.
     pub(super) async fn request_lease_within(
         &self,
         request: Request,
@@ -242,17 +242,17 @@ impl<T: Transport> Runner<T> {
         Ok((self.settled(effect, result)?, asked_ms.saturating_add(later_ms)))
     }
 
-    /// The calls of this verb have so much more time together, as they wait for that long on purpose.
+    /// Extends the time for the calls of this verb by an intentional wait.
     pub(super) fn also_waits(&mut self, wait: Duration) {
         self.bound = self.bound.map(|bound| bound.saturating_add(wait));
     }
 
-    /// What is left for a call beside what it waits on purpose.
+    /// Returns the time left for a call in addition to its intentional wait.
     pub(super) fn left_beside(&self, wait: Duration) -> Option<Duration> {
         self.left().map(|left| left.saturating_sub(wait).max(CALL_MIN))
     }
 
-    /// Makes a request of a verb whose own `--timeout` says for how long it waits. This one waits for so long on purpose.
+    /// Makes a request that waits intentionally for `wait`, for a verb whose own `--timeout` limits its wait.
     pub(super) async fn waiting_request(&self, request: Request, wait: Duration) -> Result<Response, Failure> {
         let call = Call::Request(request);
         let effect = self.asks(&call);
@@ -260,24 +260,24 @@ impl<T: Transport> Runner<T> {
         Ok(self.settled(effect, self.transport.call(call, Some(left)).await)?)
     }
 
-    /// Bounds all calls of a verb that waits for so long, which have a little time beside it.
+    /// Bounds all calls of a verb that waits this long, plus a short grace.
     pub(super) fn waits_for(&mut self, timeout_ms: Option<u64>) {
         self.bound = timeout_ms.map(|ms| Duration::from_millis(ms).saturating_add(GRACE).max(GRACE_MIN));
     }
 
-    /// How long a call may take; absent, as long as the transport says.
+    /// Returns the time limit of a call; `None`: the transport's own.
     pub(super) fn left(&self) -> Option<Duration> {
         let bound = self.bound?;
         Some(bound.saturating_sub(self.bound_from.get_or_init(Instant::now).elapsed()).max(CALL_MIN))
     }
 
-    /// Ids and queues of this session.
+    /// Locks the ids and queues of this session.
     pub(super) fn recent(&self) -> MutexGuard<'_, Recent> {
-        // Every state of the memory is a good one, also after a panic.
+        // Every state of the memory is valid, even after a panic.
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes that an argument names, if there is one.
+    /// Reads the bytes that an argument names, if there is one.
     pub(super) async fn read_data(
         &mut self,
         data: Option<&str>,
@@ -289,7 +289,7 @@ impl<T: Transport> Runner<T> {
             Some(Data::Text(text)) => text.into_bytes(),
             Some(Data::Stdin) => {
                 let bytes = self.input.rest(bytes_max).await;
-                // That may have taken long.
+                // Reading may have taken long.
                 self.bound_from = OnceLock::new();
                 bytes.map_err(|error| unreadable("standard input", &error))?
             }
@@ -302,13 +302,13 @@ impl<T: Transport> Runner<T> {
         bounded(bytes, bytes_max).map(Some)
     }
 
-    /// Where the bytes of an argument come from.
+    /// Returns the source of an argument's bytes.
     pub(super) fn data_source(&self, data: Option<&str>, file: Option<&PathBuf>) -> Option<Data> {
         let in_repl = self.place != Place::CommandLine;
         Data::new(data, file, in_repl, |text| self.literals.contains(text))
     }
 
-    /// A whole id of this command is a task's: it is remembered, unless its answer is an error that does not say so.
+    /// Remembers a whole id of this command as a task's, unless the answer is an error that does not imply that the task exists.
     pub(super) fn settle_named(&self, id: Option<TaskId>, error: Option<&Error>) {
         let Some(id) = id.filter(|id| self.named().remove(id)) else { return };
         let is_there =
@@ -328,16 +328,16 @@ impl<T: Transport> Runner<T> {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has later commands know the ids that this one has shown.
+    /// Saves the ids that this command has shown, for later commands.
     pub(crate) fn remember_shown(&self) {
         let ids = self.recent().take_new();
         if let Some(shown) = &self.shown {
-            // Without this memory, a person types more of an id.
+            // Without this memory, a person only has to type more of an id.
             let _ = shown.add(&ids);
         }
     }
 
-    /// The id of a task that is looked at: a whole one, characters of one that is known, or the beginning of a stored one.
+    /// Resolves the id of a task to be read: a whole id, characters of a known one, or the beginning of a stored one.
     pub(super) async fn resolve(&self, text: &str) -> Result<TaskId, Failure> {
         if text.len() >= ID_CHARACTERS {
             let id = text.parse()?;
@@ -349,8 +349,8 @@ impl<T: Transport> Runner<T> {
         Ok(id)
     }
 
-    /// The same for a task that is changed, or that something will depend on. Some of its characters stand for it only if no
-    /// other id has them, of all that are known and of all stored ones that begin so; and it is said which it is.
+    /// Resolves the id of a task to be changed, or on which something will depend. Some characters stand for it only if no other known id
+    /// contains them and no other stored id begins with them; the resolved id is printed.
     pub(super) async fn resolve_target(&mut self, text: &str) -> Result<TaskId, Failure> {
         if text.len() >= ID_CHARACTERS {
             return self.resolve(text).await;
@@ -372,7 +372,7 @@ impl<T: Transport> Runner<T> {
         Ok(id)
     }
 
-    /// The same for a task that may not be there yet, as its making is repeated: the cluster is not asked.
+    /// Resolves the id of a task whose creation is repeated. It may not exist yet, so the cluster is not asked.
     pub(super) fn resolve_repeated(&mut self, text: &str) -> Result<TaskId, Failure> {
         if text.len() >= ID_CHARACTERS {
             return Ok(text.parse()?);
@@ -400,7 +400,7 @@ impl<T: Transport> Runner<T> {
         self.the_one(text, &found)?.ok_or_else(|| unknown(text))
     }
 
-    /// The only candidate, if there is any. A refusal names some of several, which are shown by that.
+    /// Returns the only candidate, if any. With several, the refusal names some, and thereby shows them.
     fn the_one(&self, text: &str, candidates: &BTreeSet<TaskId>) -> Result<Option<TaskId>, Failure> {
         if candidates.len() < 2 {
             return Ok(candidates.first().copied());
@@ -414,7 +414,7 @@ impl<T: Transport> Runner<T> {
         )))
     }
 
-    /// Ids with these characters that this command, the session or earlier commands have shown.
+    /// Returns the ids with these characters that this command, the session or earlier commands have shown.
     fn known(&self, part: &Part) -> BTreeSet<TaskId> {
         let mut known: BTreeSet<TaskId> = self.recent().ids().filter(|id| part.is_in(*id)).collect();
         let shown = self.shown.as_ref().map_or_else(Vec::new, ShownIds::load);
@@ -422,7 +422,7 @@ impl<T: Transport> Runner<T> {
         known
     }
 
-    /// At most two stored ids that begin with a prefix.
+    /// Finds at most two stored ids that begin with a prefix.
     async fn find(&self, prefix: Prefix) -> Result<Vec<TaskId>, Failure> {
         let mut found = Vec::new();
         let mut after = None;
@@ -459,17 +459,17 @@ pub(super) fn open(path: &Path) -> Result<Input, Failure> {
     Input::file(path).map_err(|error| unreadable(&path.display().to_string(), &error))
 }
 
-/// Data could not be read.
+/// Creates a failure for data that could not be read.
 pub(super) fn unreadable(name: &str, error: &std::io::Error) -> Failure {
     Failure::invalid(format!("cannot read {name}: {error}"))
 }
 
-/// A node answered something else than was asked.
+/// Creates a failure for a response of another kind than requested.
 pub(super) fn unexpected(verb: &str) -> Failure {
     strange(verb).into()
 }
 
-/// The results of a call on one item have one element.
+/// Returns the single result of a call on one item.
 pub(super) fn only<V>(verb: &str, results: Vec<Result<V, Error>>) -> Result<V, Failure> {
     let mut results = results.into_iter();
     match (results.next(), results.next()) {

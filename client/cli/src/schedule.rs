@@ -1,4 +1,4 @@
-//! `schedule set`, `list`, `show`, `remove`, `pause` and `resume`: what the cluster enqueues by itself.
+//! `schedule set`, `list`, `show`, `remove`, `pause` and `resume`: tasks that the cluster enqueues by itself.
 
 use super::parse::DataArguments;
 use super::runner::unexpected;
@@ -13,32 +13,32 @@ use norn_wire::{Request, Response};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// What the cluster enqueues by itself.
+/// Verbs of schedules.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum ScheduleVerb {
-    /// Has a task enqueued at certain times, once in the whole cluster
+    /// Enqueue a task at given times, once in the whole cluster
     ///
-    /// The same again changes nothing. Another one under the same name takes its place, and begins anew.
+    /// Setting an equal schedule again changes nothing. A different one under the same name replaces it, and begins anew.
     #[command(after_help = examples::SCHEDULE_SET)]
     Set(ScheduleSetArguments),
-    /// Lists the schedules
+    /// List the schedules
     #[command(after_help = examples::SCHEDULE_LIST)]
     List,
-    /// Shows a schedule: when it fires next, what it fired last, and how often it could not
+    /// Show a schedule: when it fires next, what it fired last, and how often it could not
     #[command(after_help = examples::SCHEDULE_SHOW)]
     Show(ScheduleArguments),
-    /// Removes a schedule; its tasks stay
+    /// Remove a schedule; its tasks stay
     #[command(after_help = examples::SCHEDULE_REMOVE)]
     Remove(ScheduleArguments),
-    /// Keeps a schedule from firing; what is due meanwhile is passed over
+    /// Pause a schedule; times that pass meanwhile are skipped
     #[command(after_help = examples::SCHEDULE_PAUSE)]
     Pause(ScheduleArguments),
-    /// Has a schedule fire again that was paused
+    /// Resume a paused schedule
     #[command(after_help = examples::SCHEDULE_RESUME)]
     Resume(ScheduleArguments),
 }
 
-/// Has a task enqueued at certain times.
+/// Arguments of `schedule set`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(group(ArgGroup::new("when").required(true).args(["cron", "at"])))]
 pub struct ScheduleSetArguments {
@@ -48,32 +48,32 @@ pub struct ScheduleSetArguments {
     /// Queue of its tasks
     #[arg(value_name = "QUEUE")]
     pub queue: String,
-    /// Data of each task, 4 KiB at the most
+    /// Data of each task, 4 KiB at most
     #[command(flatten)]
     pub data: DataArguments,
-    /// Again and again: minute, hour, day of the month, month, day of the week; with seconds before them or not.
-    /// Once, without this: --at
+    /// Cron expression, to fire repeatedly: minute, hour, day of the month, month, day of the week; optionally seconds in front. Without
+    /// this, --at fires once
     #[arg(long, value_name = "EXPR")]
     pub cron: Option<String>,
     /// Time zone of the expression: a name of the IANA database
     #[arg(long, value_name = "TZ", default_value = "UTC", conflicts_with = "at")]
     pub zone: String,
-    /// Once, at this time (RFC 3339), instead of --cron
+    /// Fire once, at this time (RFC 3339), instead of --cron
     #[arg(long, value_name = "TIME", value_parser = parse::instant_ms)]
     pub at: Option<u64>,
-    /// What becomes of times at which the cluster could not fire: `skip`: nothing; `last`: one task for the last of them;
-    /// `all`: a task for each, up to the latest hundred
+    /// Policy for times at which the cluster could not fire: `skip`: skip them; `last`: enqueue one task for the last of them; `all`:
+    /// enqueue a task for each, up to the latest hundred
     #[arg(long, value_name = "POLICY", value_parser = catch_up(), default_value = "last", hide_possible_values = true)]
     pub catch_up: CatchUp,
-    /// Higher is claimed first
+    /// Priority: higher is claimed first
     #[arg(long, value_name = "N", value_parser = parse::whole(i32::MIN, i32::MAX, 5), default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
-    /// After this many attempts that did not complete, a task is dead; if left out, after as many as are set for its queue, or never
+    /// Attempts after which a task is dead unless one completes it; if left out, as many as are set for its queue, or no limit
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5), allow_negative_numbers = true)]
     pub max_attempts: Option<u32>,
 }
 
-/// One of the schedules.
+/// Arguments that name a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct ScheduleArguments {
     /// Name of the schedule
@@ -256,7 +256,7 @@ fn line(view: &ScheduleView) -> Line<'_> {
     }
 }
 
-/// Shows a schedule, with what was done to it behind its name.
+/// Prints a schedule, with what was done to it after its name.
 fn print<T: Transport>(runner: &mut Runner<T>, view: &ScheduleView, done: &str) -> Result<Exit, Failure> {
     view.last.iter().for_each(|last| runner.recent().see(last.id));
     let output = &mut runner.output;

@@ -1,9 +1,9 @@
-//! Ids that the commands of this user have shown lately, in files of the cache directory: the command line has no other memory
-//! of what a person can see on the screen.
+//! Ids that the commands of this user have recently shown, in files of the cache directory: the command line has no other memory of what
+//! a person sees on the screen.
 //!
-//! An id is a line. Commands that run at once only append, each with one write, so that none loses what another has written. A
-//! full file takes the place of the file of older ids, so both are bounded. What is lost or torn costs a person some typing: ids
-//! are only compared with what was typed, and an id that is not known here is never guessed.
+//! Each line is an id. Concurrent commands only append, each with one write, so that none overwrites another's. A full file replaces the
+//! file of older ids, so both are bounded. Lost or torn lines cost a person some typing: ids are only compared with typed characters, and
+//! an unknown id is never guessed.
 
 use super::recent::{ID_CHARACTERS, IDS_MAX};
 use norn_wire::TaskId;
@@ -11,26 +11,26 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// A file of this size is full, in bytes.
+/// Size of a full file, in bytes.
 const FILE_BYTES: u64 = (IDS_MAX * (ID_CHARACTERS + 1)) as u64;
-/// Most bytes that are read of a file: a full one, and what was appended to it at once.
+/// Most bytes read of a file: a full one, and concurrent appends.
 const READ_BYTES_MAX: u64 = 4 * FILE_BYTES;
 const NEW_FILE: &str = "shown-ids";
 const OLD_FILE: &str = "shown-ids.old";
 
-/// The ids of a directory.
+/// Store of shown ids in a directory.
 #[derive(Debug, Clone)]
 pub struct ShownIds {
     directory: PathBuf,
 }
 
 impl ShownIds {
-    /// Kept in this directory, which need not exist.
+    /// Creates a store in this directory, which need not exist.
     pub fn new(directory: PathBuf) -> ShownIds {
         ShownIds { directory }
     }
 
-    /// All that are known. What cannot be read is not known.
+    /// Returns all known ids. Unreadable ones are not known.
     pub fn load(&self) -> Vec<TaskId> {
         let mut ids = Vec::new();
         for file in [OLD_FILE, NEW_FILE] {
@@ -41,7 +41,7 @@ impl ShownIds {
         ids
     }
 
-    /// Adds ids, of which the last 1,000 or so are kept.
+    /// Adds ids; about the last 1,000 are kept.
     pub fn add(&self, ids: &[TaskId]) -> io::Result<()> {
         if ids.is_empty() {
             return Ok(());
@@ -80,7 +80,7 @@ fn create_directory(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Whether it is a file that no other user can write: others could have an id of theirs taken for the one that was typed.
+/// Whether no other user can write the file: another user could have a foreign id chosen for the typed characters.
 fn is_own(file: &fs::Metadata) -> bool {
     #[cfg(unix)]
     let closed = std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o022 == 0;

@@ -1,7 +1,7 @@
 //! Tables for people, as wide as their terminal.
 //!
-//! Where a table is too wide, columns are left out that it can spare, and words go on another line or are cut. Ids and numbers stay
-//! whole: half of one is of no use, and looks like another.
+//! If a table is too wide, it leaves out optional columns, and wraps or cuts words. Ids and numbers stay whole: half of one is useless,
+//! and looks like another one.
 
 use super::recent::ID_CHARACTERS;
 use super::text::without_formats;
@@ -11,10 +11,10 @@ use std::borrow::Cow;
 
 /// Space between columns.
 const GAP: u16 = 2;
-/// A longer word may be broken.
+/// Longest word that is never broken.
 const WORD_CHARACTERS: u16 = 12;
 
-/// A table without borders that can be made narrower.
+/// Table without borders that adapts to the width of the terminal.
 #[derive(Debug)]
 pub struct Grid {
     titles: Vec<String>,
@@ -23,22 +23,22 @@ pub struct Grid {
     color: bool,
     spare: &'static [&'static str],
     one_line: bool,
-    /// A column and how wide it shall be, if need be instead of others.
+    /// Column and its wanted width, for which optional columns are left out if necessary.
     wish: Option<(&'static str, u16)>,
-    /// Of what was printed, under which the rows go.
+    /// Layout of the rows printed so far, which later rows keep.
     layout: Option<Layout>,
 }
 
-/// How a table was printed.
+/// Layout of a printed table.
 #[derive(Debug, Clone, Default)]
 struct Layout {
     widths: Vec<u16>,
-    /// By their numbers, as they had to be left out.
+    /// Indexes of hidden columns, in the order in which they were left out.
     hidden: Vec<usize>,
 }
 
 impl Grid {
-    /// No rows yet. Columns whose title begins with `#` hold numbers.
+    /// Creates an empty table. Columns whose title begins with `#` hold numbers.
     pub(super) fn new(titles: &[&str], color: bool) -> Grid {
         Grid {
             titles: titles.iter().map(|title| title.trim_start_matches('#').to_owned()).collect(),
@@ -52,7 +52,7 @@ impl Grid {
         }
     }
 
-    /// Leaves out columns with these titles, the first of them first, where there is no room.
+    /// Makes these columns optional: they are left out, the first title first, if there is no room.
     #[must_use]
     pub fn spare(mut self, spare: &'static [&'static str]) -> Grid {
         debug_assert!(spare.iter().all(|title| self.titles.iter().any(|other| other == title)));
@@ -60,21 +60,21 @@ impl Grid {
         self
     }
 
-    /// Leaves out what it can spare where there is no room for this much of a column.
+    /// Leaves out optional columns if a column would get less than this width.
     #[must_use]
     pub fn wish(mut self, title: &'static str, width: u16) -> Grid {
         self.wish = Some((title, width));
         self
     }
 
-    /// Cuts what has no room instead of going on in the next line.
+    /// Cuts text that does not fit instead of wrapping it.
     #[must_use]
     pub fn one_line(mut self) -> Grid {
         self.one_line = true;
         self
     }
 
-    /// Adds a row. What cannot be seen of its texts was made visible before: a column is as wide as what it shows.
+    /// Adds a row. Invisible characters must have been escaped, because a column's width is that of its visible text.
     pub fn add_row(&mut self, row: impl Into<Row>) -> &mut Grid {
         let row = row.into();
         debug_assert!(
@@ -85,12 +85,12 @@ impl Grid {
         self
     }
 
-    /// Rows that are not printed yet.
+    /// Returns the number of rows not printed yet.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// Takes the rows that are not printed yet, in this width: under the titles, or under the rows that were printed before.
+    /// Takes the rows not printed yet, in this width: under the titles, or under the rows printed before.
     pub(super) fn print(&mut self, width: Option<u16>) -> Vec<String> {
         let mut table = self.table();
         let layout = match self.layout.take() {
@@ -117,7 +117,7 @@ impl Grid {
         table.lines().map(|line| without_blanks(&line)).collect()
     }
 
-    /// Titles of the columns for which what was printed had no room.
+    /// Returns the titles of the columns that were left out.
     pub(super) fn left_out(&self) -> Vec<&str> {
         let hidden = self.layout.iter().flat_map(|layout| &layout.hidden);
         hidden.map(|index| self.titles[*index].as_str()).collect()
@@ -165,7 +165,7 @@ impl Grid {
             }
             narrowest.hidden.extend(place(title));
         }
-        // Where nothing more can be spared, shorter words are broken as well.
+        // With no optional column left, break shorter words as well.
         for word_max in (1..WORD_CHARACTERS).rev() {
             if narrowest.width() <= room {
                 break;
@@ -194,7 +194,7 @@ impl Layout {
     }
 }
 
-/// A line without the blanks at its end, which would go on in the next line of a full screen. They may be inside of its last style.
+/// Returns a line without trailing blanks, which would wrap on a full screen. The blanks may be inside its last style.
 fn without_blanks(line: &str) -> String {
     let mut text = line.trim_end();
     let mut styles = Vec::new();
@@ -205,13 +205,13 @@ fn without_blanks(line: &str) -> String {
     styles.iter().rev().fold(text.to_owned(), |line, style| line + "\x1b" + style)
 }
 
-/// Whether this is all of an escape sequence for colour or weight, behind its first byte.
+/// Whether this is one whole escape sequence for colour or weight, without its first byte.
 fn is_style(text: &str) -> bool {
     let numbers = text.strip_prefix('[').and_then(|text| text.strip_suffix('m'));
     numbers.is_some_and(|numbers| numbers.bytes().all(|byte| byte.is_ascii_digit() || byte == b';'))
 }
 
-/// The least width of a column: that of its longest word that must not be broken, where longer words than this may be.
+/// Returns the least width of a column: the width of its longest word that must not be broken. Words longer than `word_max` may be.
 fn least(table: &Table, index: usize, word_max: u16) -> u16 {
     let of = |cell: &Cell| cell.content().split_whitespace().map(|word| unbroken(word, word_max)).max().unwrap_or(1);
     table.column_cells_with_header_iter(index).flatten().map(of).max().unwrap_or(1)

@@ -1,4 +1,4 @@
-//! What carries the calls of a verb: a client, or in tests a stand-in for one.
+//! Transport of a verb's calls: a client, or a stand-in for one in tests.
 
 use norn_client::client::Client;
 use norn_client::client::calling::Caller;
@@ -7,12 +7,12 @@ use norn_wire::{Error, ErrorCode, Request, Response, TaskId, Token};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// What carries a verb's calls to the cluster.
+/// Carries a verb's calls to the cluster.
 pub trait Transport {
-    /// Makes one call. The timeout is beside what the call waits on purpose; without one the transport's own holds.
+    /// Makes one call. The timeout is in addition to the call's intentional wait; without one, the transport's own applies.
     fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send;
 
-    /// The same, in the background of what a person does: nothing is said of it meanwhile.
+    /// Makes one call in the background, while a person types: prints nothing meanwhile.
     fn call_quietly(
         &self,
         call: Call,
@@ -21,7 +21,7 @@ pub trait Transport {
         self.call(call, timeout)
     }
 
-    /// The same, with the moment from which leases count that are in the answer; absent, from the question.
+    /// Makes one call. Also returns the time from which the leases in the answer count; `None`: from the call.
     fn call_for_lease(
         &self,
         call: Call,
@@ -31,20 +31,20 @@ pub trait Transport {
         async move { (answer.await, None) }
     }
 
-    /// How long whoever gave the command is willing to wait for it in all, where that was said.
+    /// Returns the time limit of the whole command, if one was given.
     fn patience(&self) -> Option<Duration> {
         None
     }
 
-    /// Asks the node at an address itself, which need not belong to the cluster. Without this, no nodes can be added.
+    /// Asks the node at an address directly; it need not belong to the cluster. Without this method, nodes cannot be added.
     fn ask(&self, address: &str, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
         let verb = request.verb();
         let message = format!("this program reaches no node outside its cluster: {verb} at {address} is not possible");
         async { Err(Error::new(ErrorCode::Unsupported, message)) }
     }
 
-    /// Gives claims back on which a command that was given up does not work any more. Waits for nothing. Without this they wait for
-    /// the ends of their leases.
+    /// Gives back the claims of an abandoned command, without waiting for an answer. Without this method they last until their leases run
+    /// out.
     fn give_back(&self, claims: Vec<(TaskId, Token)>) {
         drop(claims);
     }

@@ -1,4 +1,4 @@
-//! `watch`: what becomes of the tasks of a queue or of a group, as it happens.
+//! `watch`: state changes of the tasks of a queue or a group, as they happen.
 
 use super::error::{Exit, Failure};
 use super::output::Output;
@@ -13,25 +13,25 @@ use norn_wire::{Error, ErrorCode, Response, TaskId};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long one call waits. A call that is lost with its node is repeated well before anything is given up.
+/// Wait of one call. A call lost with its node is repeated well before the watch expires.
 const CALL_MS: u64 = WATCH_KEPT_MS / 3;
-/// Before a call is repeated that failed for now.
+/// Pause before a failed call is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 const PREVIEW_CHARACTERS: usize = 60;
 
-/// Shows what becomes of tasks until Ctrl-C ends it.
+/// Arguments of `watch`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct WatchArguments {
     /// Tasks of this queue
     #[arg(value_name = "QUEUE", required_unless_present = "group", conflicts_with = "group")]
     pub queue: Option<String>,
-    /// Instead of a queue's, members of the group whose join has this id, until the join has ended
+    /// Instead of a queue: members of the group whose join has this id, until the join has ended
     #[arg(long, value_name = "ID")]
     pub group: Option<String>,
-    /// Ends after this many events; if left out, with --timeout or at Ctrl-C
+    /// End after this many events; if left out, with --timeout or at Ctrl-C
     #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000), allow_negative_numbers = true)]
     pub limit: Option<u64>,
-    /// Ends after this long; if left out, with --limit or at Ctrl-C
+    /// End after this long; if left out, with --limit or at Ctrl-C
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub timeout: Option<u64>,
 }
@@ -67,9 +67,9 @@ fn after_ms(ms: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_millis(ms))
 }
 
-/// When a watch has shown enough.
+/// When a watch ends.
 struct End {
-    /// When its join has ended.
+    /// With the end of this join.
     group: Option<TaskId>,
     events_left: Option<u64>,
     at: Option<Instant>,
@@ -84,7 +84,7 @@ impl End {
         self.events_left == Some(0) || self.at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// One more event was shown; whether it was the last.
+    /// Counts a shown event. Returns whether it was the last.
     fn count(&mut self, event: &WatchEvent) -> bool {
         self.events_left = self.events_left.map(|left| left.saturating_sub(1));
         self.events_left == Some(0) || self.group == Some(event.id) && has_ended(event.state)
@@ -116,7 +116,7 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, mut state: WatchState, mut 
             }
         }
         runner.output.flush()?;
-        // A person who looks on may use another terminal.
+        // The watching person may use the ids in another terminal.
         runner.remember_shown();
         if end.is_come() {
             return Ok(());
@@ -124,7 +124,7 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, mut state: WatchState, mut 
         match ask(runner, &mut state, end.left_ms()).await {
             Ok(()) => failing = false,
             Err(Failure::Call(error)) if error.passes() => {
-                // Who looks on sees that it goes on; the next ones say no more.
+                // The first failure is reported, and that the watch goes on; the following ones are not.
                 if !std::mem::replace(&mut failing, true) {
                     runner.output.note(&format!("{}; trying again", error.message))?;
                 }
@@ -143,7 +143,7 @@ async fn ask<T: Transport>(runner: &Runner<T>, state: &mut WatchState, wait_ms: 
     Ok(())
 }
 
-/// Whether the join of a group has ended. It may not be there yet.
+/// Whether the join of a group has ended. It may not exist yet.
 async fn is_over<T: Transport>(runner: &mut Runner<T>, group: TaskId) -> Result<bool, Failure> {
     match tasks::get(runner, group, None).await {
         Ok(task) if task.group.is_none() => Err(Error::invalid("the task is no join of a group").about(group).into()),

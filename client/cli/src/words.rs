@@ -1,18 +1,18 @@
-//! A command line into words, as a shell would.
+//! Splits a command line into words, like a shell.
 //!
-//! White space separates; `'...'` is taken as it is; `"..."` knows the escapes of JSON, so that a program can
-//! write any text on one line; outside quotes a backslash takes the next character as it is.
+//! White space separates words. `'...'` is literal. `"..."` knows the escapes of JSON, so that a program can write any text on one line.
+//! Outside quotes, a backslash makes the next character literal.
 
 /// One word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
-    /// Without its quotes.
+    /// Text without its quotes.
     pub text: String,
-    /// Its first character was quoted or escaped, so that it means nothing but itself.
+    /// Whether its first character was quoted or escaped, so that it has no special meaning.
     pub literal: bool,
 }
 
-/// Which quote is open at the end of a command that comes line by line.
+/// Which quote is open at the end of a command that arrives line by line.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Quoting {
     open: Option<char>,
@@ -20,7 +20,7 @@ pub struct Quoting {
 }
 
 impl Quoting {
-    /// Goes on over the next part of the command.
+    /// Continues over the next part of the command.
     pub fn take(&mut self, part: &str) {
         for character in part.chars() {
             if std::mem::take(&mut self.escaped) {
@@ -35,13 +35,13 @@ impl Quoting {
         }
     }
 
-    /// The quote that is open.
+    /// Returns the open quote.
     pub fn open(self) -> Option<char> {
         self.open
     }
 }
 
-/// Splits a line.
+/// Splits a line into words.
 pub fn split(line: &str) -> Result<Vec<Word>, String> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
@@ -101,7 +101,7 @@ fn take_double(characters: &mut std::str::Chars<'_>, text: &mut String) -> Resul
     Err("a double quote (\") is not closed".to_owned())
 }
 
-/// `XXXX` after `\u`; characters outside the basic plane are written as two of them, as in JSON.
+/// Reads `XXXX` after `\u`; characters outside the basic plane take two of them, as in JSON.
 fn take_unicode(characters: &mut std::str::Chars<'_>) -> Result<char, String> {
     let high = take_unit(characters)?;
     if !(0xd800..0xdc00).contains(&high) {

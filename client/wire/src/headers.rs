@@ -11,7 +11,7 @@ pub const DEAD_REASON: &str = "norn-dead-reason";
 /// Header of a redriven task: id of the dead task that it copies.
 pub const REDRIVEN_FROM: &str = "norn-redriven-from";
 
-/// All headers that nodes add.
+/// All of these headers.
 pub const TOLD: [&str; 4] = [DEAD_TASK, DEAD_QUEUE, DEAD_REASON, REDRIVEN_FROM];
 
 impl Spec {

@@ -1,4 +1,4 @@
-//! Why something does not come on, as far as the root cannot know it: what each member says of itself, and why one does not.
+//! Reasons for missing progress that the metadata group cannot know: what each member reports of itself, and why one does not answer.
 
 use super::super::nodes_beside::{ASKED_MAX, ask};
 use super::super::text::clean;
@@ -9,10 +9,10 @@ use norn_wire::{Error, ErrorCode, Request, Response};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Most members that are named in a message.
+/// Most members named in a message.
 const NAMED_MAX: usize = 5;
 
-/// Members that are not reached, or are short of disk, and what to do about each. Empty where no node names the members in time.
+/// Returns the members that are not reached or are short of disk, with what to do about each. Empty if no node lists the members in time.
 pub async fn reasons<T: Transport>(runner: &Runner<T>, timeout: Duration) -> Vec<String> {
     let call = Call::Request(Request::Nodes);
     let Ok(Response::Nodes(nodes)) = runner.transport.call(call, Some(timeout)).await else { return Vec::new() };
@@ -39,7 +39,7 @@ pub async fn reasons<T: Transport>(runner: &Runner<T>, timeout: Duration) -> Vec
 fn of_member(member: &NodeView, answer: &Result<Status, Error>) -> Option<String> {
     let (name, address) = (clean(&member.name), clean(&member.address));
     match answer {
-        // This program asks no single node.
+        // This program cannot ask single nodes.
         Err(error) if error.code == ErrorCode::Unsupported => None,
         Err(error) => Some(format!("{name} at {address} does not answer this command: {}", clean(&error.message))),
         Ok(status) => {

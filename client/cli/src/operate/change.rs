@@ -1,4 +1,4 @@
-//! A wish: sent to the root, shown as it would be, or followed until the cluster is so.
+//! A requested change: sent to the metadata group, and previewed, or followed until the cluster has carried it out.
 
 use super::super::output::{Output, Style};
 use super::super::parse;
@@ -13,68 +13,68 @@ use norn_wire::membership::{Changed, ClusterChange, ClusterView};
 use norn_wire::{NodeId, Request, Response};
 use std::time::Duration;
 
-/// A leader gives a step up that lasts longer than ten minutes with default settings; then it begins anew.
+/// Default of `--timeout`. With default settings, a leader abandons a step that takes longer than ten minutes, and begins it anew.
 const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// How a change is carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct CourseArguments {
-    /// Shows what would come to and go from each member, and changes nothing
+    /// Show what would come to and go from each member, and change nothing
     #[arg(long, conflicts_with = "no_wait")]
     pub dry_run: bool,
-    /// Comes back once it is decided; the cluster carries it out by itself
+    /// Return once the change is decided; the cluster carries it out by itself
     #[arg(long)]
     pub no_wait: bool,
-    /// Waits no longer when nothing has come on for this long; the cluster goes on [default: 15m]
+    /// Stop waiting after this long without progress; the cluster goes on [default: 15m]
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub timeout: Option<u64>,
 }
 
 impl CourseArguments {
-    /// How long nothing may come on.
+    /// Returns the longest time without progress.
     pub(super) fn patience(&self) -> Duration {
         self.timeout.map_or(TIMEOUT, Duration::from_millis)
     }
 }
 
-/// What people are told.
+/// Texts for people.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
-    /// It was so before.
+    /// The change was in effect before.
     pub already: String,
-    /// It is decided.
+    /// The change is decided.
     pub begun: String,
-    /// The cluster is so.
+    /// The change is carried out.
     pub done: String,
 }
 
-/// A change and what is said about it.
+/// Requested change, with its texts.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
-    /// The verb, as programs read it.
+    /// Verb, for programs.
     pub verb: &'static str,
-    /// The member in question, if it is one.
+    /// Member in question, if there is one.
     pub node: Option<NodeId>,
-    /// What the root is asked for.
+    /// Change to request of the metadata group.
     pub change: ClusterChange,
-    /// What people are told.
+    /// Texts for people.
     pub told: Told,
-    /// What is waited for.
+    /// Condition to wait for.
     pub goal: Goal,
 }
 
 impl Wish {
-    /// About the cluster as a whole.
+    /// Creates a change of the cluster as a whole.
     pub fn new(verb: &'static str, change: ClusterChange, told: Told) -> Wish {
         Wish { verb, node: None, change, told, goal: Goal::Settled }
     }
 
-    /// About a member.
+    /// Creates a change of a member.
     pub fn about(node: NodeId, verb: &'static str, change: ClusterChange, told: Told) -> Wish {
         Wish { node: Some(node), ..Wish::new(verb, change, told) }
     }
 
-    /// Asks the root, and shows or follows what comes of it.
+    /// Requests the change, and previews or follows it.
     pub async fn carry_out<T: Transport>(
         &self,
         runner: &mut Runner<T>,
@@ -87,14 +87,14 @@ impl Wish {
         }
     }
 
-    /// Asks the root for something that moves nothing.
+    /// Requests a change that moves nothing.
     pub async fn set<T: Transport>(&self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let changed = self.send(runner, false).await?;
         let line = if changed.already { &self.told.already } else { &self.told.done };
         self.conclude(&mut runner.output, &changed, "done", &changed.view, line)
     }
 
-    /// Asks the root.
+    /// Requests the change of the metadata group.
     pub async fn send<T: Transport>(&self, runner: &Runner<T>, dry_run: bool) -> Result<Changed, Failure> {
         match runner.request(Request::Change { change: Box::new(self.change.clone()), dry_run }).await? {
             Response::Changed(changed) => Ok(*changed),
@@ -102,7 +102,7 @@ impl Wish {
         }
     }
 
-    /// Shows what would come of it.
+    /// Shows what the change would do.
     pub fn preview(&self, output: &mut Output, changed: &Changed) -> Result<Exit, Failure> {
         if output.json() {
             output.object(&rows::of_change(self, changed, "planned", &changed.view))?;
@@ -119,7 +119,7 @@ impl Wish {
         Ok(Exit::Done)
     }
 
-    /// Follows what was decided, if that is wanted.
+    /// Follows the decided change, if that is wanted.
     pub async fn settle<T: Transport>(
         &self,
         runner: &mut Runner<T>,
@@ -161,7 +161,7 @@ impl Wish {
     }
 }
 
-/// What each member holds, and what comes and goes.
+/// Prints the replicas of each member, and those that come and go.
 fn table(output: &mut Output, view: &ClusterView) -> Result<(), Failure> {
     let titles = ["#NUMBER", "NAME", "ZONE", "#WEIGHT", "STATE", "#HOLDS", "#COME", "#GO", "#THEN"];
     let mut table = output.new_table(&titles).spare(&["WEIGHT", "ZONE", "NUMBER"]);

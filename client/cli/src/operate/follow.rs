@@ -1,4 +1,4 @@
-//! Looks on while a cluster carries a change out, and tells how far it is, until that is done or comes no further.
+//! Watches a cluster carry a change out, and reports progress, until it is done or makes no more progress.
 
 use super::super::text::{duration, number};
 use super::super::{Failure, Runner, Transport};
@@ -9,25 +9,25 @@ use norn_wire::{NodeId, PartitionId};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two looks.
+/// Interval of polls.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// A look that takes longer is worth less than the next one at another node.
+/// Longest poll: after that, a poll of another node is more useful.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
-/// A look has so much time also where less patience is asked for.
+/// Least time for a poll, even with a shorter `--timeout`.
 const LOOK_TIMEOUT_MIN: Duration = Duration::from_secs(2);
-/// Before this, a progress bar would only flicker.
+/// Delay of the progress bar, which would only flicker on a short wait.
 const PROGRESS_AFTER: Duration = Duration::from_secs(1);
-/// Between lines where there is no terminal.
+/// Interval of lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
-/// Most partitions that are named in a message.
+/// Most partitions named in a message.
 const NAMED_MAX: usize = 5;
 
-/// What is waited for.
+/// Condition to wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Goal {
-    /// Nothing is open in the whole cluster.
+    /// The cluster matches its layout.
     Settled,
-    /// These hold a partition, and nobody else.
+    /// Exactly these nodes hold a partition.
     Held(PartitionId, Vec<NodeId>),
 }
 
@@ -43,7 +43,7 @@ impl Goal {
     }
 }
 
-/// What changes when something comes on.
+/// Values that change with progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mark {
     version: u64,
@@ -61,37 +61,37 @@ impl Mark {
     }
 }
 
-/// How long a look may take where nothing may come on for so long.
+/// Returns the time limit of a poll, for this longest time without progress.
 pub fn look_timeout(patience: Duration) -> Duration {
     patience.clamp(LOOK_TIMEOUT_MIN, LOOK_TIMEOUT)
 }
 
-/// Follows a change.
+/// Watches a change until it is carried out.
 pub struct Follower {
     goal: Goal,
-    /// The cluster is looked at behind this change.
+    /// Version of the change: older views of the cluster are ignored.
     version: u64,
     patience: Duration,
     started: Instant,
-    /// When something last came on, and how it stands since then.
+    /// Time of the last progress, and the state since then.
     advanced: Instant,
     last: Option<(Mark, Survey)>,
     meter: Meter,
 }
 
 impl Follower {
-    /// Waits no longer when nothing has come on for `patience`.
+    /// Creates a follower that stops after `patience` without progress.
     pub fn new(goal: Goal, version: u64, patience: Duration, shows: bool) -> Follower {
         let now = Instant::now();
         Follower { goal, version, patience, started: now, advanced: now, last: None, meter: Meter::new(shows) }
     }
 
-    /// Since the beginning.
+    /// Returns the time since the beginning.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Until the goal is reached; gives the cluster as it is then. Ctrl-C ends it, and the cluster goes on.
+    /// Waits for the goal; returns the state of the cluster at that time. Ctrl-C ends the wait, and the cluster goes on.
     pub async fn finish<T: Transport>(&mut self, runner: &mut Runner<T>) -> Result<Survey, Failure> {
         let interrupt = runner.interrupt.clone();
         let ended = interrupt.before(self.go(runner)).await;
@@ -109,7 +109,7 @@ impl Follower {
         let look_timeout = look_timeout(self.patience);
         loop {
             match Survey::take(runner, Some(look_timeout)).await {
-                // A former leader of the root may not know of the change yet.
+                // A former leader of the metadata group may not know of the change yet.
                 Ok(survey) if survey.view.roster.version < self.version => {}
                 Ok(survey) if self.goal.is_reached(&survey) => return Ok(survey),
                 Ok(survey) => self.take_in(survey, runner)?,
@@ -141,7 +141,7 @@ impl Follower {
         }
     }
 
-    /// Members that ail come first: what else is open may be so because of them.
+    /// Explains missing progress. Members with problems come first, since they may be why other things are open.
     fn late(&self, ailing: Vec<String>) -> String {
         let (left, patience) = (self.left(), duration(self.patience.as_millis() as u64));
         let mut reasons = ailing;
@@ -165,7 +165,7 @@ impl Follower {
     }
 }
 
-/// Why something is open, as far as that can be seen.
+/// Returns why something is open, as far as it is visible.
 fn why(survey: &Survey) -> Vec<String> {
     let view = &survey.view;
     let mut reasons = Vec::new();
@@ -203,15 +203,15 @@ fn why(survey: &Survey) -> Vec<String> {
     reasons
 }
 
-/// How far it is: a bar on a terminal, else a line now and then.
+/// Progress display: a bar on a terminal, otherwise a line now and then.
 struct Meter {
     bar: ProgressBar,
-    /// There is a terminal, and the bar is not on it yet.
+    /// Whether there is a terminal and the bar is not shown yet.
     hidden: bool,
-    /// There is no terminal.
+    /// Whether there is no terminal.
     lines: bool,
     told: Duration,
-    /// Most partitions that were open at once.
+    /// Largest number of partitions that were open at once.
     most: u64,
 }
 

@@ -1,7 +1,7 @@
-//! `cluster add` and `cluster replace`: a node that runs and waits becomes a member.
+//! `cluster add` and `cluster replace`: a running node that waits becomes a member.
 //!
-//! The node is asked who it is, the root makes it a member, the node is told of its cluster, and it serves. Each step can be
-//! repeated, so an interrupted verb is completed by the same one.
+//! The verb asks the node for its identity, has the metadata group make it a member, and hands it the cluster's membership; then the node
+//! serves. Each step can be repeated, so the same verb completes an interrupted one.
 
 use super::super::parse;
 use super::super::runner::unexpected;
@@ -19,50 +19,50 @@ use norn_wire::{ClusterId, Error, Request, Response};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a node that is just starting is waited for.
+/// Longest wait for a node that is just starting.
 const IDENTIFY_PATIENCE: Duration = Duration::from_secs(15);
-/// How long a new member may take until it serves.
+/// Longest wait until a new member serves.
 const SERVING_PATIENCE: Duration = Duration::from_secs(60);
-/// Between questions to the node.
+/// Interval of requests to the node.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// A founder's weight.
+/// Weight of a founding member.
 const WEIGHT_DEFAULT: u32 = 1;
 
-/// Makes a node a member.
+/// Arguments of `cluster add`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct AddArguments {
-    /// Where the node listens
+    /// Address where the node listens
     #[arg(value_name = "HOST:PORT", value_parser = parse::address)]
     pub address: String,
-    /// As what
+    /// Properties of the member
     #[command(flatten)]
     pub newcomer: NewcomerArguments,
-    /// How
+    /// How to carry the change out
     #[command(flatten)]
     pub course: CourseArguments,
 }
 
-/// Puts a new node in the place of a member.
+/// Arguments of `cluster replace`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct ReplaceArguments {
     /// Name of the member, or the beginning of its id
     #[arg(value_name = "NODE")]
     pub node: String,
-    /// Where the new node listens
+    /// Address where the new node listens
     #[arg(value_name = "HOST:PORT", value_parser = parse::address)]
     pub address: String,
-    /// As what
+    /// Properties of the member
     #[command(flatten)]
     pub newcomer: NewcomerArguments,
-    /// How
+    /// How to carry the change out
     #[command(flatten)]
     pub course: CourseArguments,
 }
 
-/// What a node becomes.
+/// Properties of the new member.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct NewcomerArguments {
-    /// How much it holds, compared with other members [default: 1, or that of the member it replaces]
+    /// Share of the replicas, relative to other members [default: 1, or that of the member it replaces]
     #[arg(long, value_name = "N", value_parser = parse::whole(1, WEIGHT_MAX, 2), allow_negative_numbers = true)]
     pub weight: Option<u32>,
     /// Failure domain [default: the one that the node was started with]
@@ -84,7 +84,7 @@ impl ReplaceArguments {
         let survey = Survey::take(runner, None).await?;
         let old = survey.find(&self.node)?;
         let newcomer = Newcomer::meet(runner, &survey, self.address, self.course.patience()).await?;
-        // The new node may have the old one's name; then that is its own, once it is a member.
+        // The new node may have the old one's name; once it is a member, the name means the new node.
         let wish = match old.node == newcomer.identity.node {
             true => newcomer.addition(&self.newcomer),
             false => newcomer.replacement(&survey, old, &self.newcomer),
@@ -93,17 +93,17 @@ impl ReplaceArguments {
     }
 }
 
-/// A node that shall become a member of a cluster.
+/// Node to be made a member.
 struct Newcomer {
     address: String,
     identity: Identity,
     cluster: ClusterId,
-    /// How long it may take until the node answers or serves.
+    /// Longest wait until the node answers or serves.
     patience: Duration,
 }
 
 impl Newcomer {
-    /// Asks who is at an address. A node of another cluster is none.
+    /// Asks the node at an address for its identity. Refuses a node of another cluster.
     async fn meet<T: Transport>(
         runner: &Runner<T>,
         survey: &Survey,
@@ -181,7 +181,7 @@ impl Newcomer {
         Wish::about(self.identity.node, "replace", change, told)
     }
 
-    /// Makes it a member, and waits until it serves and holds what it shall, if that is wanted.
+    /// Makes the node a member; if wanted, waits until it serves and holds its share.
     async fn admit<T: Transport>(
         &self,
         runner: &mut Runner<T>,
@@ -203,7 +203,7 @@ impl Newcomer {
         wish.settle(runner, &changed, course).await
     }
 
-    /// What was asked for besides, and is not so, as the node was a member before.
+    /// Reports requested properties that do not apply because the node was a member before.
     fn remark<T: Transport>(
         &self,
         runner: &mut Runner<T>,
@@ -223,7 +223,7 @@ impl Newcomer {
         Ok(())
     }
 
-    /// Tells the node of its cluster. It may know that already, from an earlier try whose answer was lost.
+    /// Hands the membership to the node. The node may have it already, from an earlier try whose answer was lost.
     async fn hand_over<T: Transport>(&self, runner: &Runner<T>, changed: &Changed) -> Result<(), Failure> {
         let Some(membership) = &changed.membership else {
             return match self.identity.genesis {
@@ -292,7 +292,7 @@ async fn ask<T: Transport>(runner: &Runner<T>, address: &str, request: Request) 
     }
 }
 
-/// Who answers at an address.
+/// Asks the node at an address for its identity.
 pub(super) async fn identify<T: Transport>(runner: &Runner<T>, address: &str) -> Result<Identity, Error> {
     match ask(runner, address, Request::Identify).await? {
         Response::Identity(identity) => Ok(*identity),
@@ -300,7 +300,7 @@ pub(super) async fn identify<T: Transport>(runner: &Runner<T>, address: &str) ->
     }
 }
 
-/// An error, with the address that it is about.
+/// Adds the address to an error.
 fn at(address: &str, mut error: Error) -> Failure {
     error.message = format!("{address}: {}", error.message);
     error.into()

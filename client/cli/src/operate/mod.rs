@@ -1,7 +1,7 @@
-//! The verbs that change a cluster, `cluster add` to `cluster set`, and `cluster status`, which shows it.
+//! Verbs that change a cluster, from `cluster add` to `cluster set`, and `cluster status`, which shows it.
 //!
-//! What a cluster should be is kept by itself, by consensus, and it moves its partitions by itself. So these verbs say what is
-//! wanted, once, and then only look: ending one at any moment changes nothing, and the same verb looks on.
+//! The cluster keeps its wanted state by consensus, and moves its partitions by itself. So these verbs request a change once, and then
+//! only watch: interrupting one changes nothing, and the same verb resumes watching.
 
 mod ailing;
 mod change;
@@ -33,84 +33,84 @@ use norn_wire::membership::ClusterChange;
 use norn_wire::{Error, ErrorCode};
 use survey::Survey;
 
-/// What a person or a program may do with a cluster as a whole.
+/// Verbs about the cluster as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum ClusterVerb {
-    /// Makes a node that runs and waits a member
+    /// Add a running node that waits for a cluster, as a member
     ///
-    /// The node was started with an empty data directory and a certificate of the cluster's authority. It gets its share of the
-    /// partitions. May be repeated if it was interrupted. A node that is started with `--join` needs no `add`.
+    /// Start the node with an empty data directory and a certificate of the cluster's authority. It gets its share of the partitions. If
+    /// the command was interrupted, repeat it. A node that is started with `--join` needs no `add`.
     #[command(after_help = examples::CLUSTER_ADD)]
     Add(AddArguments),
-    /// Prints a token with which a new machine joins: `norn start --join TOKEN`
+    /// Print a token with which a new machine joins: `norn start --join TOKEN`
     ///
-    /// It names the cluster and some of its members. It is no secret: what admits a machine is its certificate.
+    /// The token names the cluster and some of its members. It is no secret: a machine is admitted by its certificate.
     #[command(after_help = examples::CLUSTER_TOKEN)]
     Token,
-    /// Moves everything off a member, so that it can be removed
+    /// Move everything off a member, so that it can be removed
     ///
-    /// It serves clients all the while. Others take what it holds; there must be enough of them for every replica.
+    /// The member serves clients meanwhile. Other members take its replicas; there must be enough of them for every replica.
     #[command(after_help = examples::CLUSTER_DRAIN)]
     Drain(NodeArguments),
-    /// Lets a member stay that was to be drained, and gives it its share again
+    /// Cancel the drain of a member, and give it its share again
     #[command(after_help = examples::CLUSTER_UNDRAIN)]
     Undrain(NodeArguments),
-    /// Takes a member out that was drained, or that is dead
+    /// Remove a member that was drained, or that is dead
     ///
-    /// What a dead one held gets replicas at others. Its data directory is of no use afterwards: a node that was removed joins
-    /// again with an empty one.
+    /// Replicas of a dead member are created on others. Its data directory is useless afterwards: a removed node joins again with an
+    /// empty one.
     #[command(after_help = examples::CLUSTER_REMOVE)]
     Remove(NodeArguments),
-    /// Puts a new node in the place of a member, which may be dead
+    /// Put a new node in the place of a member, which may be dead
     ///
-    /// The new one was started as for `cluster add`; it may have the name and the address of the old one, if that is dead. A
-    /// member that is alive is drained, and can be removed afterwards.
+    /// Start the new node as for `cluster add`; it may have the name and the address of the old one, if that is dead. A member that is
+    /// alive is drained, and can be removed afterwards.
     #[command(after_help = examples::CLUSTER_REPLACE)]
     Replace(ReplaceArguments),
-    /// Moves one partition to other nodes
+    /// Move one partition to other nodes
     ///
-    /// They keep it until something changes on which the layout rests, or `cluster rebalance`.
+    /// They keep it until an input of the layout changes, or until `cluster rebalance`.
     #[command(after_help = examples::CLUSTER_MOVE)]
     Move(MoveArguments),
-    /// Gives every member its share, with as few moves as possible
+    /// Give every member its share, with as few moves as possible
     #[command(after_help = examples::CLUSTER_REBALANCE)]
     Rebalance(RebalanceArguments),
-    /// Sets how the cluster should be; `cluster status` shows what is set
+    /// Change the settings of the cluster; `cluster status` shows them
     #[command(subcommand)]
     Set(SetVerb),
-    /// Has partitions go on that have lost a majority of their members for good. LOSES DATA
+    /// Have partitions go on that have lost a majority of their members for good. LOSES DATA
     ///
-    /// The last resort: start the lost nodes instead, if that is possible in any way. Whoever is left of a partition holds it alone
-    /// then, until the lost are taken out with `cluster remove`. Whatever only the lost had is lost, also if it was acknowledged.
-    /// Partitions with a majority are left alone; so are those of which a node that is said to be lost is heard.
+    /// This is the last resort: start the lost nodes instead, if that is at all possible. The surviving members of a partition hold it
+    /// alone then, until the lost ones are removed with `cluster remove`. Data that only the lost nodes had is lost, even if it was
+    /// acknowledged. Partitions with a majority are left alone; so are those with a member that was named as lost and is still heard.
     #[command(after_help = examples::CLUSTER_RECOVER)]
     Recover(RecoverArguments),
-    /// Shows members, what each holds, what moves, and what is set
+    /// Show the members, their replicas, the moves, and the settings
     #[command(after_help = examples::CLUSTER_STATUS)]
     Status(StatusArguments),
 }
 
-/// A member, and how a change is carried out.
+/// Arguments that name a member and how to carry the change out.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct NodeArguments {
-    /// Name, or the beginning of the id
+    /// Name of the member, or the beginning of its id
     #[arg(value_name = "NODE")]
     pub node: String,
-    /// How
+    /// How to carry the change out
     #[command(flatten)]
     pub course: CourseArguments,
 }
 
-/// Gives every member its share.
+/// Arguments of `cluster rebalance`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct RebalanceArguments {
-    /// How
+    /// How to carry the change out
     #[command(flatten)]
     pub course: CourseArguments,
 }
 
 impl ClusterVerb {
-    /// Whether it waits for what may last, so that `--timeout` bounds that and not each of its calls.
+    /// Whether the verb waits for something that may take long, so that `--timeout` limits that wait and not each call.
     pub fn waits(&self) -> bool {
         match self {
             ClusterVerb::Status(_) | ClusterVerb::Token => false,
@@ -179,7 +179,8 @@ async fn remove<T: Transport>(runner: &mut Runner<T>, arguments: NodeArguments) 
     wish.carry_out(runner, &arguments.course).await
 }
 
-/// The cluster forgets the name of a member once others hold all that it held, so that removing it again finds none.
+/// Reports that there is no such member. The cluster forgets a removed member's name once others hold its replicas, so removing it again
+/// is a success.
 fn not_there<T: Transport>(runner: &mut Runner<T>, survey: &Survey, text: &str) -> Result<Exit, Failure> {
     if runner.output.json() {
         runner.output.object(&rows::of_absent("remove", &survey.view))?;
@@ -201,7 +202,7 @@ async fn rebalance<T: Transport>(runner: &mut Runner<T>, arguments: RebalanceArg
     Wish::new("rebalance", ClusterChange::Rebalance, told).carry_out(runner, &arguments.course).await
 }
 
-/// What was asked for is not there yet, and may come, as the message says.
+/// Creates a failure for something that is not there yet and may come, as the message says.
 fn not_yet(message: String) -> Failure {
     Failure::Told(Error::new(ErrorCode::Unavailable, message))
 }

@@ -1,4 +1,4 @@
-//! `cluster move`: one partition to these nodes.
+//! `cluster move`: moves one partition to the given nodes.
 
 use super::super::parse;
 use super::super::{Exit, Failure, Runner, Transport};
@@ -10,16 +10,16 @@ use norn_wire::limits::NODES_OF_PARTITION_MAX;
 use norn_wire::membership::ClusterChange;
 use norn_wire::{NodeId, PartitionId};
 
-/// Moves one partition to other nodes.
+/// Arguments of `cluster move`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct MoveArguments {
     /// Number of the partition; `partitions` lists them
     #[arg(value_name = "PARTITION", value_parser = parse::partition, allow_negative_numbers = true)]
     pub partition: u16,
-    /// Names, or beginnings of the ids, of all members that shall hold it, the preferred leader first
+    /// Names, or beginnings of the ids, of all members to hold it, the preferred leader first
     #[arg(value_name = "NODE", required = true, value_delimiter = ',')]
     pub nodes: Vec<String>,
-    /// How
+    /// How to carry the change out
     #[command(flatten)]
     pub course: CourseArguments,
 }
@@ -40,7 +40,7 @@ impl MoveArguments {
         wish.carry_out(runner, &self.course).await
     }
 
-    /// Who shall hold it, if that makes sense.
+    /// Checks and returns the nodes to hold it.
     fn check(&self, survey: &Survey) -> Result<Vec<NodeId>, Failure> {
         let Some(partition) = survey.partition(PartitionId(self.partition)) else {
             let last = survey.partitions.len().saturating_sub(1);

@@ -1,4 +1,4 @@
-//! `cluster status` for people: members, what is wanted, what moves, and what each member has to do with it.
+//! `cluster status` for people: members, settings, moves, and each member's part in them.
 
 use super::super::output::{Output, Style};
 use super::super::text::{clean, number, wrapped};
@@ -11,28 +11,28 @@ use norn_wire::response::{PartitionView, Status};
 use norn_wire::{ClusterId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most partitions under way that are shown.
+/// Most moving partitions shown.
 const SHOWN_MAX: usize = 20;
-/// Characters before the texts of the first lines.
+/// Width of the labels of the first lines.
 const LABEL_CHARACTERS: usize = 12;
-/// Lines of what is shown beside those of the head, members and partitions: two of titles, two blank ones, columns left out in two
-/// lines, twice how many more there are, and the cursor's.
+/// Lines in addition to head, members and partitions: two of titles, two blank ones, left-out columns in two lines, the number of unshown
+/// rows twice, and the cursor's.
 const SPARE_LINES: usize = 9;
-/// Width of the bar of partitions that are where they shall be.
+/// Width of the bar of partitions that are in place.
 const BAR_CHARACTERS: usize = 30;
 /// Width of a member's bar.
 const MEMBER_BAR_CHARACTERS: usize = 20;
 
-/// For each member the most replicas that had to come and go at once, since somebody looks: what its bar is full with.
+/// For each member, the most replicas that had to come and go at once since the command started: the full length of its bar.
 #[derive(Debug, Default)]
 pub struct Peaks(BTreeMap<NodeId, u32>);
 
 impl Peaks {
-    /// Of what was to come and go, how much has, if anything was.
+    /// Formats how many of the replicas to come and go have moved; empty if there are none.
     pub(super) fn bar(&mut self, node: NodeId, share: Share) -> String {
         let left = share.come.saturating_add(share.go);
         let peak = self.0.entry(node).or_default();
-        // What is done is forgotten, so that the next change begins an empty bar.
+        // A finished change is forgotten, so that the next one begins an empty bar.
         *peak = if left == 0 { 0 } else { left.max(*peak) };
         if left == 0 {
             return String::new();
@@ -43,11 +43,11 @@ impl Peaks {
     }
 }
 
-/// A member's bar, and how many moved of how many.
+/// Width of a member's bar and its numbers of moved replicas.
 const MOVED_CHARACTERS: u16 = MEMBER_BAR_CHARACTERS as u16 + 13;
 
-/// Looks at the cluster and shows it, with the status of the node that answers. Whoever looks again and again has a screen to
-/// be wiped, and bars.
+/// Fetches the state of the cluster and shows it, with the status of the answering node. With `peaks`, when shown repeatedly, it clears
+/// the screen and shows bars.
 pub async fn show<T: Transport>(
     runner: &mut Runner<T>,
     status: &Status,
@@ -61,7 +61,7 @@ pub async fn show<T: Transport>(
     if output.json() {
         return output.object(&rows::overview(status, &survey));
     }
-    // What is looked at again and again fits the screen.
+    // A repeated status fits the screen.
     let screen = peaks.as_ref().and_then(|_| output.size()).map(|(_, lines)| usize::from(lines));
     let mut lines = head(output, &survey, status);
     lines.extend(partitions(output, &survey));
@@ -77,7 +77,7 @@ pub async fn show<T: Transport>(
     under_way(output, &survey, (room - members_shown).min(SHOWN_MAX), screen.is_some())
 }
 
-/// Lines of a text behind its label, which goes on under itself where the screen ends.
+/// Returns the lines of a text behind its label, wrapped under itself at the edge of the screen.
 pub fn labelled(output: &Output, label: &str, style: Option<Style>, text: &str) -> Vec<String> {
     let room = output.size().map_or(usize::MAX, |(columns, _)| usize::from(columns).saturating_sub(LABEL_CHARACTERS));
     let line = |(place, line): (usize, &String)| {
@@ -88,7 +88,7 @@ pub fn labelled(output: &Output, label: &str, style: Option<Style>, text: &str) 
     wrapped(text, room).iter().enumerate().map(line).collect()
 }
 
-/// Which cluster it is.
+/// Formats name and id of the cluster.
 pub fn cluster(output: &Output, name: &str, id: ClusterId) -> Vec<String> {
     let name = clean(name);
     let mut lines = labelled(output, "cluster", None, &format!("{name} {id}"));
@@ -97,7 +97,7 @@ pub fn cluster(output: &Output, name: &str, id: ClusterId) -> Vec<String> {
     lines
 }
 
-/// That members are heard which others do not reach, by the word of the node that answers.
+/// Reports members that are heard but not reached by others, as counted by the answering node.
 pub fn unreached(status: &Status) -> Option<String> {
     let count =
         status.counters.iter().find(|(counter, _)| counter == "members_unreached").map_or(0, |(_, count)| *count);
@@ -131,7 +131,7 @@ fn partitions(output: &Output, survey: &Survey) -> Vec<String> {
     let layout = format!("version {}, {replicas} of each partition{stale}", view.layout);
     let mut lines = labelled(output, "layout", None, &layout);
     let open = survey.open().min(all as u64) as usize;
-    // Of a layout that is about to be planned, nothing is where it shall be, or is not.
+    // While the layout waits to be planned anew, places refer to the last one.
     let place = if view.stale { "where the last layout wants them" } else { "where they shall be" };
     let mut states = format!("{} of {all} {place}", all - open);
     if open > 0 {
@@ -166,7 +166,7 @@ fn partitions(output: &Output, survey: &Survey) -> Vec<String> {
     lines
 }
 
-/// Shows members, as many as there is room for. Gives how many.
+/// Shows members, as many as fit. Returns their number.
 fn members(
     output: &mut Output,
     survey: &Survey,

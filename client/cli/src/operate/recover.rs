@@ -1,8 +1,8 @@
-//! `cluster recover --unsafe`: partitions go on without a majority of their members, which are lost for good.
+//! `cluster recover --unsafe`: partitions go on without a majority of their members, which are lost for good (unsafe recovery).
 //!
-//! Each node that is left says which of its partitions have no majority without the lost. Of the replicas of one of them the
-//! latest is told to go on. The verb only finds that one: that nothing else is possible, each replica that is left judges for
-//! itself. The same verb again goes on where it ended.
+//! Each surviving node reports which of its partitions have no majority without the lost ones. The latest replica of each is then told to
+//! go on. The verb only finds that replica: each surviving replica checks for itself that nothing else is possible. The same verb again
+//! resumes where it ended.
 
 use super::super::runner::unexpected;
 use super::super::text::{clean, duration, number};
@@ -19,46 +19,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two looks.
+/// Interval of polls.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
-/// How long nothing may come on.
+/// Longest time without progress.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Most obstacles that are told.
+/// Most obstacles shown.
 const OBSTACLES_MAX: usize = 5;
 /// Most partitions without a replica that are named.
 const BEYOND_MAX: usize = 10;
 
-/// Has partitions go on without a majority.
+/// Arguments of `cluster recover`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct RecoverArguments {
-    /// Says that what only the lost nodes have may be lost
+    /// Accept that data which only the lost nodes have may be lost
     #[arg(long = "unsafe", required_unless_present = "dry_run")]
     pub accepts_loss: bool,
     /// Nodes that never come back: names, or the beginnings of ids
     #[arg(long, value_name = "NODE,...", value_delimiter = ',', required = true)]
     pub lost: Vec<String>,
-    /// No lease in use is longer; nothing is granted for this long [default: 1h]
+    /// Upper bound of all leases in use; nothing is granted for this long [default: 1h]
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub longest_lease: Option<u64>,
-    /// Shows what would go on with whom, and changes nothing
+    /// Show which partitions would go on with which members, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Waits no longer when nothing has come on for this long [default: 1m]
+    /// Stop waiting after this long without progress [default: 1m]
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, allow_hyphen_values = true)]
     pub timeout: Option<u64>,
 }
 
-/// A partition, and the node whose replica is to go on.
+/// Partition, and the node whose replica is to go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Plan {
     node: NodeId,
     remnant: Remnant,
 }
 
-/// Whose replica is the latest, who is left, and of whom.
+/// Partitions with the same plan: the node with the latest replica, the survivors, and the members.
 type Group<'a> = (NodeId, &'a [NodeId], &'a [NodeId]);
 
-/// The nodes as one of them sees them.
+/// Nodes as one of them sees them.
 struct Nodes {
     views: Vec<NodeView>,
     lost: Vec<NodeId>,
@@ -100,7 +100,7 @@ impl Nodes {
         self.views.iter().filter(|view| view.state != Some(MemberState::Gone) && !self.lost.contains(&view.node))
     }
 
-    /// Refuses to take all members that are there for lost: the node that answers is one of them.
+    /// Refuses if all live members are named as lost: the node that answers is one of them.
     fn check_left(&self) -> Result<(), Failure> {
         if self.left().any(|view| view.alive) {
             return Ok(());
@@ -117,7 +117,7 @@ impl Nodes {
         )))
     }
 
-    /// Refuses to call it done where nothing goes on, and that is not because all of it has gone on already.
+    /// Refuses to report success if no partition goes on, unless all of them have gone on already.
     fn check_use(&self, beyond: &[PartitionId]) -> Result<(), Failure> {
         let lost = self.names(&self.lost);
         let majority = "nothing was changed: every partition of which a member is left has a majority";
@@ -141,7 +141,7 @@ impl Nodes {
     }
 }
 
-/// Some partitions, and how many more there are.
+/// Formats some partitions, and the number of the others.
 fn some_of(partitions: &[PartitionId]) -> String {
     let ids: Vec<String> = partitions.iter().take(BEYOND_MAX).map(PartitionId::to_string).collect();
     match partitions.len().saturating_sub(BEYOND_MAX) {
@@ -184,7 +184,7 @@ impl RecoverArguments {
         conclude(runner, &nodes, "done", &plans, &beyond)
     }
 
-    /// Has the latest replicas go on, and looks until none is left to.
+    /// Has the latest replicas go on, and polls until no partition is left to recover.
     async fn go_on<T: Transport>(
         &self,
         runner: &Runner<T>,
@@ -196,7 +196,7 @@ impl RecoverArguments {
         let mut moved = Instant::now();
         loop {
             let obstacles: Vec<String> = plans.iter().filter_map(|plan| obstacle(nodes, plan)).collect();
-            // What stands in the way may pass, as when nodes have only just noticed who is silent.
+            // Obstacles may pass, for example while nodes only just notice which nodes are silent.
             let over = moved.elapsed() >= patience;
             if over && !obstacles.is_empty() {
                 let more = obstacles.len().saturating_sub(OBSTACLES_MAX);
@@ -215,7 +215,7 @@ impl RecoverArguments {
             for (node, partitions) in asked {
                 let Some(view) = nodes.views.iter().find(|view| view.node == node) else { continue };
                 let request = Request::Recover { lost: nodes.lost.clone(), partitions, lease_ms };
-                // Whatever it says, the next look tells what came of it.
+                // Ignore the answer: the next poll shows the effect.
                 let _ = runner.transport.ask(&view.address, request).await;
             }
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -280,7 +280,7 @@ impl RecoverArguments {
     }
 }
 
-/// Asks everybody who is left. Of each partition the latest replica is the one to go on.
+/// Asks all surviving nodes, and picks the latest replica of each partition.
 async fn survey<T: Transport>(runner: &Runner<T>, nodes: &Nodes, lease_ms: u64) -> Result<Vec<Plan>, Failure> {
     let mut plans: BTreeMap<PartitionId, Plan> = BTreeMap::new();
     let mut heard = false;
@@ -313,7 +313,7 @@ async fn survey<T: Transport>(runner: &Runner<T>, nodes: &Nodes, lease_ms: u64) 
     }
 }
 
-/// Partitions that nobody is left of.
+/// Returns the partitions without a surviving member.
 fn beyond(ring: &[PartitionView], lost: &[NodeId]) -> Vec<PartitionId> {
     let gone = |view: &&PartitionView| view.cohort.iter().chain(&view.next).all(|node| lost.contains(node));
     ring.iter().filter(gone).map(|view| view.partition).collect()

@@ -1,4 +1,4 @@
-//! What programs read of a cluster and its changes.
+//! JSON for programs about a cluster and its changes.
 
 use super::super::json::{self, ids};
 use super::change::Wish;
@@ -9,7 +9,7 @@ use norn_wire::{NodeId, PartitionId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a member holds, and what comes and goes.
+/// Replicas of a member, and those that come and go.
 #[derive(Serialize)]
 struct HoldLine<'a> {
     number: u16,
@@ -34,7 +34,7 @@ fn hold<'a>(view: &ClusterView, number: u16, member: &'a Member) -> HoldLine<'a>
     }
 }
 
-/// A change: `planned`, `begun` or `done`.
+/// Line of a change: `planned`, `begun` or `done`.
 #[derive(Serialize)]
 pub struct ChangeLine<'a> {
     change: &'static str,
@@ -47,7 +47,7 @@ pub struct ChangeLine<'a> {
     members: Vec<HoldLine<'a>>,
 }
 
-/// Of a change, and of the cluster as it is then or would be.
+/// Line of a change, with the cluster after it, or as it would be.
 pub fn of_change<'a>(wish: &Wish, changed: &Changed, state: &'static str, view: &'a ClusterView) -> ChangeLine<'a> {
     ChangeLine {
         change: wish.verb,
@@ -61,7 +61,7 @@ pub fn of_change<'a>(wish: &Wish, changed: &Changed, state: &'static str, view: 
     }
 }
 
-/// Of a change that was made before, of a member that the cluster has forgotten.
+/// Line of a change made before, of a member that the cluster has forgotten.
 pub fn of_absent<'a>(change: &'static str, view: &'a ClusterView) -> ChangeLine<'a> {
     ChangeLine {
         change,
@@ -126,7 +126,7 @@ fn member<'a>(survey: &'a Survey, leads: &BTreeMap<NodeId, u32>, number: u16, me
     }
 }
 
-/// A partition on its way.
+/// Partition that is moving.
 #[derive(Serialize)]
 struct WayLine {
     partition: PartitionId,
@@ -148,7 +148,7 @@ fn way(survey: &Survey, view: &PartitionView) -> WayLine {
     }
 }
 
-/// As people and programs read it.
+/// Returns the name of a phase, for people and programs.
 pub fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Stable => "stable",
@@ -158,7 +158,7 @@ pub fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
-/// A cluster: all of `status`, who belongs to it, what is wanted, and what moves.
+/// Line of a cluster: all of `status`, members, settings, and moves.
 #[derive(Serialize)]
 pub struct OverviewLine<'a> {
     #[serde(flatten)]
@@ -170,7 +170,7 @@ pub struct OverviewLine<'a> {
     under_way: Vec<WayLine>,
 }
 
-/// Of a look.
+/// Line of `cluster status`.
 pub fn overview<'a>(status: &'a Status, survey: &'a Survey) -> OverviewLine<'a> {
     let ClusterView { roster, voters, leader, replicas, settings, layout, stale, open, unknown, .. } = &survey.view;
     let count = |phase| survey.partitions.iter().filter(|view| survey.phase(view) == phase).count();
@@ -197,7 +197,7 @@ pub fn overview<'a>(status: &'a Status, survey: &'a Survey) -> OverviewLine<'a> 
     }
 }
 
-/// Members, and those that are gone and of which something is left.
+/// Returns the members, and removed ones that still hold replicas.
 pub fn shown(survey: &Survey) -> impl Iterator<Item = (u16, &Member)> {
     let has_some = |number: &u16| survey.view.shares.get(number).is_some_and(|share| share.go > 0);
     let members = survey.view.roster.members.iter();

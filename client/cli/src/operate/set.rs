@@ -1,4 +1,4 @@
-//! `cluster set`: what operators set for the cluster and its members.
+//! `cluster set`: operators' settings of the cluster and its members.
 
 use super::super::parse;
 use super::super::text::{clean, duration};
@@ -11,76 +11,76 @@ use norn_wire::Error;
 use norn_wire::limits::{MOVES_MAX, NODES_OF_PARTITION_MAX, WEIGHT_MAX};
 use norn_wire::membership::{ClusterChange, Member, Settings};
 
-/// Sets how the cluster should be.
+/// Verbs of cluster settings.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum SetVerb {
-    /// So many replicas of each partition, 1 to 7
+    /// Set the number of replicas of each partition, 1 to 7
     #[command(after_help = examples::CLUSTER_SET_REPLICAS)]
     Replicas {
-        /// How many
+        /// Number of replicas
         #[arg(value_name = "N", value_parser = parse::whole(1, NODES_OF_PARTITION_MAX as u32, 3), allow_negative_numbers = true)]
         replicas: u32,
-        /// How
+        /// How to carry the change out
         #[command(flatten)]
         course: CourseArguments,
     },
-    /// A member holds more than others, or less
+    /// Set the weight of a member: its share of the replicas, relative to other members
     #[command(after_help = examples::CLUSTER_SET_WEIGHT)]
     Weight {
-        /// Name, or the beginning of the id
+        /// Name of the member, or the beginning of its id
         #[arg(value_name = "NODE")]
         node: String,
-        /// Compared with the weights of others; above 0
+        /// Weight, relative to the weights of others; above 0
         #[arg(value_name = "N", value_parser = parse::whole(1, WEIGHT_MAX, 2), allow_negative_numbers = true)]
         weight: u32,
-        /// How
+        /// How to carry the change out
         #[command(flatten)]
         course: CourseArguments,
     },
-    /// The failure domain of a member: replicas are spread over zones
+    /// Set the failure domain of a member: replicas are spread over zones
     #[command(after_help = examples::CLUSTER_SET_ZONE)]
     Zone {
-        /// Name, or the beginning of the id
+        /// Name of the member, or the beginning of its id
         #[arg(value_name = "NODE")]
         node: String,
-        /// Its zone
+        /// New zone
         #[arg(value_name = "ZONE")]
         zone: String,
-        /// How
+        /// How to carry the change out
         #[command(flatten)]
         course: CourseArguments,
     },
-    /// Where others reach a member, after it was moved there
+    /// Set the address of a member, after it was moved there
     #[command(after_help = examples::CLUSTER_SET_ADDRESS)]
     Address {
-        /// Name, or the beginning of the id
+        /// Name of the member, or the beginning of its id
         #[arg(value_name = "NODE")]
         node: String,
-        /// Its new address
+        /// New address
         #[arg(value_name = "HOST:PORT", value_parser = parse::address)]
         address: String,
-        /// Does not try whether it answers there: it does not run yet, or this machine does not reach it there
+        /// Skip the check that the member answers there: it does not run yet, or this machine does not reach it there
         #[arg(long)]
         untried: bool,
     },
-    /// A member that was silent for so long is declared gone by itself, and what it held gets replicas at others
+    /// Set after how much silence the cluster declares a member gone by itself, and creates its replicas on others
     #[command(after_help = examples::CLUSTER_SET_HEAL_AFTER)]
     HealAfter {
-        /// A duration, or `never`: then only operators declare it
+        /// Duration, or `never`: then only operators declare members gone
         #[arg(value_name = "DUR|never", value_parser = heal_after)]
         after: HealAfter,
     },
-    /// Partitions that move at once in the whole cluster
+    /// Set how many partitions move at once in the whole cluster
     #[command(after_help = examples::CLUSTER_SET_MOVES)]
     Moves {
-        /// How many
+        /// Number of partitions
         #[arg(value_name = "N", value_parser = parse::whole(1, MOVES_MAX, 8), allow_negative_numbers = true)]
         moves: u32,
     },
-    /// Partitions that come to or leave one member at once
+    /// Set how many partitions come to or leave one member at once
     #[command(after_help = examples::CLUSTER_SET_MOVES_EACH)]
     MovesEach {
-        /// How many
+        /// Number of partitions
         #[arg(value_name = "N", value_parser = parse::whole(1, MOVES_MAX, 8), allow_negative_numbers = true)]
         moves: u32,
     },
@@ -89,9 +89,9 @@ pub enum SetVerb {
 /// When a silent member is declared gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealAfter {
-    /// Not by itself.
+    /// Only by operators.
     Never,
-    /// After so many milliseconds.
+    /// After this many milliseconds of silence.
     Milliseconds(u64),
 }
 
@@ -102,13 +102,13 @@ fn heal_after(text: &str) -> Result<HealAfter, String> {
     }
 }
 
-/// As people read it.
+/// Formats the setting for people.
 pub fn heal_after_text(settings: &Settings) -> String {
     settings.heal_after_ms.map_or_else(|| "never".to_owned(), duration)
 }
 
 impl SetVerb {
-    /// Whether it waits for what may last.
+    /// Whether the verb waits for something that may take long.
     pub(super) fn waits(&self) -> bool {
         matches!(self, SetVerb::Replicas { .. } | SetVerb::Weight { .. } | SetVerb::Zone { .. })
     }
@@ -195,7 +195,7 @@ impl Told {
     }
 }
 
-/// Settings are set together, so what is set now is looked at first.
+/// Changes one setting. All settings are sent together, so the current ones are fetched first.
 async fn set_settings<T: Transport>(
     runner: &mut Runner<T>,
     verb: &'static str,
@@ -208,7 +208,7 @@ async fn set_settings<T: Transport>(
     Wish::new(verb, ClusterChange::Settings { settings }, told).set(runner).await
 }
 
-/// All settings, for people.
+/// Formats all settings, for people.
 pub fn overview(settings: &Settings) -> String {
     let Settings { heal_after_ms: _, moves_at_once, moves_at_once_each } = settings;
     format!("heal-after {}, moves {moves_at_once}, moves-each {moves_at_once_each}", heal_after_text(settings))

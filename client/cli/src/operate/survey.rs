@@ -1,4 +1,4 @@
-//! A look at a cluster: what it should be, as its root says, and who holds which partition.
+//! State of a cluster: the layout, from the metadata group, and the actual members of each partition.
 
 use super::super::runner::unexpected;
 use super::super::text::clean;
@@ -12,30 +12,30 @@ use std::time::Duration;
 /// Fewest characters of an id that stand for it.
 const PREFIX_CHARACTERS_MIN: usize = 4;
 
-/// A cluster as the leader of its root and one of its nodes see it.
+/// A cluster as the leader of its metadata group and one of its nodes see it.
 #[derive(Debug, Clone)]
 pub struct Survey {
-    /// What it should be, and how far it is.
+    /// Wanted state, and progress.
     pub view: ClusterView,
-    /// By their numbers.
+    /// Partitions, by number.
     pub partitions: Vec<PartitionView>,
 }
 
-/// How far a partition is on its way to be where it shall be.
+/// Progress of a partition toward its place in the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Its members are what they were, and no others are named.
+    /// Its members do not change.
     Stable,
-    /// Other members are named.
+    /// It has next members.
     Moving,
-    /// Its members are what they shall be; some that left are alive, and have not handed over yet what only they may have.
+    /// Its members are in place; some removed ones are alive and have not handed over facts that only they may have.
     Leaving,
-    /// The same, but all of these are down. Nothing is under way: what they have comes if they come back, and is given up in the end.
+    /// Same, but all of those are down. Nothing is in progress: their facts arrive if they come back, and are given up in the end.
     Left,
 }
 
 impl Survey {
-    /// Looks. Absent a timeout, both questions share what the command has left, or each has the transport's own.
+    /// Fetches the state. Without a timeout, both requests share the time left to the command, or each has the transport's own.
     pub async fn take<T: Transport>(runner: &Runner<T>, timeout: Option<Duration>) -> Result<Survey, Failure> {
         let Response::Cluster(view) = call(runner, Request::Cluster, timeout).await? else {
             return Err(unexpected("cluster"));
@@ -47,12 +47,12 @@ impl Survey {
         Ok(Survey { view: *view, partitions })
     }
 
-    /// The partition of this number, if there is one.
+    /// Returns the partition with this number, if there is one.
     pub fn partition(&self, partition: PartitionId) -> Option<&PartitionView> {
         self.partitions.iter().find(|view| view.partition == partition)
     }
 
-    /// A member, also one that is gone and not forgotten.
+    /// Returns a member, even if it is gone and not forgotten.
     pub fn member(&self, node: NodeId) -> Option<&Member> {
         self.view.roster.members.values().find(|member| member.node == node)
     }
@@ -62,18 +62,18 @@ impl Survey {
         self.view.heard.contains(&node) && self.member(node).is_some_and(|member| member.state.is_present())
     }
 
-    /// A node's name, for people.
+    /// Returns a node's name, for people.
     pub fn name(&self, node: NodeId) -> String {
         self.member(node).map_or_else(|| format!("{node:?}"), |member| clean(&member.name))
     }
 
-    /// Names in this order, for people.
+    /// Formats names in this order, for people.
     pub fn names<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>) -> String {
         nodes.into_iter().map(|node| self.name(*node)).collect::<Vec<_>>().join(" ")
     }
 
-    /// The member of this name, or whose id begins so. One that is gone is meant only where nothing else is, as the name may
-    /// be another's by now.
+    /// Finds the member with this name or beginning of its id. Returns one that is gone only if there is no other match, since another
+    /// node may have its name now.
     pub fn find(&self, text: &str) -> Result<&Member, Failure> {
         self.look_up(text)?.ok_or_else(|| {
             let (text, known) = (clean(text), self.present_names());
@@ -81,7 +81,7 @@ impl Survey {
         })
     }
 
-    /// The same, where there may be none.
+    /// Same, or `None` if there is no such member.
     pub fn look_up(&self, text: &str) -> Result<Option<&Member>, Failure> {
         let members = || self.view.roster.members.values();
         if let Some(member) = members().find(|member| member.state.is_present() && member.name == text) {
@@ -102,26 +102,26 @@ impl Survey {
         Ok(members().find(|member| member.name == text))
     }
 
-    /// Names of those that are members, for people.
+    /// Formats the names of the present members, for people.
     pub fn present_names(&self) -> String {
         let present = self.view.roster.members.values().filter(|member| member.state.is_present());
         present.map(|member| clean(&member.name)).collect::<Vec<_>>().join(", ")
     }
 
-    /// Of how many partitions each node is the leader.
+    /// Returns the number of partitions that each node leads.
     pub fn leads(&self) -> BTreeMap<NodeId, u32> {
         let mut leads = BTreeMap::new();
         self.partitions.iter().filter_map(|view| view.leader).for_each(|node| *leads.entry(node).or_default() += 1);
         leads
     }
 
-    /// Nodes that are alive, left a partition, and have not handed over all they have. What the dead have not handed over is
-    /// not waited for: that may last.
+    /// Returns the nodes that are alive, were removed from a partition, and have not handed over all their facts. Dead ones are not
+    /// waited for: that could take for ever.
     pub fn leavers<'a>(&'a self, partition: &'a PartitionView) -> impl Iterator<Item = NodeId> + 'a {
         partition.leaving.iter().copied().filter(|node| self.is_alive(*node))
     }
 
-    /// How far a partition is.
+    /// Returns the progress of a partition.
     pub fn phase(&self, partition: &PartitionView) -> Phase {
         if !partition.next.is_empty() {
             Phase::Moving
@@ -134,18 +134,18 @@ impl Survey {
         }
     }
 
-    /// Whether something is on its way with a partition, apart from what only the dead can do.
+    /// Whether a partition is moving, except for what only dead nodes can do.
     pub fn is_under_way(&self, partition: &PartitionView) -> bool {
         matches!(self.phase(partition), Phase::Moving | Phase::Leaving)
     }
 
-    /// Partitions that are not where they shall be, or are still being left, as far as both sides know.
+    /// Returns the number of partitions that are not in place or still being left, as far as both sides know.
     pub fn open(&self) -> u64 {
         let under_way = self.partitions.iter().filter(|partition| self.is_under_way(partition)).count() as u64;
         u64::from(self.view.open).max(under_way)
     }
 
-    /// Whether all is as it should be, and known to be.
+    /// Whether the cluster matches its layout, and this is known.
     pub fn is_settled(&self) -> bool {
         !self.view.stale && self.view.unknown == 0 && self.open() == 0
     }
@@ -155,7 +155,7 @@ fn begins(node: NodeId, text: &str) -> bool {
     node.to_string().starts_with(text)
 }
 
-/// Of nodes that shall hold a partition, those that do not.
+/// Returns the next holders of a partition that do not hold it yet.
 pub fn comers<'a>(partition: &'a PartitionView, next: &'a [NodeId]) -> impl Iterator<Item = &'a NodeId> {
     next.iter().filter(|node| !partition.cohort.contains(node))
 }

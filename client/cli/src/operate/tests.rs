@@ -1,4 +1,4 @@
-//! What is asked of the root and of new nodes, when a change is done, what is shown and what is refused.
+//! Requests to the metadata group and to new nodes, the end of a change, its display and its refusals.
 
 mod addresses;
 mod ailing;
@@ -24,7 +24,7 @@ type Answers = Vec<Result<Response, Error>>;
 
 const CLUSTER: ClusterId = ClusterId(9);
 
-/// Ids of 32 digits that differ in the first ones.
+/// Returns an id of 32 digits; ids differ in the first ones.
 fn node(number: u16) -> NodeId {
     NodeId(u128::from(number) << 120 | 0xabc << 100)
 }
@@ -45,7 +45,7 @@ fn member(number: u16, state: MemberState) -> Member {
     }
 }
 
-/// A cluster of so many nodes, numbered from 1, all alive; the first three vote and each holds four of as many.
+/// Returns a cluster of `count` nodes, numbered from 1, all alive; the first three vote and each holds four of four replicas.
 pub(crate) fn view(count: u16) -> ClusterView {
     let members: BTreeMap<u16, Member> = (1..=count).map(|number| (number, member(number, MemberState::Up))).collect();
     let shares = (1..=count).map(|number| (number, Share { come: 0, go: 0, stay: 4 })).collect();
@@ -119,7 +119,7 @@ async fn run(line: &str, answers: Answers) -> Outcome {
     run_all(line, answers).await.outcome
 }
 
-/// What the root was asked for, and whether only for show.
+/// Returns the changes requested of the metadata group, and whether as a dry run.
 fn changes(outcome: &Outcome) -> Vec<(ClusterChange, bool)> {
     let of = |(call, _): &(Call, _)| match call {
         Call::Request(Request::Change { change, dry_run }) => Some(((**change).clone(), *dry_run)),
@@ -128,7 +128,7 @@ fn changes(outcome: &Outcome) -> Vec<(ClusterChange, bool)> {
     outcome.calls.iter().filter_map(of).collect()
 }
 
-/// A cluster in which the fourth node is to hand over.
+/// Returns a cluster in which the fourth node is draining.
 fn draining() -> Survey {
     let mut survey = settled(4);
     survey.view.roster.version = 6;
@@ -142,7 +142,7 @@ async fn a_drain_is_followed_until_nothing_is_open() {
     let mut now = draining();
     now.view.stale = true;
     answers.extend(answer(changed(now.view.clone())));
-    // Whoever answers may not know of the change yet; nothing is open before the layout is planned.
+    // The answering node may not know of the change yet; nothing is open before the layout is planned.
     answers.extend(look(&settled(4)));
     answers.extend(look(&now));
     now.view.stale = false;
@@ -153,7 +153,7 @@ async fn a_drain_is_followed_until_nothing_is_open() {
     now.view.unknown = 1;
     answers.extend(look(&now));
     now.view.unknown = 0;
-    // It is no member of a partition any more, and has not handed over all it has.
+    // It is no member of a partition any more, and has not handed over all its facts.
     now.partitions[1] = partition(1, &[2, 3], &[], &[4]);
     answers.extend(look(&now));
     now.partitions[1] = partition(1, &[2, 3], &[], &[]);
@@ -162,7 +162,7 @@ async fn a_drain_is_followed_until_nothing_is_open() {
     assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
     assert!(outcome.printed.starts_with("n4 leaves\nn4 holds nothing any more; `norn cluster remove n4`"));
     assert_eq!(changes(&outcome), [(ClusterChange::Drain { node: node(4) }, false)]);
-    // Two for the first look, the change, and all that was answered behind it.
+    // Two for the first look, the change, and all answers after it.
     assert_eq!(outcome.calls.len(), 3 + 6 * 2 + 1);
 }
 
@@ -193,7 +193,7 @@ async fn a_change_that_comes_no_further_says_why() {
     for reason in ["1 partition to go", "n3 is silent and shall take 1", "partition 1 moves to n2 n3", "\"later\""] {
         assert!(outcome.printed.contains(reason), "{reason}: {}", outcome.printed);
     }
-    // Nobody answers for the root.
+    // No node answers for the metadata group.
     let mut answers = look(&settled(4));
     answers.extend(answer(changed(draining().view)));
     let outcome = run("cluster drain n4 --timeout 150ms", answers).await;
@@ -298,7 +298,7 @@ async fn a_root_without_a_leader_is_unavailable() {
     }
 }
 
-/// Goal: whoever stops to look on reads so on a line of its own, and is not told to look for nodes.
+/// Goal: an interrupt ends the watching with a message on a line of its own, without advice to look for nodes.
 #[tokio::test]
 async fn an_interrupt_ends_the_looking_on_and_says_what_goes_on() {
     let now = busy();
@@ -358,7 +358,7 @@ async fn mistakes_change_nothing() {
     }
 }
 
-/// Goal: a script may remove a member twice; the cluster forgets the name of one that was removed.
+/// Goal: a script may remove a member twice; the cluster forgets the name of a removed one.
 #[tokio::test]
 async fn a_member_that_is_forgotten_is_removed_already() {
     let outcome = run("cluster remove n9", look(&settled(4))).await;
@@ -411,7 +411,7 @@ fn membership() -> Membership {
     Membership { genesis: genesis(CLUSTER), roster: view(5).roster }
 }
 
-/// The root's answer to whoever adds the fifth node.
+/// The metadata group's answer to the addition of the fifth node.
 fn added(already: bool) -> Answers {
     answer(Changed { already, membership: Some(Box::new(membership())), ..changed(view(5)) })
 }
@@ -442,7 +442,7 @@ async fn a_node_is_added_told_and_waited_for() {
     assert_eq!(told.asked[4].1, Request::Join(Box::new(membership())));
 }
 
-/// Goal: a node that does not answer is waited for no longer than is asked for. Method: the questions are counted.
+/// Goal: the wait for a silent node is no longer than the timeout. Method: the requests are counted.
 #[tokio::test]
 async fn a_silent_node_is_asked_no_longer_than_the_timeout() {
     for line in ["cluster add h:1 --dry-run --timeout 1ms", "cluster replace n4 h:1 --timeout 1ms"] {
@@ -519,7 +519,7 @@ async fn a_lost_node_is_replaced_by_one_of_its_name() {
     assert!(outcome.printed.starts_with(&format!("{new} takes the place of {old}\n")), "{}", outcome.printed);
     let with = Candidate { name: "n4".into(), ..candidate(None, "a", 3) };
     assert_eq!(changes(&outcome), [(ClusterChange::Replace { node: node(4), with }, false)]);
-    // Repeated, the name is that of the new one.
+    // When repeated, the name is that of the new node.
     let answers = [look(&then), vec![newcomer(true, Some(CLUSTER))], root(true), end()].concat();
     let outcome = run("cluster replace n4 h:4", answers).await;
     assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
@@ -568,7 +568,7 @@ PARTITION  STATE   LEADER  NODES  COMING  LEAVING
     assert_eq!(outcome.printed, expected);
 }
 
-/// Right after a member that is down was replaced, and once the new layout is reached but for what the dead one may have.
+/// Right after a dead member was replaced, and once the new layout is reached except for facts of the dead one.
 #[tokio::test]
 async fn the_status_counts_every_partition_that_it_lists() {
     let line = async |now: &Survey| {
@@ -595,8 +595,8 @@ async fn the_status_counts_every_partition_that_it_lists() {
     );
 }
 
-/// Goal: people and programs read the same of each partition. Method: a member that is gone or silent, and one that is alive, has
-/// not handed over; another partition moves away from one that is down.
+/// Goal: people and programs read the same of each partition. Method: a gone or silent member and a live one have not handed over;
+/// another partition moves away from a dead one.
 #[tokio::test]
 async fn what_is_left_by_nodes_that_are_down_is_not_under_way() {
     let read = async |now: &Survey, command: &str| {

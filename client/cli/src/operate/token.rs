@@ -1,4 +1,4 @@
-//! `cluster token`: what a new machine must know to join.
+//! `cluster token`: what a new machine needs to join.
 
 use super::super::{Exit, Failure, Runner, Transport};
 use super::survey::Survey;

@@ -1,16 +1,16 @@
-//! `--timeout`: all calls of one command share it, and one that goes on for as long as there is work has it for each.
+//! `--timeout`: all calls of one command share it; a command that goes on as long as there is work has it for each call.
 
 use super::*;
 use crate::operate::tests::view as cluster_view;
 use std::time::Instant;
 
-/// Answers from a script, each time after a while, and keeps how much time each call had.
+/// Transport that answers from a script, each time after a delay, and records the time limit of each call.
 struct Measured {
     script: Fake,
     timeouts: Mutex<Vec<Option<Duration>>>,
 }
 
-/// How long an answer takes at least.
+/// Least delay of an answer.
 const ANSWER: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -41,7 +41,7 @@ fn task(number: u32) -> Result<Response, Error> {
     Ok(Response::Task(Box::new(bare_task(number, State::Ready))))
 }
 
-/// Goal: a command that makes several calls takes no longer than it was given, also where each of them takes long.
+/// Goal: a command with several calls takes no longer than its timeout, even if each call takes long.
 #[tokio::test]
 async fn the_calls_of_a_command_share_its_time() {
     let (one, two) = (id(1), id(2));
@@ -64,7 +64,7 @@ async fn the_calls_of_a_command_share_its_time() {
     }
 }
 
-/// Goal: what goes on for as long as there is work, or tasks to look at, is not ended amid it.
+/// Goal: a command that goes on as long as there is work, or tasks to show, is not ended midway.
 #[tokio::test]
 async fn work_without_an_end_has_the_time_for_each_call() {
     let (one, two) = (id(1), id(2));
@@ -80,8 +80,8 @@ async fn work_without_an_end_has_the_time_for_each_call() {
     }
 }
 
-/// Goal: a claim that waits ends when its wait and the time of the command are over, however often it is asked again. Method: the clock
-/// stands still, so that all of the wait is left each time.
+/// Goal: a claim that waits ends when its wait plus the command's time is over, however often it is repeated. Method: the clock stands
+/// still, so that all of the wait is left each time.
 #[tokio::test]
 async fn a_claim_that_waits_has_the_time_once_beside_its_wait() {
     let nothing = || Ok(Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 });
@@ -91,7 +91,7 @@ async fn a_claim_that_waits_has_the_time_once_beside_its_wait() {
     assert!(asked.windows(2).all(|pair| pair[1] + ANSWER <= pair[0]), "{asked:?}");
 }
 
-/// Names two members, and reaches none of them.
+/// Transport that names two members, and reaches neither.
 struct Deaf;
 
 impl Transport for Deaf {
@@ -120,14 +120,14 @@ async fn members_that_do_not_answer_are_waited_for_no_longer_than_was_said() {
     assert!(notes.text().contains("n2 at 10.0.0.2:7400: no answer within the time of the command"), "{}", notes.text());
 }
 
-/// Goal: what a person types for a command takes none of the time of its calls.
+/// Goal: time that a person spends typing data does not count toward the time of the calls.
 #[tokio::test]
 async fn time_counts_from_the_first_call() {
     let timeouts = timeouts("enqueue mail -", vec![Ok(Response::Acked(vec![Ok(acked(9))]))]).await;
     assert!(timeouts[0].is_some_and(|timeout| timeout <= PATIENCE && timeout > PATIENCE / 2), "{timeouts:?}");
 }
 
-/// Goal: a wait whose cluster has no majority ends when it said it would, and not a call's time later.
+/// Goal: a wait in a cluster without a majority ends when it said, not a call's time later.
 #[tokio::test]
 async fn a_wait_and_a_watch_take_little_more_than_they_say() {
     let one = id(1);

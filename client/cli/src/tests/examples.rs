@@ -1,4 +1,4 @@
-//! Each verb is shown by example in its help, and ends by the exit codes of `client/docs/scripts.md`.
+//! The help of each verb has an example, and its exit codes are those of `client/docs/scripts.md`.
 
 use super::*;
 use crate::{unexplained_default, words};
@@ -23,13 +23,13 @@ pub(super) fn verbs() -> Vec<(String, String)> {
     all
 }
 
-/// The command lines of a text, without the comments behind them.
+/// Returns the command lines of a text, without the comments behind them.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let commands = text.lines().filter_map(|line| line.trim_start_matches([' ', '$']).strip_prefix("norn "));
     commands.map(|line| line.split("  #").next().unwrap_or(line).trim())
 }
 
-/// Whether it is a line of the verbs, whatever stands for what programs have answered.
+/// Checks that the verbs accept a line, with values in place of earlier answers.
 fn check(line: &str) -> Result<(), String> {
     let line = line.replace("\"$TOKEN\"", "7.42");
     let words = words::split(&line)?;
@@ -48,20 +48,20 @@ fn each_verb_has_an_example_in_its_help_that_is_one() {
     }
 }
 
-/// The rows of a table, by its title, and of each its columns.
+/// Returns the rows of the table with this title, each as its columns.
 fn rows(title: &str) -> impl Iterator<Item = Vec<&'static str>> {
     let (_, table) = SCRIPTS.split_once(title).expect("the table");
     let rows = table.lines().skip(2).take_while(|row| row.starts_with('|'));
     rows.map(|row| row.split('|').map(|column| column.trim().trim_matches('`')).skip(1).collect())
 }
 
-/// The table of exit codes, in its order. A row may have several.
+/// Returns the codes of the table of exit codes, in its order. A row may have several.
 fn codes() -> Vec<u8> {
     let codes = |row: Vec<&'static str>| row[0].split(',').map(|code| code.trim().parse().expect("an exit code"));
     rows("| exit code | meaning |").flat_map(codes).collect()
 }
 
-/// Programs that end by a signal have 128 and its number: of a hang-up, Ctrl-C and SIGTERM.
+/// Exit codes of programs that a signal ended: 128 plus its number, for a hang-up, Ctrl-C and SIGTERM.
 const BY_SIGNALS: [u8; 3] = [128 + 1, 128 + 2, 128 + 15];
 
 #[test]
@@ -82,20 +82,20 @@ fn the_document_has_each_code_of_an_error_with_its_retry_and_exit_code() {
     assert_eq!(codes.len(), ErrorCode::Unsupported as usize + 1, "each is there: {codes:?}");
 }
 
-/// Each verb, but for the one that asks nobody, and the example of its help.
+/// Returns each verb except `help`, which asks no node, with the example of its help.
 fn examples() -> impl Iterator<Item = (String, String)> {
     verbs().into_iter().filter(|(verb, _)| verb != "help").map(|(verb, help)| {
         let example = lines(&help).find(|line| line.starts_with(&verb)).expect("each has one");
-        // Shown again and again, an outage is no end.
+        // When repeated, a command does not end at an outage.
         let line = example.replace(" --watch", "").replace("\"ID\"", &format!("\"{}\"", id(1)));
-        // How long a watch is to go on does not matter where its first call fails.
+        // The duration of a watch does not matter if its first call fails.
         let line = if verb == "watch" { format!("{line} --timeout 1h") } else { line };
         (verb, line)
     })
 }
 
-/// Goal: a script needs one table of exit codes. Method: each verb, as its help shows it, with a node that refuses, that cannot
-/// reach others, cannot say what came of it, or does not know the feature, and with a flag that there is not.
+/// Goal: a script needs one table of exit codes. Method: each verb, as its help shows it, with a node that refuses, cannot reach others,
+/// does not know the outcome, or does not know the feature, and with an unknown flag.
 #[tokio::test]
 async fn each_verb_ends_by_the_same_table_of_exit_codes() {
     for (verb, line) in examples() {
@@ -111,8 +111,8 @@ async fn each_verb_ends_by_the_same_table_of_exit_codes() {
     }
 }
 
-/// Goal: a script tells by the exit code alone that there was nothing to claim, and that a task had ended before. Method: each verb with
-/// what a node answers then, of which all but the verbs of the table make something else.
+/// Goal: the exit code alone tells a script that there was nothing to claim, or that a task had ended before. Method: each verb with a
+/// node's answer for these cases; for verbs outside the table, the answer means something else.
 #[tokio::test]
 async fn what_there_was_nothing_to_do_about_has_codes_of_its_own() {
     let nothing = || Ok(Response::Claimed { tasks: Vec::new(), unavailable: 0, left: 0 });

@@ -1,4 +1,4 @@
-//! How verbs end that do not end well, and what is meant by the beginning of an id.
+//! Exits of verbs that fail, and resolution of the beginnings of ids.
 
 use super::*;
 use norn_wire::headers;
@@ -53,7 +53,7 @@ async fn an_unknown_outcome_names_the_task() {
     assert_eq!(outcome.printed, "");
     assert!(outcome.noted.starts_with("error: no answer in time\n  it may have taken effect"), "{}", outcome.noted);
     assert!(outcome.noted.contains(&id(1).to_string()));
-    // What has no id of its own is not said to have one.
+    // Something without an id of its own gets none in the message.
     let outcome = fails("schedule remove backup", Error::new(ErrorCode::Unknown, "no answer in time")).await;
     assert!(outcome.noted.contains("it may have taken effect; look, or repeat it"), "{}", outcome.noted);
     let outcome = fails("enqueue mail x", Error::new(ErrorCode::Unknown, "no answer in time")).await;
@@ -137,7 +137,7 @@ async fn values_of_the_domain_end_in_1_and_flags_in_2() {
     }
 }
 
-/// Goal: what is said of a malformed value names the values that are taken, and an argument too many names the quotes.
+/// Goal: the message about a malformed value names the accepted values, and that about a surplus argument mentions quotes.
 #[tokio::test]
 async fn a_malformed_value_names_what_is_taken_with_an_example() {
     let duration = "a duration is, for example, 250ms, 10s, 5m or 1h30m";
@@ -251,7 +251,7 @@ async fn bulk_tells_how_far_it_came() {
     assert!(outcome.noted.contains("500 tasks refused: lines 1001-1500\n"), "{}", outcome.noted);
 }
 
-/// Goal: who repeats lines knows which: those that were refused, and apart from them those whose tasks may be there.
+/// Goal: a person who repeats lines knows which: the refused ones, and separately those whose tasks may be stored.
 #[tokio::test]
 async fn lines_that_may_have_been_stored_are_not_called_refused() {
     let unknown = |number| Err(Error::new(ErrorCode::Unknown, "no answer in time").about(id(number)));
@@ -273,7 +273,7 @@ async fn lines_that_may_have_been_stored_are_not_called_refused() {
     for number in [1, 2, 3, 5] {
         assert!(outcome.printed.contains(&id(number).to_string()), "{}", outcome.printed);
     }
-    // Also where the call as a whole has no answer.
+    // The same if the call as a whole has no answer.
     let lost = [Err(Error::new(ErrorCode::Unknown, "no answer in time"))];
     let outcome = run_at(Place::CommandLine, "enqueue mail --lines", lines, lost).await;
     assert!(outcome.noted.contains("5 tasks may have been stored: lines 1, 3-6\n"), "{}", outcome.noted);
@@ -327,7 +327,7 @@ async fn a_task_that_was_redriven_is_not_redriven_again_and_its_copy_is_shown() 
     assert!(outcome.printed.contains("has ended and is forgotten"), "{}", outcome.printed);
 }
 
-/// Goal: who redrives a task and learns of no outcome can do so again, and there is one copy.
+/// Goal: a redrive with an unknown outcome can be repeated, and there is one copy.
 #[tokio::test]
 async fn a_redrive_whose_outcome_is_unknown_is_repeated_for_its_copy() {
     let line = format!("redrive {} --id {}", id(1), id(9));
@@ -339,7 +339,7 @@ async fn a_redrive_whose_outcome_is_unknown_is_repeated_for_its_copy() {
         _ => None,
     });
     assert_eq!(asked, Some((id(1), Some(id(9)))));
-    // It came about after all.
+    // It took effect after all.
     let (mut dead, copy) = (bare_task(1, State::Dead), bare_task(9, State::Ready));
     dead.redriven = vec![id(9)];
     let [dead, copy] = [dead, copy].map(|task| Ok(Response::Task(Box::new(task))));
@@ -350,7 +350,7 @@ async fn a_redrive_whose_outcome_is_unknown_is_repeated_for_its_copy() {
     assert_eq!((several.exit, several.calls.len()), (Exit::Usage, 0));
 }
 
-/// Goal: a dead letter that is out already is not taken for a copy that an operator asked for.
+/// Goal: an existing dead letter is not reported as a copy that an operator requested.
 #[tokio::test]
 async fn a_task_whose_letter_is_out_is_not_redriven_and_its_letter_is_named() {
     let answers = |state| {
@@ -371,7 +371,7 @@ async fn a_task_whose_letter_is_out_is_not_redriven_and_its_letter_is_named() {
     assert!(outcome.printed.contains("\"existing\":true") && outcome.printed.contains("\"letter\":true"));
 }
 
-/// Goal: what is claimed is given back where a letter cannot be sent, so that nobody waits for leases.
+/// Goal: claimed letters are released if one cannot be sent back, so that they do not wait for the end of their leases.
 #[tokio::test]
 async fn letters_that_are_not_sent_back_are_free_at_once() {
     let claimed = [1, 2, 3].map(|number| Granted { id: id(number), ..granted() });
@@ -433,7 +433,7 @@ async fn the_new_task_of_a_letter_is_named() {
     assert_eq!((&row["id"], &row["task"]), (&id(1).to_string().into(), &brought.to_string().into()), "{row}");
 }
 
-/// Goal: an operator knows how many tasks a redrive is about before it is made.
+/// Goal: an operator knows how many tasks a redrive will copy before it is made.
 #[tokio::test]
 async fn a_dry_run_of_a_redrive_counts_and_enqueues_nothing() {
     let mut tasks = [1, 2, 3].map(|number| bare_task(number, State::Dead));
@@ -447,7 +447,7 @@ async fn a_dry_run_of_a_redrive_counts_and_enqueues_nothing() {
     assert_eq!(run("redrive --queue mail --reason none --dry-run", page()).await.calls.len(), 1);
 }
 
-/// Has two letters, and answers nothing but the claim of them.
+/// Transport with two letters that answers only the claim of them.
 #[derive(Default)]
 struct Slow(Mutex<Vec<(TaskId, Token)>>);
 
@@ -467,7 +467,7 @@ impl Transport for Slow {
     }
 }
 
-/// Goal: whoever gives the command up, as by Ctrl-C, leaves no letters held.
+/// Goal: an abandoned command, for example after Ctrl-C, leaves no letters held.
 #[tokio::test]
 async fn letters_are_given_back_where_the_command_is_given_up() {
     let slow = Slow::default();
@@ -478,7 +478,7 @@ async fn letters_are_given_back_where_the_command_is_given_up() {
     assert_eq!(*slow.0.lock().unwrap(), [(id(1), TOKEN), (id(2), TOKEN)]);
 }
 
-/// Where a letter may be that nobody could look for, the queue is not said to have no more.
+/// If letters may be in a partition that could not be asked, the queue is not reported as empty.
 #[tokio::test]
 async fn letters_that_could_not_be_asked_for_are_told_of() {
     let claimed =
@@ -491,7 +491,7 @@ async fn letters_that_could_not_be_asked_for_are_told_of() {
     assert!(outcome.printed.contains("nothing to redrive"), "{}", outcome.printed);
 }
 
-/// Goal: letters that are ready are not said to be absent where their queue is paused or limited.
+/// Goal: ready letters are not reported as absent if their queue is paused or limited.
 #[tokio::test]
 async fn letters_that_their_queue_keeps_back_are_told_of() {
     let paused = QueuePolicy { paused: true, ..QueuePolicy::default() };
@@ -518,7 +518,7 @@ async fn letters_that_their_queue_keeps_back_are_told_of() {
     }
 }
 
-/// Goal: neither what is stored nor what was typed steers a terminal, hides there, or turns the order of what stands beside it.
+/// Goal: neither stored nor typed text can control a terminal, hide on it, or reverse the order of text beside it.
 #[tokio::test]
 async fn nothing_that_cannot_be_seen_gets_to_a_terminal() {
     let odd = "a\u{202e}b\u{200b}\u{7}\u{9b}c";
@@ -553,7 +553,7 @@ async fn nothing_that_cannot_be_seen_gets_to_a_terminal() {
     }
 }
 
-/// Goal: who names no task is told that a queue does as well.
+/// Goal: without a task, the message mentions that a queue can be named instead.
 #[tokio::test]
 async fn what_changes_many_mentions_their_queue_where_no_task_is_named() {
     for verb in ["cancel", "redrive", "release", "purge"] {
@@ -566,7 +566,7 @@ async fn what_changes_many_mentions_their_queue_where_no_task_is_named() {
     assert!(!run("renew", []).await.noted.contains("--queue"));
 }
 
-/// Goal: of several completions each is shown.
+/// Goal: each of several completions is shown.
 #[tokio::test]
 async fn a_completion_that_another_one_stands_over_is_shown() {
     let claim = |number, completed_ms, outcome| ClaimView {

@@ -1,4 +1,4 @@
-//! Members and joins of groups: what is asked for, and what is printed.
+//! Members and joins of groups: requests and output.
 
 use super::*;
 use crate::Draft;

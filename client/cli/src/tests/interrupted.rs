@@ -1,4 +1,4 @@
-//! Ctrl-C at a prompt, in verbs that end by it in their own way.
+//! Ctrl-C at a prompt, in verbs that handle it themselves.
 
 use super::*;
 use norn_wire::{WatchCursor, Watched};
@@ -35,7 +35,7 @@ fn watched() -> Result<Response, Error> {
     Ok(Response::Watched(Watched { events: Vec::new(), cursor, lagged: true, silent: 0 }))
 }
 
-/// Goal: what a watch shows to programs is whole when a person ends it.
+/// Goal: the JSON of a watch is complete when a person ends it.
 #[tokio::test]
 async fn json_of_a_watch_is_whole_after_an_interrupt() {
     let absent = || Err(Error::new(ErrorCode::NotFound, "no such task"));
@@ -51,7 +51,7 @@ async fn json_of_a_watch_is_whole_after_an_interrupt() {
     }
 }
 
-/// Goal: a status that is shown again and again to programs wipes no screen and leaves no line.
+/// Goal: a repeated status in JSON clears no screen and leaves no blank line.
 #[tokio::test]
 async fn json_of_a_watched_status_is_lines_also_on_a_terminal() {
     let status = || Ok(Response::Status(Box::new(status())));
@@ -68,7 +68,7 @@ async fn people_go_on_below_the_line_of_an_interrupt() {
     assert!(outcome.exit == Exit::Done && outcome.printed.ends_with("\n\n"), "{outcome:?}");
 }
 
-/// Stores the tasks of the first call, and does not answer the next.
+/// Transport that stores the tasks of the first call, and does not answer the next one.
 #[derive(Default)]
 struct Stuck(AtomicUsize);
 
@@ -82,8 +82,8 @@ impl Transport for Stuck {
     }
 }
 
-/// Goal: a person who ends a load of many tasks knows which of them are there, and repeats the rest. Method: Ctrl-C comes while the
-/// second batch is being stored.
+/// Goal: a person who interrupts a bulk enqueue knows which tasks are stored, and repeats the rest. Method: Ctrl-C comes while the second
+/// batch is being stored.
 #[tokio::test]
 async fn an_interrupted_load_says_what_it_has_stored() {
     for json in [false, true] {

@@ -1,5 +1,5 @@
-//! Goal: what the command line does, a program can do with the library. Method: the table of `client/docs/workers.md` names the calls for
-//! each verb; the calls are made here as far as a compiler goes.
+//! Goal: a program can do with the library what the command line does. Method: the table of `client/docs/workers.md` names the calls for
+//! each verb; this test makes each call for the compiler alone.
 
 use super::examples::verbs;
 use norn_client::client::{Client, LetterOptions, ListOptions, RedriveOptions, WorkerSession};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const WORKERS: &str = include_str!("../../../docs/workers.md");
 
-/// Whatever is wanted. Nothing here runs.
+/// Stands for any value. Nothing here runs.
 fn any<T>() -> T {
     unreachable!("it is compiled, and not run")
 }
@@ -18,13 +18,13 @@ fn is_there<T>(_: T) {}
 
 macro_rules! calls {
     ($client:ident, $session:ident: $($name:literal $call:expr;)+) => {
-        /// That it compiles says that each call is there.
+        /// Compiling it proves that each call exists.
         #[expect(dead_code)]
         fn make_each($client: &Client, mut $session: impl FnMut() -> WorkerSession) {
             $(is_there($call);)+
         }
 
-        /// What the table may name, and the call.
+        /// Calls that the table may name, with their code.
         const CALLS: &[(&str, &str)] = &[$(($name, stringify!($call))),+];
     };
 }
@@ -84,12 +84,12 @@ calls! { client, session:
     "Client::status" client.status();
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// For each verb what the document says of it: calls, or why there is none.
+/// Returns for each verb what the document says of it: its calls, or why it has none.
 fn table() -> BTreeMap<&'static str, &'static str> {
     let table = WORKERS.split("| verb | in the library |").nth(1).expect("the table");
     let mut calls = BTreeMap::new();

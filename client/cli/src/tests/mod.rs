@@ -1,4 +1,4 @@
-//! The verbs against a transport that answers from a script: what is asked, what is printed, how it ends.
+//! The verbs with a transport that answers from a script: requests, output, exits.
 
 mod bounds;
 mod examples;
@@ -32,10 +32,10 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A wall clock that stands still.
+/// Time of a wall clock that stands still.
 pub(crate) const NOW_MS: u64 = 1_700_000_010_000;
 
-/// Answers calls from a script and keeps them.
+/// Transport that answers calls from a script and records them.
 #[derive(Default)]
 pub(crate) struct Fake {
     answers: Mutex<VecDeque<Result<Response, Error>>>,
@@ -49,12 +49,12 @@ impl Fake {
         Fake { answers: Mutex::new(answers.into_iter().collect()), ..Fake::default() }
     }
 
-    /// The same for somebody who waits so long.
+    /// Sets the time limit of the whole command.
     pub(crate) fn within(self, patience: Duration) -> Fake {
         Fake { patience: Some(patience), ..self }
     }
 
-    /// What was asked of single nodes.
+    /// Returns the requests to single nodes.
     pub(crate) fn asked(&self) -> Vec<(String, Request)> {
         self.asked.lock().unwrap().clone()
     }
@@ -85,7 +85,7 @@ impl Transport for Fake {
     }
 }
 
-/// Bytes written, for all to see.
+/// Writer whose bytes all clones can read.
 #[derive(Clone, Default)]
 pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -106,7 +106,7 @@ impl Write for Written {
     }
 }
 
-/// What came of a command.
+/// Outcome of a command.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) exit: Exit,
@@ -116,7 +116,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The one request, without its timeout.
+    /// Returns the only request, without its timeout.
     pub(crate) fn request(&self) -> Request {
         match &self.calls[..] {
             [(Call::Request(request), _)] => request.clone(),
@@ -125,7 +125,7 @@ impl Outcome {
     }
 }
 
-/// Runs a command as an argument list would be.
+/// Runs a command like one from an argument list.
 pub(crate) async fn run(line: &str, answers: impl IntoIterator<Item = Result<Response, Error>>) -> Outcome {
     run_at(Place::CommandLine, line, b"", answers).await
 }
@@ -205,7 +205,7 @@ pub(crate) fn bare_task(number: u32, state: State) -> TaskView {
     }
 }
 
-/// A task with something in every field.
+/// Returns a task with a value in every field.
 pub(crate) fn full_task() -> TaskView {
     TaskView {
         spec: Spec {

@@ -1,4 +1,4 @@
-//! Errors say which task, and what can be done that is possible.
+//! Errors name the task, and give advice that can be followed.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn unknown(number: u32) -> Result<Response, Error> {
     Err(Error::new(ErrorCode::Unknown, "no answer in time").about(id(number)))
 }
 
-/// Goal: of several tasks, an error says which one it is about; of the only one that was named, nothing more.
+/// Goal: with several tasks, an error says which one it is about; with only one named, it says nothing more.
 #[tokio::test]
 async fn an_error_names_the_task_that_it_is_about() {
     let (one, two) = (id(1), id(2));
@@ -35,7 +35,7 @@ async fn an_error_names_the_task_that_it_is_about() {
     assert!(outcome.printed.contains("1 more behind it were not asked for"), "{}", outcome.printed);
 }
 
-/// Goal: nobody is told to repeat a call with an id that it does not take, or that is another one then.
+/// Goal: no advice says to repeat a call with an id that the command does not accept, or that would be another one then.
 #[tokio::test]
 async fn what_to_do_about_an_unknown_outcome_can_be_done() {
     for (line, told) in [
@@ -55,7 +55,7 @@ async fn what_to_do_about_an_unknown_outcome_can_be_done() {
     assert!(outcome.noted.contains(&format!("the same call for {} is safe", id(7))), "{}", outcome.noted);
 }
 
-/// Goal: a file that an editor began with its mark is read as it looks.
+/// Goal: a file that begins with an editor's byte order mark is read as it looks.
 #[tokio::test]
 async fn a_byte_order_mark_is_no_part_of_the_first_task() {
     let stored = Ok(Response::Acked(vec![Ok(acked(1)), Ok(acked(2))]));

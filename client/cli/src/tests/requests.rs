@@ -1,4 +1,4 @@
-//! Each verb asks for what its arguments say.
+//! Each verb makes the requests that its arguments ask for.
 
 use super::*;
 use crate::Draft;
@@ -152,8 +152,8 @@ async fn a_session_is_a_task_that_its_worker_holds() {
     }
 }
 
-/// Goal: where the queue of sessions is paused or limited, the failure names that, keeps to the time that was given, and leaves no
-/// session behind, unless somebody has it by then.
+/// Goal: if the queue of sessions is paused or limited, the failure names that, keeps to the time limit, and leaves no session behind
+/// unless a worker holds it by then.
 #[tokio::test]
 async fn a_session_that_cannot_be_had_is_taken_back_and_its_failure_says_why() {
     let paused = QueuePolicy { paused: true, ..QueuePolicy::default() };
@@ -187,19 +187,19 @@ async fn a_session_that_cannot_be_had_is_taken_back_and_its_failure_says_why() {
     }
 }
 
-/// Answers after this long, by the wall clock of the tests here and by no other.
+/// Delay of answers, by the wall clock of these tests alone.
 const WAITED_MS: u64 = 7_000;
 
 std::thread_local! {
-    /// What that clock shows.
+    /// Time of that clock.
     static WALL_MS: std::cell::Cell<u64> = const { std::cell::Cell::new(NOW_MS) };
 }
 
-/// Lets time pass before each answer that holds leases, which count from the question, or from a renewal so much later.
+/// Transport that lets time pass before each answer with leases. These count from the call, or from a renewal this much later.
 struct Waiting {
     fake: Fake,
     renewed_after: Option<Duration>,
-    /// When such leases count from.
+    /// Time from which such leases count.
     from: Mutex<Option<Instant>>,
 }
 
@@ -220,8 +220,8 @@ impl Transport for Waiting {
     }
 }
 
-/// Goal: a lease that is told behind a long wait ends no later than the node's, for claims and for sessions alike. Method: answers that
-/// come late, with leases that count from the question, or from a renewal while it was waited.
+/// Goal: a lease shown after a long wait ends no later than at the node, for claims and for sessions alike. Method: answers come late,
+/// with leases that count from the call, or from a renewal during the wait.
 #[tokio::test]
 async fn a_lease_behind_a_long_wait_counts_from_where_the_node_counts_it() {
     let lease_ms = granted().lease_ms;
@@ -260,7 +260,7 @@ async fn a_lease_behind_a_long_wait_counts_from_where_the_node_counts_it() {
     }
 }
 
-/// Goal: whoever mistakes another task for a session, or has an old token, ends nothing.
+/// Goal: `session end` with another task than a session, or with an old token, ends nothing.
 #[tokio::test]
 async fn only_a_session_is_ended_and_renewed_as_one() {
     let view = |queue: &str, token: Token| {

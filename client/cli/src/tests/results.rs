@@ -1,4 +1,4 @@
-//! What is printed, to the byte: JSON is a contract with programs.
+//! The output, to the byte: JSON is a contract with programs.
 
 use super::*;
 use norn_wire::Cause;
@@ -10,7 +10,7 @@ async fn printed(line: &str, answer: Response) -> String {
     outcome.printed
 }
 
-/// Golden lines name ids by their number.
+/// Replaces ids by their numbers in golden lines.
 fn named(text: &str) -> String {
     let id_of = |text: String, number: u32| text.replace(&format!("ID{number}"), &id(number).to_string());
     (1..=3).fold(text.to_owned(), id_of)
@@ -284,7 +284,7 @@ async fn help_knows_every_verb() {
     assert!(run("help --json", []).await.printed.starts_with("{\"help\":\""));
 }
 
-/// Goal: what had ended before is not said to be cancelled, to people and programs, and scripts tell it by the exit code.
+/// Goal: a task that had ended before is not reported as cancelled, to people and programs, and scripts see it by the exit code.
 #[tokio::test]
 async fn a_cancellation_that_comes_too_late_is_told() {
     let done = named("cancelled ID1 (3 of 3 replicas, strict)\n");
@@ -296,7 +296,7 @@ async fn a_cancellation_that_comes_too_late_is_told() {
         (Some(State::Ready), 0, done.clone(), "null"),
         (None, 0, done, "null"),
     ] {
-        // It ends between the first read and the cancellation.
+        // The task ends between the first read and the cancellation.
         let answers = || [read(Some(State::Ready)), Ok(Response::AckedOne(acked(1))), read(state)];
         let outcome = run(&named("cancel ID1"), answers()).await;
         assert_eq!((outcome.exit.code(), outcome.printed, outcome.noted.as_str()), (exit, text, ""));
@@ -306,14 +306,14 @@ async fn a_cancellation_that_comes_too_late_is_told() {
     }
 }
 
-/// A task in this state, or none that can be read.
+/// Returns a task in this state, or an error if `None`.
 fn read(state: Option<State>) -> Result<Response, Error> {
     let task = state.map(|state| Response::Task(Box::new(bare_task(1, state))));
     task.ok_or_else(|| Error::unavailable("no majority"))
 }
 
-/// Goal: a death and its reason outlive a cancellation that comes later, and so does an earlier cancellation. Nothing is sent, as
-/// to a node the cancellation would stand over both.
+/// Goal: a death and its reason survive a later cancellation, and so does an earlier cancellation. Nothing is sent, because at a node the
+/// cancellation would override both.
 #[tokio::test]
 async fn what_has_ended_is_not_cancelled() {
     for (state, exit, text) in [
@@ -331,8 +331,8 @@ async fn what_has_ended_is_not_cancelled() {
     }
 }
 
-/// Goal: where no majority answers, a queue of mode `any` takes a cancellation all the same, and where no node is reached the
-/// command ends with the first call.
+/// Goal: without a majority, a queue of mode `any` accepts a cancellation nevertheless; if no node is reached, the command ends with the
+/// first call.
 #[tokio::test]
 async fn a_cancellation_waits_for_no_majority_to_look() {
     let outcome = run(&named("cancel ID1"), [read(None), Ok(Response::AckedOne(acked(1))), read(None)]).await;
@@ -365,7 +365,7 @@ async fn a_claim_that_holds_no_more_is_shown_as_over() {
     assert!(text.contains("7.41   3s ago   over") && text.contains("7.42   3s ago   in 27s"), "{text}");
 }
 
-/// Goal: who looks at a claim sees that more than its lease may end it.
+/// Goal: a reader of a claim sees that more than its lease may end it.
 #[tokio::test]
 async fn a_claim_that_a_session_keeps_names_it_while_it_holds() {
     let mut task = full_task();
@@ -386,7 +386,7 @@ fn ended_claim(number: u64, outcome: ClaimOutcome, reason: Option<&str>) -> Clai
     ClaimView { token, end: Some(end), end_ms: Some(NOW_MS + 27_000), ..full_task().claims.remove(0) }
 }
 
-/// A task that waits behind a failed attempt.
+/// Returns a task that waits after a failed attempt.
 fn failed_task() -> TaskView {
     let claims = vec![
         ended_claim(40, ClaimOutcome::Released, None),
@@ -396,7 +396,7 @@ fn failed_task() -> TaskView {
     TaskView { claims, next_attempt_ms: Some(NOW_MS + 3_600_000), ..bare_task(1, State::Waiting) }
 }
 
-/// Goal: people and programs read how each claim ended, why and when, and when the task is tried again.
+/// Goal: people and programs see how each claim ended, why and when, and when the task is tried again.
 #[tokio::test]
 async fn claims_show_how_they_ended() {
     let json = printed(&named("get ID1 --json"), Response::Task(Box::new(failed_task()))).await;
@@ -419,7 +419,7 @@ claims
     let ended = TaskView { ended_ms: Some(NOW_MS - 5_000), ..bare_task(1, State::Done) };
     let text = printed(&named("get ID1"), Response::Task(Box::new(ended))).await;
     assert!(text.contains("\nended       5s ago, ") && !text.contains("next try"), "{text}");
-    // A delay is shown once, as it was asked for.
+    // A delay is shown once, as requested.
     let mut delayed = bare_task(1, State::Waiting);
     delayed.spec.not_before_ms = NOW_MS + 9_000;
     delayed.next_attempt_ms = Some(NOW_MS + 9_000);
@@ -440,13 +440,13 @@ async fn a_cancellation_that_a_completion_overrules_is_shown() {
         let printed = printed(&named("get ID1 --json"), task(state)).await;
         assert!(printed.contains(&format!("{json}{overruled},")), "{printed}");
     }
-    // A cancellation without words of its own has a reason to be shown as well.
+    // A cancellation without a reason of its own has one to show, too.
     let outcome = run(&named("cancel ID1"), [read(None), Ok(Response::AckedOne(acked(1)))]).await;
     let Call::Request(Request::Cancel { reason, .. }) = &outcome.calls[1].0 else { panic!("{:?}", outcome.calls) };
     assert_eq!(reason, "cancelled");
 }
 
-/// Goal: an object has each key once, also for a task whose client gave it several headers of one name.
+/// Goal: an object has each key once, even for a task with several headers of one name.
 #[tokio::test]
 async fn a_header_is_one_key_in_json() {
     let mut task = full_task();
@@ -459,7 +459,7 @@ async fn a_header_is_one_key_in_json() {
     assert!(json.contains("\"headers\":{\"a\":\"1\"}"), "{json}");
 }
 
-/// Goal: a payload that is lost is not shown as an empty one, nor a result as none.
+/// Goal: a lost payload is not shown as an empty one, nor a lost result as none.
 #[tokio::test]
 async fn what_is_lost_is_shown_as_lost() {
     let lost = Losses { payload: true, result: true, ..Losses::default() };

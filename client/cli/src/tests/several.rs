@@ -1,10 +1,10 @@
-//! Many tasks at once: how they are chosen, confirmed and changed.
+//! Changes of many tasks: their choice, confirmation and execution.
 
 use super::*;
 use norn_wire::Acks;
 use norn_wire::response::{ClaimEnd, ClaimOutcome};
 
-/// Tasks of all states, 1 to 6, of which the second and the third have a key.
+/// Returns tasks 1 to 6, in all states; the second and the third have a key.
 fn all_states() -> Result<Response, Error> {
     let states = [State::Waiting, State::Ready, State::Claimed, State::Done, State::Dead, State::Cancelled];
     let mut tasks: Vec<TaskView> = (1..).zip(states).map(|(number, state)| bare_task(number, state)).collect();
@@ -56,7 +56,7 @@ async fn a_dry_run_only_counts() {
     for (options, chosen) in [("", 3), ("--key seven", 2), ("--key eight", 0), ("--state ready", 1)] {
         let line = format!("cancel --queue mail {options} --dry-run");
         let one_state = options.contains("--state");
-        // The node gives only those of a state that is asked for.
+        // For a requested state, the node returns only tasks in it.
         let answer = || if one_state { page(2..3, false) } else { all_states() };
         let outcome = run(&line, [answer()]).await;
         assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 1), "{line}");
@@ -67,7 +67,7 @@ async fn a_dry_run_only_counts() {
     }
 }
 
-/// Goal: nothing is changed unless the number of what is chosen was said, and is right.
+/// Goal: nothing is changed unless the number of chosen tasks is given, and is right.
 #[tokio::test]
 async fn many_are_cancelled_only_when_their_number_is_confirmed() {
     for line in ["cancel --queue mail", "cancel --queue mail --confirm 2"] {
@@ -87,19 +87,19 @@ async fn many_are_cancelled_only_when_their_number_is_confirmed() {
         let outcome = run(line, [page(0..0, false)]).await;
         assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "no task matches\n"), "{line}");
     }
-    // What is repeated after it was done finds none any more.
+    // A repeat after the change finds none any more.
     let outcome = run("cancel --queue mail --confirm 3", [page(0..0, false)]).await;
     assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "no task matches\n"), "{}", outcome.noted);
     let outcome = run("cancel --queue mail --confirm 3 --json", [page(0..0, false)]).await;
     assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "{\"chosen\":0,\"changed\":0}\n"));
 }
 
-/// Goal: what others changed meanwhile is counted apart, and any other failure says how far it came.
+/// Goal: tasks that others changed meanwhile are counted separately, and any other failure says how far the command came.
 #[tokio::test]
 async fn what_is_overtaken_is_no_failure_and_what_fails_says_how_far_it_came() {
     let line = "cancel --queue mail --confirm 3";
     let gone = || Err(Error::new(ErrorCode::NotFound, "no such task"));
-    // The second is gone, and the third was done before it could be cancelled, which is acknowledged all the same.
+    // The second is gone. The third was done before its cancellation, which is acknowledged nevertheless.
     let read_of = |number, state| [read(number, State::Ready), cancelled(number), read(number, state)];
     let answers = [all_states()].into_iter().chain(read_of(1, State::Cancelled)).chain([gone(), gone()]);
     let outcome = run(line, answers.chain(read_of(3, State::Done))).await;
@@ -113,7 +113,7 @@ async fn what_is_overtaken_is_no_failure_and_what_fails_says_how_far_it_came() {
     assert!(told.contains("2 of 3 tasks cancelled, and no more after this failure: the disk is full"), "{told}");
 }
 
-/// Goal: what has died since it was chosen keeps its reason.
+/// Goal: a task that died since it was chosen keeps its reason.
 #[tokio::test]
 async fn what_ended_since_it_was_chosen_is_not_cancelled() {
     let answers = [all_states(), read(1, State::Dead), read(2, State::Cancelled), read(3, State::Done)];
@@ -126,7 +126,7 @@ async fn what_ended_since_it_was_chosen_is_not_cancelled() {
     );
 }
 
-/// Goal: a choice that is too large is refused, and an operator is told of the options that make it smaller.
+/// Goal: a choice that is too large is refused, and the message names options that make it smaller.
 #[tokio::test]
 async fn a_choice_that_is_too_large_names_the_options_for_a_smaller_one() {
     let outcome = run("cancel --queue mail --dry-run", (0..2_000).map(|number| page(number..number + 1, true))).await;
@@ -135,10 +135,10 @@ async fn a_choice_that_is_too_large_names_the_options_for_a_smaller_one() {
     assert!(outcome.noted.contains("--state, --older or --newer"), "{}", outcome.noted);
 }
 
-/// Has three tasks and takes cancellations, but has no majority to read from.
+/// Transport with three tasks that accepts cancellations, but has no majority to read from.
 struct Cut(Arc<Mutex<Looks>>);
 
-/// Reads of single tasks that wait for a majority.
+/// Counts of reads of single tasks that wait for a majority.
 #[derive(Default)]
 struct Looks {
     all: usize,
@@ -146,7 +146,7 @@ struct Looks {
     open_max: usize,
 }
 
-/// One of them, until this is dropped.
+/// One such read, until this is dropped.
 struct Look(Arc<Mutex<Looks>>);
 
 impl Look {
@@ -178,8 +178,8 @@ impl Transport for Cut {
     }
 }
 
-/// Goal: where no majority answers, the look at each task holds its cancellation up for no longer than at one task alone. Method: each
-/// is looked at before and behind its cancellation, which waits for its time alone; all three wait at once.
+/// Goal: without a majority, reading each task delays its cancellation no longer than for a single task. Method: each task is read before
+/// and after its cancellation, and each read waits for its time limit; all three wait concurrently.
 #[tokio::test]
 async fn many_are_cancelled_where_no_majority_can_be_read_from() {
     let printed = Written::default();
@@ -193,7 +193,7 @@ async fn many_are_cancelled_where_no_majority_can_be_read_from() {
     assert_eq!((looks.all, looks.open_max, looks.open), (6, 3, 0), "they wait at once");
 }
 
-/// Goal: tasks are chosen by what their last attempt failed of, and a claim that was given back was none.
+/// Goal: tasks are chosen by the failure of their last attempt; a released claim is no attempt.
 #[tokio::test]
 async fn what_failed_for_a_reason_is_chosen() {
     let end = |outcome, reason: &str| Some(ClaimEnd { outcome, at_ms: 1, reason: Some(reason.into()) });
@@ -219,7 +219,7 @@ async fn what_failed_for_a_reason_is_chosen() {
     );
 }
 
-/// Goal: of what is held, the latest claim is given back.
+/// Goal: for held tasks, the latest claim is released.
 #[tokio::test]
 async fn many_are_released_whoever_holds_them() {
     let outcome = run("release --queue mail --confirm 1", [all_states(), Ok(Response::Done)]).await;
@@ -233,13 +233,13 @@ fn purge(number: u32) -> Request {
     Request::Purge { id: id(number), acks: Acks::Quorum, state: None }
 }
 
-/// The same of one of all states, as it was chosen.
+/// Returns the purge of one task of `all_states`, as chosen.
 fn purge_chosen(number: u32) -> Request {
     let state = [State::Done, State::Dead, State::Cancelled][number as usize - 4];
     Request::Purge { id: id(number), acks: Acks::Quorum, state: Some(state) }
 }
 
-/// Goal: what has ended is purged, whichever way it ended, or only what ended in the ways that are named.
+/// Goal: ended tasks are purged, in whatever state they ended, or only those in the named states.
 #[tokio::test]
 async fn many_are_purged_of_those_that_have_ended() {
     for (options, numbers) in [("", 4..7), ("--state done --state dead", 4..6), ("--state dead", 5..6)] {
@@ -266,7 +266,7 @@ async fn many_are_purged_of_those_that_have_ended() {
     }
 }
 
-/// Goal: what died because of another task, or was cancelled for a reason, is chosen by it, as `list` shows it.
+/// Goal: tasks that died because of another task, or were cancelled for a reason, are chosen by it, as `list` shows it.
 #[tokio::test]
 async fn many_are_purged_by_the_reason_of_their_end() {
     let reasons =
@@ -287,8 +287,8 @@ async fn many_are_purged_by_the_reason_of_their_end() {
     }
 }
 
-/// Goal: what can be listed can be changed together. Method: the filters of `list` are options of the verbs that change many; the reason of
-/// an end is one where what has ended is chosen.
+/// Goal: tasks that can be listed can be changed together. Method: the filters of `list` are options of the verbs that change many; the
+/// reason of an end is an option of verbs that choose ended tasks.
 #[test]
 fn tasks_are_chosen_by_the_filters_of_a_list() {
     use clap::CommandFactory as _;
@@ -301,18 +301,18 @@ fn tasks_are_chosen_by_the_filters_of_a_list() {
         let wanting: Vec<&str> = options("list").difference(&options(verb)).copied().collect();
         let of_pages = ["after", "limit", "newest"];
         let wanting: Vec<&str> = wanting.into_iter().filter(|name| !of_pages.contains(name)).collect();
-        // What `cancel` has of this name says why it does.
+        // The option of this name at `cancel` is the reason of the cancellation.
         let expected: Vec<&str> = without.iter().copied().filter(|name| !options(verb).contains(name)).collect();
         assert_eq!(wanting, expected, "{verb}");
     }
 }
 
-/// The fifth task alone, as a node gives those of one state.
+/// Returns the fifth task alone, as a node returns those of one state.
 fn all_of(state: State) -> Result<Response, Error> {
     Ok(Response::Page(Page { tasks: vec![bare_task(5, state)], next: None }))
 }
 
-/// Goal: several are named at once, and each has a line.
+/// Goal: several tasks can be named at once, and each has a line.
 #[tokio::test]
 async fn tasks_that_are_named_are_purged_one_after_the_other() {
     let line = format!("purge {} {}", id(1), id(2));
@@ -328,7 +328,7 @@ async fn tasks_that_are_named_are_purged_one_after_the_other() {
     assert!(outcome.noted.contains("cancel it first"), "{}", outcome.noted);
 }
 
-/// Goal: a choice that cannot be meant is refused before anything is asked.
+/// Goal: a contradictory choice is refused before any request.
 #[tokio::test]
 async fn a_choice_that_makes_no_sense_is_refused() {
     for line in [
@@ -361,7 +361,7 @@ async fn a_choice_that_makes_no_sense_is_refused() {
     }
 }
 
-/// Goal: of several tasks that are named, each is tried, and each failure says which it is of.
+/// Goal: of several named tasks, each is tried, and each failure names its task.
 #[tokio::test]
 async fn each_task_that_is_named_is_tried() {
     let [one, two, three] = [1, 2, 3].map(|number| id(number).to_string());
@@ -386,7 +386,7 @@ async fn each_task_that_is_named_is_tried() {
             assert!(row.contains(&format!("\"id\":\"{id}\"")), "{line}: {row}");
         }
     }
-    // Nobody is there to refuse the others.
+    // No node is reached for the remaining tasks.
     let unreached = Err(Error { cause: Some(norn_wire::Cause::Unreached), ..Error::unavailable("no node answers") });
     let outcome = run(&purge, [cancelled(1), unreached]).await;
     assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Unavailable, 2));

@@ -1,6 +1,6 @@
 //! Some characters of an id stand for it at the prompt and on the command line.
 //!
-//! Goal: what is typed is never taken for another task. Method: every verb that takes an id, with ids that earlier commands showed.
+//! Goal: typed characters are never taken for another task. Method: every verb that takes an id, with ids that earlier commands showed.
 
 use super::*;
 use crate::{ShownIds, execute};
@@ -12,12 +12,12 @@ use norn_wire::watch::WatchPlace;
 use norn_wire::{WatchCursor, WatchEvent, Watched};
 use std::collections::BTreeSet;
 
-/// Ids as a cluster mints them: of one minute, one session and two batches.
+/// Returns ids as a cluster mints them: of one minute, one session and two batches.
 fn minted(counter: u32, tag: u32) -> TaskId {
     TaskId::new(1_700_000_000_000, counter, 0x12_3456_789a, tag)
 }
 
-/// Runs a command of a user who was shown these ids before.
+/// Runs a command of a user to whom these ids were shown before.
 async fn run_after(
     shown: &[TaskId],
     line: &str,
@@ -39,12 +39,12 @@ fn none_begins_so() -> Result<Response, Error> {
     page(0..0, false)
 }
 
-/// Every id that a request names.
+/// Whether a request names the id.
 fn names(outcome: &Outcome, id: TaskId) -> bool {
     outcome.calls.iter().any(|(call, _)| format!("{call:?}").contains(&id.to_string()))
 }
 
-/// A line for each argument that takes an id; `ANOTHER` is the whole id of a task that was not shown.
+/// Lines for each argument that takes an id; `ANOTHER` is the whole id of a task that was not shown.
 const LINES: [&str; 26] = [
     "list --after ID",
     "get ID",
@@ -74,7 +74,7 @@ const LINES: [&str; 26] = [
     "redrive ANOTHER --id ID",
 ];
 
-/// Verbs with their arguments that are ids, each with the words before its value.
+/// Collects the verbs with their id arguments, each with the words before its value.
 fn arguments(command: &clap::Command, path: &str, found: &mut Vec<String>) {
     for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
         let names = argument.get_value_names().unwrap_or_default();
@@ -90,7 +90,7 @@ fn arguments(command: &clap::Command, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Goal: no argument that takes an id is forgotten below.
+/// Goal: no argument that takes an id is missing in the lines above.
 #[test]
 fn every_argument_that_is_an_id_has_a_line() {
     let mut found = Vec::new();
@@ -119,7 +119,7 @@ async fn every_verb_takes_six_characters_of_an_id_that_was_shown() {
     }
 }
 
-/// Goal: what is repeated is what was shown, or nothing: no new task takes a part of an id for its own.
+/// Goal: a repeat uses an id that was shown, or none: no new task takes part of an id for its own.
 #[tokio::test]
 async fn a_task_is_made_again_only_under_an_id_that_was_shown() {
     let shown = minted(7, 0xab_cdef);
@@ -190,7 +190,7 @@ fn view(task: TaskView) -> Answer {
     Ok(Response::Task(Box::new(task)))
 }
 
-/// A task that is tied to others in every way.
+/// Returns a task with every kind of relation to others.
 fn tied() -> TaskView {
     let mut task = bare_task(1, State::Dead);
     task.spec.after = vec![id(2), id(3)];
@@ -237,13 +237,13 @@ fn fired(number: u32) -> Answer {
     }]))
 }
 
-/// The ids in a text.
+/// Returns the ids in a text.
 fn ids_in(text: &str) -> BTreeSet<TaskId> {
     text.split(|character: char| !character.is_ascii_alphanumeric()).filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Goal: a person can type the end of whatever id was on the screen. Method: of every verb that shows ids that were not typed, each id
-/// in what it has printed is known to the next command.
+/// Goal: a person can type the end of any id on the screen. Method: for every verb that shows ids that were not typed, the next command
+/// knows each printed id.
 #[tokio::test]
 async fn every_id_that_is_printed_is_known_to_the_next_command() {
     let (one, prefix) = (id(1).to_string(), id(1).to_string()[..12].to_owned());
@@ -281,7 +281,7 @@ async fn every_id_that_is_printed_is_known_to_the_next_command() {
     }
 }
 
-/// Goal: who watches in one terminal can type in another what the watch shows. Method: a watch that was dropped in its middle.
+/// Goal: ids shown by a watch in one terminal can be typed in another. Method: a watch that was dropped midway.
 #[tokio::test]
 async fn a_watch_makes_ids_known_while_it_goes_on() {
     let directory = tempfile::tempdir().unwrap();
@@ -295,7 +295,7 @@ async fn a_watch_makes_ids_known_while_it_goes_on() {
     assert_eq!(ShownIds::new(directory.path().to_owned()).load(), [id(1), id(2)]);
 }
 
-/// Goal: where only whole ids do, the refusal says so.
+/// Goal: if only whole ids are accepted, the refusal says so.
 #[tokio::test]
 async fn a_transaction_says_that_its_ids_are_whole() {
     let tail = id(1).to_string()[26..].to_owned();
@@ -310,7 +310,7 @@ async fn a_transaction_says_that_its_ids_are_whole() {
     }
 }
 
-/// Goal: what a program has read is known as what a person has, and an id that only was typed is not, as there may be no such task.
+/// Goal: ids in a program's JSON are known like those shown to a person. A typed id alone is not, since there may be no such task.
 #[tokio::test]
 async fn ids_of_answers_are_remembered_and_no_others() {
     let ready = |number| Ok(Response::Task(Box::new(bare_task(number, State::Ready))));

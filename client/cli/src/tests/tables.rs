@@ -1,4 +1,4 @@
-//! Tables fit their screen, and lists turn pages.
+//! Tables fit their screen, and lists continue page by page.
 
 use super::*;
 use norn_wire::group::{GroupView, MemberOf};
@@ -52,7 +52,7 @@ async fn counters_of_all_nodes_stand_side_by_side() {
         assert!(lines[0].contains(&first) && lines[0].contains(&second), "{lines:#?}");
         assert!(lines[1].contains("17") && lines[1].contains("9000000000"), "by their names: {lines:#?}");
     }
-    // Those for which there is no room beside the others come below.
+    // Members that do not fit beside the others are printed below.
     let many = vec![members[0].clone(); 9];
     for columns in [60, 80, 120] {
         let counts = (1..=9).map(|number| Ok(Response::Status(Box::new(counted(number * 1_000_000_000)))));
@@ -120,7 +120,7 @@ async fn tables_fit_screens_of_50_to_120_columns() {
     assert!(printed.contains("alive, unreached from n1 "), "{printed}");
 }
 
-/// Goal: what is said about a task fits, however narrow the screen; its data are its own, and short here.
+/// Goal: the output about a task fits, however narrow the screen, except for its data, which are short here.
 #[tokio::test]
 async fn what_is_told_of_a_task_fits_screens_of_50_to_120_columns() {
     let overruled = TaskView {
@@ -222,7 +222,7 @@ async fn lists_of_the_dead_show_why_they_died() {
     assert!(!run("list", [page()]).await.printed.contains("REASON"), "of other lists it is no column");
 }
 
-/// Goal: a list of what waits shows until when, or for what.
+/// Goal: a list of waiting tasks shows until when, or for what, they wait.
 #[tokio::test]
 async fn lists_of_what_waits_show_until_when_and_for_what() {
     let mut tasks = [1, 2, 3, 4].map(|number| bare_task(number, State::Waiting));
@@ -245,7 +245,7 @@ async fn lists_of_what_waits_show_until_when_and_for_what() {
     }
 }
 
-/// Goal: a reader does not take the claims that are kept for all that there were.
+/// Goal: a reader does not mistake the kept claims for all claims.
 #[tokio::test]
 async fn a_task_with_as_many_claims_as_are_kept_may_have_had_more() {
     let mut task = long_task(1);
@@ -328,7 +328,7 @@ async fn a_list_of_an_age_names_times() {
     assert_eq!(to, TaskId::new(NOW_MS - 10_000 - 1, u32::MAX, (1 << 40) - 1, (1 << 24) - 1));
 }
 
-/// A store that answers `list` as a node does.
+/// Store that answers `list` like a node.
 struct Store(Vec<TaskView>);
 
 impl Transport for Store {
@@ -350,7 +350,7 @@ impl Transport for Store {
 #[tokio::test]
 async fn the_newest_come_first_wherever_they_lie() {
     let at = |ms: u64, counter: u32| TaskView { id: TaskId::new(ms, counter, 7, 3), ..bare_task(1, State::Ready) };
-    // Old ones, many in one millisecond and around it, a few of today, and one of a clock that is ahead.
+    // Old tasks, many in and around one millisecond, a few of today, and one from a clock that is ahead.
     let mut tasks: Vec<TaskView> = vec![at(1, 0), at(1_000_000, 0)];
     tasks.extend((0..1_500).map(|counter| at(NOW_MS - 86_400_000, counter)));
     tasks.extend((0..1_500u64).map(|ms| at(NOW_MS - 80_000_000 + ms, 0)));
@@ -380,7 +380,7 @@ async fn the_newest_come_first_wherever_they_lie() {
     assert_eq!(list("list --newest --older 23h --limit 3 --json").await, newest[1_503..1_506]);
 }
 
-/// Goal: nothing of a status that is shown again and again is pushed off the screen, however small.
+/// Goal: no part of a repeated status is pushed off the screen, however small.
 #[tokio::test]
 async fn a_watched_status_fits_its_screen() {
     for (columns, lines) in [(120, 40), (80, 24), (60, 24), (60, 16), (50, 12), (50, 10)] {
@@ -405,7 +405,7 @@ pub(crate) fn view(policy: QueuePolicy) -> ClusterView {
     view_of("mail", policy)
 }
 
-/// A cluster with what is set for a queue.
+/// Returns a cluster with a policy for a queue.
 pub(super) fn view_of(name: &str, policy: QueuePolicy) -> ClusterView {
     ClusterView {
         cluster: ClusterId(9),
@@ -454,7 +454,7 @@ async fn policies_are_shown_a_line_each_and_a_change_says_what_it_changed() {
     assert_eq!(run("queue set mail paused yes", [changed(true)]).await.printed, "mail: paused is already yes\n");
 }
 
-/// Goal: a name with characters that cannot be seen moves no column. Method: rows that end with a column of numbers are equally long.
+/// Goal: a name with invisible characters shifts no column. Method: rows that end with a column of numbers have equal lengths.
 #[tokio::test]
 async fn columns_stand_under_each_other_whatever_a_name_hides() {
     for odd in ["a\u{200b}b", "a\u{202e}b", "a\u{feff}\u{2066}b"] {

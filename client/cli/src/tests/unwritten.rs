@@ -1,10 +1,10 @@
-//! Results that cannot be written: a full device, and a reader that has gone. What took effect is said all the same.
+//! Results that cannot be written: a full device, and a reader that has gone. Changes that took effect are reported nevertheless.
 
 use super::*;
 use norn_wire::TaskVersion;
 use std::io::ErrorKind;
 
-/// Takes nothing.
+/// Writer that accepts nothing.
 struct Lost(ErrorKind);
 
 impl Write for Lost {
@@ -19,14 +19,14 @@ impl Write for Lost {
 
 const KINDS: [ErrorKind; 2] = [ErrorKind::StorageFull, ErrorKind::BrokenPipe];
 
-/// Whether a program reads, and whether there is a buffer.
+/// Whether the output is JSON, and whether it is buffered.
 const HOWS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 fn all_ways() -> impl Iterator<Item = (ErrorKind, (bool, bool))> {
     KINDS.into_iter().flat_map(|kind| HOWS.map(|how| (kind, how)))
 }
 
-/// What a command ends in, and what standard error says. With a buffer, only its flush fails.
+/// Returns a command's exit and its standard error. With a buffer, only the flush fails.
 async fn lose(
     kind: ErrorKind,
     (json, buffered): (bool, bool),
@@ -46,8 +46,8 @@ async fn lose(
     (exit, noted.text())
 }
 
-/// Goal: each verb that changes something says what it has changed where its result cannot be written, at the first write or
-/// only when a buffer is flushed, as text and as JSON, on a full device and to a reader that has gone.
+/// Goal: each verb that changes something reports its changes if its result cannot be written: at the first write or only when a buffer
+/// is flushed, as text and as JSON, on a full device and to a reader that has gone.
 #[tokio::test]
 async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
     let (one, two, three) = (id(1), id(2), id(3));
@@ -123,7 +123,7 @@ async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
     }
 }
 
-/// What only reads, or found that it was so already, claims no effect; and a reader that has had enough of it is no failure.
+/// A command that only reads, or found no change to make, reports no effect; and a reader that has had enough is no failure.
 #[tokio::test]
 async fn what_changed_nothing_says_only_that_the_result_cannot_be_written() {
     let unique = Response::AckedUnique { acked: acked(1), existing: true };
@@ -143,7 +143,8 @@ fn unknown(number: u32) -> Error {
     Error::new(ErrorCode::Unknown, "no answer in time").about(id(number))
 }
 
-/// Goal: whoever has no result to read learns all the same what was refused and what may have been stored, and the exit code says so.
+/// Goal: without a readable result, the notes still say which lines were refused and which may have been stored, and the exit code
+/// agrees.
 #[tokio::test]
 async fn lines_that_were_not_stored_are_named_where_the_result_cannot_be_written() {
     let refused = || Err(Error::invalid("too large"));
@@ -168,7 +169,7 @@ async fn lines_that_were_not_stored_are_named_where_the_result_cannot_be_written
             assert_eq!(noted.matches("cannot write the result").count(), 1, "{noted}");
         }
     }
-    // Also where the call as a whole has no answer.
+    // The same if the call as a whole has no answer.
     for (kind, how) in all_ways() {
         let answers = vec![Err(Error::new(ErrorCode::Unknown, "no answer in time"))];
         let (exit, noted) = lose(kind, how, "enqueue mail - --lines", answers).await;
@@ -178,7 +179,7 @@ async fn lines_that_were_not_stored_are_named_where_the_result_cannot_be_written
     }
 }
 
-/// Goal: the same for verbs that change one task after the other.
+/// Goal: the same for verbs that change one task after another.
 #[tokio::test]
 async fn tasks_that_were_not_changed_are_named_where_the_result_cannot_be_written() {
     let line = format!("purge {} {} {}", id(1), id(2), id(3));
@@ -189,7 +190,7 @@ async fn tasks_that_were_not_changed_are_named_where_the_result_cannot_be_writte
         let (exit, noted) = lose(kind, how, &line, answers).await;
         assert_eq!(exit, Exit::Unavailable, "{kind}, {how:?}: {noted}");
         assert_eq!(noted.matches(&format!("{}: no answer in time", id(1))).count(), 1, "{kind}, {how:?}: {noted}");
-        // What is not buffered is noticed at once, and no more is done.
+        // Without a buffer the failure shows at once, and no more is done.
         if buffered || !how.0 {
             assert_eq!(noted.matches("no such task").count(), 1, "{kind}, {how:?}: {noted}");
             assert!(noted.contains(&format!("it took effect all the same: purged {}", id(3))), "{noted}");
@@ -201,7 +202,7 @@ async fn tasks_that_were_not_changed_are_named_where_the_result_cannot_be_writte
     }
 }
 
-/// Goal: a failure that a program cannot read is said to people.
+/// Goal: a failure that a program cannot read is reported to people.
 #[tokio::test]
 async fn a_failure_that_cannot_be_written_is_said() {
     let cases = [
@@ -213,7 +214,7 @@ async fn a_failure_that_cannot_be_written_is_said() {
             let (exit, noted) = lose(kind, how, "enqueue mail x", vec![Err(error.clone())]).await;
             assert_eq!(exit, code, "{kind}, {how:?}: {noted}");
             assert_eq!(noted.matches(&format!("error: {}", error.message)).count(), 1, "{kind}, {how:?}: {noted}");
-            // As text it is no result.
+            // In text output it is no result.
             assert!(!how.0 || noted.contains(&told), "{kind}, {how:?}: {noted}");
         }
     }

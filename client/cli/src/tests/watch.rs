@@ -1,4 +1,4 @@
-//! `watch`.
+//! Tests of `watch`.
 
 use super::*;
 use norn_wire::group::GroupView;
@@ -72,7 +72,7 @@ async fn a_group_is_watched_until_its_join_has_ended() {
     assert!(outcome.noted.contains("ended already"), "{}", outcome.noted);
 }
 
-/// Goal: a watch of a task that is no join is refused, as it would show nothing for ever; a join may be enqueued later.
+/// Goal: a watch of a task that is no join is refused, because it would show nothing for ever; a join may be enqueued later.
 #[tokio::test]
 async fn only_a_join_is_watched_as_a_group() {
     let line = format!("watch --group {} --limit 1", id(9));

@@ -1,4 +1,4 @@
-//! Where a member is reached, by an operator's word.
+//! Addresses of members, as set by an operator.
 
 use super::*;
 
@@ -11,7 +11,7 @@ async fn an_address_at_which_a_member_is_not_reached_is_refused_unless_it_is_not
     for words in ["nothing was changed: n4 is not reached at h:1: nobody listens there", "--untried"] {
         assert!(told.outcome.noted.contains(words), "no {words:?} in {}", told.outcome.noted);
     }
-    // What is set already, and what is not to be tried, is not.
+    // A current address, and one that is not to be tried, are accepted.
     for line in ["cluster set address n4 h:1 --untried", "cluster set address n4 10.0.0.4:7400"] {
         let told = run_all(line, [look(&settled(4)), answer(changed(view(4)))].concat()).await;
         assert!(told.outcome.exit == Exit::Done && told.asked.is_empty(), "{line}: {:?}", told.outcome);

@@ -1,17 +1,17 @@
-//! What holds a change up is named, be it at a member that has no part in it. Method: a transport that answers by what is asked.
+//! Messages name what holds a change up, even a member that has no part in it. Method: a transport that answers by request.
 
 use super::*;
 use crate::Transport;
 use crate::tests::{NOW_MS, nodes as node_views};
 use norn_wire::response::{NodeView, Status};
 
-/// A cluster that comes no further, with what each member says of itself.
+/// Cluster that makes no progress, with the report of each member.
 struct Stuck {
     survey: Survey,
     members: Vec<NodeView>,
-    /// By address.
+    /// Reports by address.
     said: BTreeMap<String, Result<Status, Error>>,
-    /// Nobody leads the root any more, once the change was taken.
+    /// Whether the metadata group has no leader once the change was accepted.
     rootless: bool,
 }
 
@@ -76,7 +76,7 @@ async fn members_that_are_short_of_disk_are_named_before_the_moves_that_wait_for
     assert!(places.is_sorted() && !told.contains("n1 ") && !told.contains("n4 "), "{told}");
 }
 
-/// Such as a leader of the root whose certificate has expired.
+/// For example, the leader of the metadata group has an expired certificate.
 #[tokio::test]
 async fn members_that_are_not_reached_are_named_with_the_reason() {
     let mut stuck = stuck();
@@ -93,7 +93,7 @@ async fn members_that_are_not_reached_are_named_with_the_reason() {
     }
 }
 
-/// By the word of the node that answers: the root's leader may hear all of them.
+/// As counted by the answering node: the leader of the metadata group may hear all of them.
 #[tokio::test]
 async fn a_status_says_that_members_are_not_reached_by_all() {
     let counters = vec![("members_unreached".to_owned(), 1)];

@@ -1,9 +1,9 @@
-//! What a recovery refuses: where it would change nothing, an operator is told what to do instead.
+//! Refusals of a recovery: if it would change nothing, the message says what to do instead.
 
 use super::*;
 use norn_wire::response::NodeView;
 
-/// So many nodes, of which these are heard; the first one answers.
+/// Returns `count` nodes, of which `heard` are heard; the first one answers.
 fn members(count: u16, heard: &[u16]) -> Result<Response, Error> {
     let template = crate::tests::nodes().remove(0);
     let of = |number: u16| NodeView {

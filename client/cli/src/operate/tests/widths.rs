@@ -1,4 +1,4 @@
-//! Goal: what the verbs of the group show fits screens of usual widths. Method: clusters of some size with long names.
+//! Goal: the output of the cluster verbs fits screens of usual widths. Method: clusters of some size with long names.
 
 use super::*;
 use norn_wire::membership::Remnant;
@@ -21,7 +21,7 @@ fn assert_fits(text: &str, columns: u16, from: &str) {
     }
 }
 
-/// A cluster of so many nodes with long names, of which one is down and one leaves, and each of so many partitions moves.
+/// Returns a cluster of nodes with long names, of which one is down and one leaves, and in which `moving` partitions move.
 fn crowded(members: u16, moving: u16) -> Survey {
     let mut now = survey(members, Vec::new());
     for (number, member) in &mut now.view.roster.members {
@@ -57,7 +57,7 @@ async fn the_status_of_a_cluster_fits_screens_of_50_to_120_columns() {
     }
 }
 
-/// Goal: nothing of a status that is shown again and again is pushed off the screen.
+/// Goal: no part of a repeated status is pushed off the screen.
 #[tokio::test]
 async fn a_watched_status_of_a_cluster_fits_its_screen() {
     for (columns, lines) in [(50, 12), (60, 24), (120, 24)] {
