@@ -1,4 +1,4 @@
-//! `norn cert`: an authority and the certificates it signs.
+//! `norn cert`: an authority and the certificates that it signs.
 
 use super::failure::{Failure, Outcome};
 use super::{Global, examples, told, write_line};
@@ -7,31 +7,31 @@ use norn_client::tls::Date;
 use norn_node::runtime::certificates::{AUTHORITY_DAYS, DAYS, DAYS_MAX, Made, Present, Role, create, create_authority};
 use std::path::PathBuf;
 
-/// What to make.
+/// Commands of `norn cert`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Makes the cluster's certificate authority: ca.crt and ca.key. Keep ca.key away from the nodes.
+    /// Make the cluster's certificate authority: ca.crt and ca.key. Keep ca.key away from the nodes.
     #[command(after_help = examples::CERT_CA)]
     Ca {
         /// Directory for the files.
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
-        /// Days for which it is valid.
+        /// Days for which the authority is valid.
         #[arg(long, value_name = "N", default_value_t = AUTHORITY_DAYS, value_parser = days())]
         days: u32,
     },
-    /// Makes a node's certificate: node-NAME.crt and node-NAME.key.
+    /// Make a node's certificate: node-NAME.crt and node-NAME.key.
     #[command(after_help = examples::CERT_NODE)]
     Node {
         /// Name of the node, unique in its cluster.
         name: String,
-        /// A host name or IP address where the node is reached; may be repeated.
+        /// Host name or IP address at which the node is reached; may be repeated.
         #[arg(long = "host", value_name = "HOST", required = true, num_args = 1.., value_delimiter = ',')]
         hosts: Vec<String>,
         #[command(flatten)]
         signed: Signed,
     },
-    /// Makes a client's certificate: client-NAME.crt and client-NAME.key.
+    /// Make a client's certificate: client-NAME.crt and client-NAME.key.
     #[command(after_help = examples::CERT_CLIENT)]
     Client {
         /// Name of the client.
@@ -41,16 +41,16 @@ pub enum Command {
     },
 }
 
-/// Of all that an authority signs.
+/// Arguments of all certificates that an authority signs.
 #[derive(Debug, Args)]
 pub struct Signed {
-    /// Directory with the authority, for the files.
+    /// Directory of the authority, where the files are written.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Days for which it is valid; if its authority ends before, as long as that.
+    /// Days for which the certificate is valid; at most as long as its authority is.
     #[arg(long, value_name = "N", default_value_t = DAYS, value_parser = days())]
     days: u32,
-    /// Replaces the certificate and the key of this name, if they are there.
+    /// Replace the certificate and the key of this name, if they exist.
     #[arg(long)]
     renew: bool,
 }
@@ -66,7 +66,7 @@ impl Signed {
     }
 }
 
-/// Makes it.
+/// Runs the command.
 pub fn run(command: Command, global: Global) -> Outcome {
     let made = match command {
         Command::Ca { dir, days } => create_authority(&dir, days)?,

@@ -1,7 +1,7 @@
 //! Child processes of `norn dev`: started, restarted when they end, stopped together.
 //!
-//! Each child has a thread of its own that starts it and waits for it. The thread lives as long as the child, which
-//! matters: the system tells a child about the death of the *thread* that started it.
+//! Each child has a thread of its own that starts it and waits for it. The thread must live as long as the child, because the system
+//! notifies a child of the death of the *thread* that started it.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::ffi::OsString;
@@ -15,30 +15,30 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Before a child that ended is started again.
+/// Pause before a child that ended is restarted.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// How long children may take to stop.
+/// Longest wait for children to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to start a child.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// For people.
+    /// Name, for people.
     pub name: String,
-    /// After the program's own name.
+    /// Arguments after the program's name.
     pub arguments: Vec<OsString>,
-    /// Where its output goes.
+    /// File for its output.
     pub log: PathBuf,
 }
 
-/// A child ended although nobody asked it to.
+/// End of a child that was not asked to stop.
 #[derive(Debug)]
 pub struct Ended {
-    /// Which.
+    /// Name of the child.
     pub name: String,
-    /// How.
+    /// How it ended.
     pub how: String,
-    /// Where its last words are.
+    /// File with its last output.
     pub log: PathBuf,
 }
 
@@ -68,7 +68,7 @@ pub struct Children {
 }
 
 impl Children {
-    /// Starts them. Ends of children are told on the channel, for as long as anybody listens.
+    /// Starts the children. Their ends are sent on the channel as long as it has a receiver.
     pub fn start(plans: &[Plan]) -> io::Result<(Children, mpsc::UnboundedReceiver<Ended>)> {
         let program = std::env::current_exe()?;
         let state = State { stopping: false, running: vec![None; plans.len()] };
@@ -89,12 +89,12 @@ impl Children {
         Ok((children, ends))
     }
 
-    /// Process numbers, in the order of the plans; absent while a child is down.
+    /// Returns process numbers, in the order of the plans; `None` while a child is down.
     pub fn processes(&self) -> Vec<Option<i32>> {
         self.shared.lock().running.iter().map(|pid| pid.map(Pid::as_raw_pid)).collect()
     }
 
-    /// Asks all children to stop, waits, and ends those that do not. Blocks for a few seconds at most.
+    /// Asks all children to stop, waits, and kills those that do not. Blocks for a few seconds at most.
     pub fn stop(mut self) {
         self.signal_all(Signal::TERM);
         let deadline = Instant::now() + STOP_PATIENCE;
@@ -110,7 +110,7 @@ impl Children {
         drop(state);
         self.signal_all(Signal::KILL);
         for thread in self.threads.drain(..) {
-            // A keeper that panicked has said so itself.
+            // A keeper that panicked has reported that itself.
             let _ = thread.join();
         }
     }
@@ -118,7 +118,7 @@ impl Children {
     fn signal_all(&self, signal: Signal) {
         let mut state = self.shared.lock();
         state.stopping = true;
-        // A number is taken off the list before its process is reaped, so it cannot belong to anybody else.
+        // A number is removed from the list before its process is reaped, so it cannot belong to another process.
         for pid in state.running.iter().flatten() {
             if let Err(error) = kill_process(*pid, signal) {
                 eprintln!("warning: cannot signal process {}: {error}", pid.as_raw_pid());
@@ -186,7 +186,7 @@ impl Keeper {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Ctrl-C at the terminal is for the person's command, not for the nodes.
+            // Ctrl-C at the terminal is meant for the person's command, not for the nodes.
             .process_group(0);
         Ok(command)
     }

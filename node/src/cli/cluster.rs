@@ -1,4 +1,4 @@
-//! `norn cluster`: founding, and the verbs of the client crate that change a cluster.
+//! `norn cluster`: founding, and the client crate's verbs that change a cluster.
 
 use super::failure::Outcome;
 use super::founding::{Wish, found};
@@ -10,22 +10,22 @@ use norn_node::runtime::certificates::CertificateFiles;
 use norn_wire::response::Member;
 use std::time::Duration;
 
-/// How long one node may take to answer.
+/// Time limit for the answer of one node.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// It has so much time also where nodes are waited for less.
+/// Least time for that answer, even with a shorter wait for nodes.
 const CALL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// What to do with the cluster.
+/// Commands of `norn cluster`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Founds a cluster of nodes that run and wait. Once, from any machine; may be repeated.
+    /// Found a cluster of running nodes that wait for one. Once, from any machine; may be repeated.
     ///
-    /// Shows the certificate in the directory of --certs, or that of the client.toml which NORN_CLIENT names.
+    /// The command authenticates with the certificate in the directory of --certs, or that of the client.toml which NORN_CLIENT names.
     ///
-    /// Each node is waited for as long as --timeout says, by default 15s until it answers and 30s until it serves.
+    /// It waits for each node as long as --timeout says, by default 15s until it answers and 30s until it serves.
     #[command(after_help = examples::CLUSTER_INIT)]
     Init {
-        /// All nodes.
+        /// Addresses of all nodes.
         #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
         peers: Vec<String>,
         /// Name of the cluster, for people [default: norn].
@@ -37,16 +37,16 @@ pub enum Command {
         /// Replicas of each partition [default: 3, or the number of nodes if that is less].
         #[arg(long)]
         replicas: Option<u32>,
-        /// Does not try the addresses that the nodes advertise, where this machine does not reach them.
+        /// Skip the check of the addresses that the nodes advertise, if this machine does not reach them.
         #[arg(long)]
         untried: bool,
     },
-    /// What the client crate does, here and at the prompt.
+    /// Verbs of the client crate, also available at the prompt.
     #[command(flatten)]
     Verb(verbs::ClusterVerb),
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(command: Command, global: Global) -> Outcome {
     match command {
         Command::Init { peers, name, partitions, replicas, untried } => {

@@ -1,10 +1,10 @@
-//! `norn dev`: a whole cluster on this machine, from nothing, with a REPL.
+//! `norn dev`: creates and runs a whole cluster on this machine, with a REPL.
 //!
 //! ```text
 //! .norn/client.toml    how clients find the cluster
 //! .norn/certs/         authority, nodes and the client `dev`
 //! .norn/n1/ ...        data directories
-//! .norn/n1.log ...     what the nodes say
+//! .norn/n1.log ...     output of the nodes
 //! ```
 
 use super::children::{Children, Ended, Plan};
@@ -29,47 +29,47 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Nodes unless said otherwise.
+/// Default number of nodes.
 const NODES_DEFAULT: u16 = 3;
-/// First port unless said otherwise.
+/// Default port of the first node.
 const BASE_PORT_DEFAULT: u16 = 7400;
-/// First ports that are taken. Those of all nodes are ports then.
+/// Bounds of the first port, so that all nodes have valid ports.
 const BASE_PORT_MIN: u16 = 1024;
 const BASE_PORT_MAX: u16 = 65_000;
-/// Most nodes that one machine is asked to run.
+/// Most nodes on one machine.
 const NODES_MAX: u16 = 32;
-/// How long one node may take to answer.
+/// Time limit for the answer of one node.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Lines of a node's log that are shown when it does not start.
+/// Lines of a node's log shown when it does not start.
 const LAST_LINES: usize = 5;
-/// Days that a certificate must last when the cluster starts; otherwise it is made anew, so that a cluster may run for so long.
+/// Least remaining days of a certificate when the cluster starts; otherwise it is renewed, so that a cluster may run this long.
 const DAYS_LEFT_MIN: i64 = 183;
-/// Days that the authority must last: longer than what it signs.
+/// Least remaining days of the authority: longer than the certificates that it signs.
 const AUTHORITY_DAYS_LEFT_MIN: i64 = 2 * DAYS as i64;
 /// Name of the client whose certificate is made.
 const CLIENT_NAME: &str = "dev";
 
-/// Flags.
+/// Flags of `norn dev`.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Number of nodes [default: 3, or as before].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
     nodes: Option<u16>,
-    /// Directory for everything.
+    /// Directory of the cluster's files.
     #[arg(long, value_name = "DIR", default_value = ".norn")]
     data: PathBuf,
     /// Port of the first node; the others follow [default: 7400, or as before].
     #[arg(long, value_parser = clap::value_parser!(u16).range(i64::from(BASE_PORT_MIN)..=i64::from(BASE_PORT_MAX)))]
     base_port: Option<u16>,
-    /// Forgets what was there before.
+    /// Delete the cluster that was there before.
     #[arg(long)]
     fresh: bool,
-    /// Serves in the foreground until SIGINT or SIGTERM; one line `ready` on stdout once it serves.
+    /// Serve in the foreground until SIGINT or SIGTERM; print one line `ready` on stdout once the cluster serves.
     #[arg(long)]
     no_repl: bool,
 }
 
-/// A directory of a development cluster.
+/// Directory of a development cluster.
 #[derive(Debug)]
 struct Layout {
     directory: PathBuf,
@@ -84,12 +84,12 @@ impl Layout {
         self.directory.join("lock")
     }
 
-    /// What becomes the client file: all that a start has made that was interrupted very early.
+    /// Temporary name of the client file: the only file that a very early interrupted start leaves.
     fn client_file_half(&self) -> PathBuf {
         self.directory.join("client.toml.new")
     }
 
-    /// All that is in it, but for the lock.
+    /// Returns all paths in the directory, except for the lock.
     fn contents(&self) -> io::Result<Vec<PathBuf>> {
         let lock = self.lock_file();
         let entries = fs::read_dir(&self.directory)?.map(|entry| entry.map(|entry| entry.path()));
@@ -109,7 +109,7 @@ impl Layout {
     }
 }
 
-/// What runs where.
+/// Nodes and their ports.
 #[derive(Debug, PartialEq, Eq)]
 struct Shape {
     nodes: u16,
@@ -126,7 +126,7 @@ impl Shape {
     }
 }
 
-/// Runs a cluster until the person has had enough.
+/// Runs a cluster until the person ends it.
 pub fn run(options: Options, global: Global) -> Outcome {
     let layout = Layout { directory: options.data.clone() };
     let _lock = take_directory(&layout)?;
@@ -146,7 +146,7 @@ pub fn run(options: Options, global: Global) -> Outcome {
     outcome
 }
 
-/// Makes sure that the directory is ours alone.
+/// Creates and locks the directory, and refuses a foreign one.
 fn take_directory(layout: &Layout) -> Result<File, Failure> {
     let place = layout.directory.display();
     let at = |error: io::Error| Failure::refused(format!("{place}: {error}"));
@@ -170,11 +170,11 @@ fn take_directory(layout: &Layout) -> Result<File, Failure> {
     Ok(lock)
 }
 
-/// Empties the directory but for the lock, which is held.
+/// Empties the directory except for the lock, which is held.
 fn wipe(layout: &Layout) -> Result<(), Failure> {
     let at = |error: io::Error| Failure::refused(format!("{}: {error}", layout.directory.display()));
     let client_file = layout.client_file();
-    // The file by which the directory is known goes last, so that an interrupted wipe can be repeated.
+    // The file that identifies the directory goes last, so that an interrupted wipe can be repeated.
     let mut paths = layout.contents().map_err(at)?;
     paths.sort_by_key(|path| *path == client_file);
     for path in paths {
@@ -184,7 +184,7 @@ fn wipe(layout: &Layout) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Advice where some nodes have lost their logs and others have them: the cluster knows its nodes by what is in these.
+/// Returns advice if some nodes have lost their logs and others have them: the logs hold the nodes' identities in the cluster.
 fn without_log(layout: &Layout, shape: &Shape) -> Option<String> {
     let directories: Vec<PathBuf> = shape.names().iter().map(|name| layout.data(name)).collect();
     let lost: Vec<String> =
@@ -204,8 +204,8 @@ fn has_log(directory: &Path) -> bool {
         .any(|(path, name)| is_of_log(&path, &name))
 }
 
-/// Where the nodes were that have a directory, a log or a certificate here, by the logs: for a client file that is damaged. Their ports
-/// follow one another, so that one log is enough. None where no log says it, or two differ.
+/// Returns the nodes' addresses from their logs, for a damaged client file: of all nodes that have a directory, a log or a certificate
+/// here. Their ports are consecutive, so one log is enough. `None` if no log has a port, or two disagree.
 fn logged_addresses(layout: &Layout) -> Option<Vec<String>> {
     let certificate = |name: &str| Role::Node.files(&layout.certificates(), name).certificate;
     let is_there =
@@ -217,7 +217,7 @@ fn logged_addresses(layout: &Layout) -> Option<Vec<String>> {
     is_base_port(base_port).then(|| Shape { nodes, base_port }.addresses())
 }
 
-/// The port at which a node has said last that it listens.
+/// Returns the port on which a node last reported to listen.
 fn logged_port(log: &Path) -> Option<u16> {
     let text = String::from_utf8_lossy(&fs::read(log).ok()?).into_owned();
     let line = text.lines().rev().find(|line| line.contains("listening") && line.contains("127.0.0.1:"))?;
@@ -230,10 +230,10 @@ fn is_base_port(port: u16) -> bool {
     (BASE_PORT_MIN..=BASE_PORT_MAX).contains(&port)
 }
 
-/// How a file begins that `norn dev` wrote.
+/// First words of a file that `norn dev` wrote.
 const WRITTEN: &str = "# Written by `norn dev`.";
 
-/// Addresses of the cluster that was here before.
+/// Returns the addresses of the cluster that was here before.
 fn known_addresses(layout: &Layout) -> Result<Option<Vec<String>>, Failure> {
     let file = layout.client_file();
     let text = match fs::read_to_string(&file) {
@@ -245,7 +245,7 @@ fn known_addresses(layout: &Layout) -> Result<Option<Vec<String>>, Failure> {
     if let Ok(addresses) = addresses {
         return Ok(Some(addresses));
     }
-    // The file is written anew before the nodes start.
+    // The file is rewritten before the nodes start.
     if let Some(addresses) = logged_addresses(layout) {
         eprintln!("note: {} is damaged, and is written anew from what the logs of the nodes say", file.display());
         return Ok(Some(addresses));
@@ -261,7 +261,7 @@ fn known_addresses(layout: &Layout) -> Result<Option<Vec<String>>, Failure> {
              any of the tasks with --fresh",
             file.display()
         ))),
-        // There is nothing to lose.
+        // There are no data to lose.
         _ => Ok(None),
     }
 }
@@ -274,7 +274,7 @@ fn client_addresses(text: &str) -> Result<Vec<String>, &'static str> {
     Some(texts).filter(|texts| !texts.is_empty()).ok_or("it has no addresses")
 }
 
-/// What was asked for, else what was there before, else the default. A cluster that is there keeps its shape.
+/// Returns the requested shape, else the former one, else the default. An existing cluster keeps its shape.
 fn choose_shape(options: &Options, known: Option<Vec<String>>) -> Result<Shape, Failure> {
     let Some(known) = known else {
         let nodes = options.nodes.unwrap_or(NODES_DEFAULT);
@@ -297,7 +297,7 @@ fn choose_shape(options: &Options, known: Option<Vec<String>>) -> Result<Shape, 
     Ok(before)
 }
 
-/// What a client file says.
+/// Returns the shape in a client file.
 fn shape_of(known: &[String]) -> Result<Shape, Failure> {
     let count = known.len();
     let nodes = u16::try_from(count).ok().filter(|nodes| (1..=NODES_MAX).contains(nodes)).ok_or_else(|| {
@@ -316,8 +316,8 @@ fn shape_of(known: &[String]) -> Result<Shape, Failure> {
     Ok(Shape { nodes, base_port })
 }
 
-/// Finds out before anything starts, and says it better than three logs would. A node that has let go of its directory may
-/// still have its port, until its process has ended.
+/// Checks that the ports are free, before anything starts, with a better message than three logs. A former node that has released its
+/// directory may still have its port until its process has ended.
 fn check_ports(shape: &Shape, former: &mut Former) -> Result<(), Failure> {
     for port in (0..shape.nodes).map(|index| shape.base_port + index) {
         while let Err(error) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
@@ -332,7 +332,7 @@ fn check_ports(shape: &Shape, former: &mut Former) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Certificates and client.toml, as far as they are missing or end soon.
+/// Writes client.toml, and certificates that are missing or end soon.
 fn make_files(layout: &Layout, shape: &Shape) -> Result<(), Failure> {
     let quoted: Vec<String> = shape.addresses().iter().map(|address| format!("{address:?}")).collect();
     let text = format!(
@@ -341,7 +341,7 @@ fn make_files(layout: &Layout, shape: &Shape) -> Result<(), Failure> {
          certificate = \"certs/client-{CLIENT_NAME}.crt\"\nkey = \"certs/client-{CLIENT_NAME}.key\"\n",
         quoted.join(", ")
     );
-    // First of all: it marks the directory as ours.
+    // First of all: it marks the directory as one of `norn dev`.
     let half = layout.client_file_half();
     let at = |file: &Path, error: io::Error| Failure::refused(format!("{}: {error}", file.display()));
     fs::write(&half, text).map_err(|error| at(&half, error))?;
@@ -361,7 +361,7 @@ fn make_certificates(directory: &Path, nodes: &[String]) -> Result<(), Certifica
         if file.exists() && lasts(&file, DAYS_LEFT_MIN)? {
             return Ok(());
         }
-        // A key without its certificate is of a start that was interrupted.
+        // A key without its certificate is left from an interrupted start.
         create(directory, role, name, hosts, DAYS, Present::Replaced).map(|_| ())
     };
     let hosts = ["127.0.0.1".to_owned(), "localhost".to_owned()];
@@ -371,8 +371,8 @@ fn make_certificates(directory: &Path, nodes: &[String]) -> Result<(), Certifica
     make(Role::Client, CLIENT_NAME, &[])
 }
 
-/// Where its certificate is missing: for the key that is there if that has signed anything, and else with another one, as a start
-/// that was interrupted may have left a key, or a part of one.
+/// Makes the authority's certificate if it is missing. It uses the existing key if that has signed anything; otherwise it makes a new
+/// key, because an interrupted start may have left a key, or part of one.
 fn make_authority(directory: &Path) -> Result<(), CertificateError> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let has_signed = entries.map(|entry| entry.path()).any(|path| path.extension() == Some("crt".as_ref()));
@@ -383,7 +383,7 @@ fn make_authority(directory: &Path) -> Result<(), CertificateError> {
     Ok(())
 }
 
-/// Whether a certificate is valid for so many days.
+/// Whether a certificate is valid for at least this many days.
 fn lasts(file: &Path, days: i64) -> Result<bool, CertificateError> {
     Ok(valid_until(file)?.saturating_sub(unix_seconds()) >= days * 86_400)
 }
@@ -421,11 +421,11 @@ async fn serve(
                 (Err(failure), Some(lost)) => Err(failure.advising(lost)),
                 (founded, _) => founded.map(|_| ()),
             },
-            // While it starts, a node that ends is a failure; later it is what the person wants to see.
+            // While the cluster starts, the end of a node is a failure; later, the person wants to see it.
             Some(ended) = ends.recv() => Err(not_started(&ended)),
         }?;
         caller.close().await;
-        // Stdout belongs to answers.
+        // Stdout is for answers.
         eprintln!("{}", introduction(layout, shape, &children.processes(), !no_repl));
         if no_repl {
             say("ready")?;
@@ -433,7 +433,7 @@ async fn serve(
         }
         verbs::repl_at(&verbs::Place::File(layout.client_file()), global, None).await
     };
-    // At a prompt an interrupt is for the command that runs, and the REPL hears it.
+    // At a prompt, an interrupt is for the running command, and the REPL receives it.
     let prompt = !no_repl && io::stdin().is_terminal();
     let interrupted = async {
         loop {
@@ -458,7 +458,7 @@ fn not_started(ended: &Ended) -> Failure {
     Failure::refused(format!("{} does not start ({}). The end of {log}:\n  {last}", ended.name, ended.how))
 }
 
-/// A few lines about what runs, how to use it and how to stop it.
+/// Returns a few lines about the nodes, how to use them and how to stop them.
 fn introduction(layout: &Layout, shape: &Shape, processes: &[Option<i32>], prompt: bool) -> String {
     let directory = layout.directory.display();
     let (nodes, all) = match shape.nodes {
@@ -492,7 +492,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::process::Command;
 
-    /// Goal: a cluster that is started now and then never dies of its certificates.
+    /// Goal: a cluster that is started now and then never fails because of expired certificates.
     #[test]
     fn certificates_that_end_soon_are_made_anew_at_the_start() {
         let directory = tempfile::tempdir().unwrap();
@@ -517,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Goal: whatever an interrupted first start leaves, the next one makes of it a cluster.
+    /// Goal: the next start makes a cluster from whatever an interrupted first start left.
     #[test]
     fn a_start_goes_on_where_one_was_interrupted() {
         let nodes = ["n1".to_owned()];
@@ -548,8 +548,8 @@ mod tests {
         assert_eq!(fs::read(place.join("ca.key")).unwrap(), key);
     }
 
-    /// Goal: a start waits for a node of an earlier one that has let go of its directory and is about to end, and for no other process.
-    /// Method: a process that has the port for its input, and ends by itself.
+    /// Goal: a start waits for a node of an earlier one that has released its directory and is about to end, and for no other process.
+    /// Method: a process that holds the port as its input, and ends by itself.
     #[test]
     fn a_port_is_waited_for_that_a_former_node_still_has() {
         let directory = tempfile::tempdir().unwrap();
@@ -568,7 +568,7 @@ mod tests {
         node.wait().unwrap();
     }
 
-    /// Goal: a damaged client file costs nobody the tasks, and a lost directory is named.
+    /// Goal: a damaged client file costs no tasks, and the message names a lost directory.
     #[test]
     fn a_damaged_client_file_is_known_by_the_logs_of_the_nodes() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What `--help` shows by example of commands that the client does not have. Each line is one that the program takes: a test sees to that.
+//! Examples in the help of commands that the client does not have. A test checks that the program accepts each line.
 
 pub const DEV: &str = "Examples:
   norn dev

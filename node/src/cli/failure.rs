@@ -1,4 +1,4 @@
-//! How a command fails: for people on stderr, for programs as JSON, and as an exit code.
+//! Failure of a command: text on stderr for people, JSON for programs, and an exit code.
 
 use norn_cli::{Exit, Output};
 use norn_client::client::ConnectError;
@@ -12,10 +12,10 @@ use norn_wire::Error;
 use std::fmt::Display;
 use std::process::ExitCode;
 
-/// What a command ends in.
+/// Outcome of a command.
 pub type Outcome = Result<ExitCode, Failure>;
 
-/// Why a command did not do what was asked.
+/// Why a command did not do what was requested.
 #[derive(Debug)]
 pub struct Failure {
     error: Error,
@@ -23,29 +23,29 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Refused: exit code 1.
+    /// Creates a refusal: exit code 1.
     pub fn refused(message: impl Into<String>) -> Self {
         Failure { error: Error::invalid(message), exit: Exit::Refused }
     }
 
-    /// The command line makes no sense: exit code 2.
+    /// Creates a failure for a malformed command line: exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Failure { error: Error::invalid(message), exit: Exit::Usage }
     }
 
-    /// Nobody answers: exit code 3.
+    /// Creates a failure for a missing answer: exit code 3.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Error::unavailable(message).into()
     }
 
-    /// The same, with what was being done before it.
+    /// Prepends what was being done.
     #[must_use]
     pub fn during(mut self, what: impl Display) -> Self {
         self.error.message = format!("{what}: {}", self.error.message);
         self
     }
 
-    /// The same, with what can be done about it behind it.
+    /// Appends what can be done about it.
     #[must_use]
     pub fn advising(mut self, what: impl Display) -> Self {
         self.error.message = format!("{}; {what}", self.error.message);
@@ -109,7 +109,7 @@ impl From<CallError> for Failure {
     }
 }
 
-/// Tells how the command ended.
+/// Reports how the command ended.
 pub fn finish(outcome: Outcome, json: bool) -> ExitCode {
     let failure = match outcome {
         Ok(code) => return code,
@@ -119,7 +119,7 @@ pub fn finish(outcome: Outcome, json: bool) -> ExitCode {
         diagnostics::error(&failure.error.message);
         return failure.exit.into();
     }
-    // Where standard output takes nothing, people are left to read. Where they are not, the exit code still tells.
+    // If standard output is not writable, people may still read standard error. Otherwise the exit code remains.
     let mut output = Output::standard(json);
     if failure.tell(&mut output).is_err() {
         output.unwritten(&failure.error.message, None);

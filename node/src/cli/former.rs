@@ -1,4 +1,4 @@
-//! Nodes of a `norn dev` that was killed: they end soon after it, and hold their directories and ports until then.
+//! Nodes of a killed `norn dev`: they end soon after it, and hold their directories and ports until then.
 
 use super::failure::Failure;
 use norn_node::runtime::disk::{Holder, holder_of};
@@ -6,25 +6,25 @@ use rustix::process::{Pid, test_kill_process};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long all of them together may take to end.
+/// Longest wait for all of them together.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Interval of polls.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Former nodes that may still run.
 #[derive(Debug)]
 pub struct Former {
-    /// Of the cluster.
+    /// Directory of the cluster.
     directory: PathBuf,
     nodes: Vec<PathBuf>,
     processes: Vec<Pid>,
     patience: Duration,
-    /// When it was first waited.
+    /// Start of the first wait.
     since: Option<Instant>,
 }
 
 impl Former {
-    /// The holders of the nodes' directories, in a cluster's directory that this process has for itself.
+    /// Finds the holders of the nodes' directories, in a cluster's directory that this process has locked.
     pub fn of(directory: &Path, nodes: impl Iterator<Item = PathBuf>) -> Result<Former, Failure> {
         let nodes: Vec<PathBuf> = nodes.collect();
         let holders = nodes.iter().map(|node| look(node)).collect::<Result<Vec<_>, Failure>>()?;
@@ -51,17 +51,17 @@ impl Former {
         Ok(())
     }
 
-    /// Whether a process of theirs runs that is worth waiting for. If so, some time has passed.
+    /// Whether one of their processes still runs and there is time left. If so, it has paused.
     pub fn may_end(&mut self) -> bool {
         self.processes.retain(|process| test_kill_process(*process).is_ok());
         !self.processes.is_empty() && self.pause()
     }
 
-    /// Waits for a moment, and says so at first; false once it was long enough.
+    /// Pauses once; the first time it prints a message. Returns false when the time is over.
     fn pause(&mut self) -> bool {
         let since = *self.since.get_or_insert_with(|| {
             let (directory, patience) = (self.directory.display(), self.patience);
-            // Stdout belongs to answers.
+            // Stdout is for answers.
             eprintln!("waiting up to {patience:?} for the nodes of an earlier `norn dev` in {directory} to end");
             Instant::now()
         });

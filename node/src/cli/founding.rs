@@ -1,4 +1,4 @@
-//! Founds a cluster: asks the nodes who they are, draws the founding record, gives it to all of them.
+//! Founds a cluster: asks the nodes for their identities, draws the founding record, and sends it to all of them.
 //!
 //! Every step can be repeated: nodes that have the record already are recognised, and the rest is completed.
 
@@ -11,33 +11,33 @@ use norn_wire::{ClusterId, Request, Response};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// How long nodes that are just starting are waited for.
+/// Longest wait for nodes that are just starting.
 const IDENTIFY_PATIENCE: Duration = Duration::from_secs(15);
-/// How long the new cluster may take until every node serves.
+/// Longest wait until every node of the new cluster serves.
 const SERVING_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a node that answers may take to do so at the address that it advertises, too.
+/// Longest wait until a node that answers does so at the address that it advertises, too.
 const ADVERTISED_PATIENCE: Duration = Duration::from_secs(5);
-/// Longest wait, whatever is asked for.
+/// Upper bound of every wait.
 const PATIENCE_MAX: Duration = Duration::from_secs(86_400);
-/// Between questions to one node.
+/// Interval of requests to one node.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// Partitions unless said otherwise.
+/// Default number of partitions.
 const PARTITIONS_DEFAULT: u32 = 256;
-/// Replicas unless said otherwise.
+/// Default number of replicas.
 const REPLICAS_DEFAULT: u32 = 3;
 
-/// What is wanted. Absent: the default, or whatever an existing cluster has.
+/// Requested properties. Absent: the default, or the value of the existing cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Wish {
-    /// Name for people.
+    /// Name, for people.
     pub name: Option<String>,
     /// Number of partitions.
     pub partitions: Option<u32>,
-    /// Replicas of each.
+    /// Replicas of each partition.
     pub replicas: Option<u32>,
-    /// How long a node may take until it answers, and how long until it serves.
+    /// Longest wait until a node answers, and again until it serves.
     pub patience: Option<Duration>,
-    /// The addresses that the nodes advertise are not tried: only they reach each other there.
+    /// Skip the check of the addresses that the nodes advertise: only the nodes reach each other there.
     pub untried: bool,
 }
 
@@ -47,16 +47,16 @@ impl Wish {
     }
 }
 
-/// The cluster as it is now.
+/// The founded cluster.
 #[derive(Debug)]
 pub struct Founded {
     /// Its founding record.
     pub genesis: Genesis,
-    /// Every node had the record before.
+    /// Whether every node had the record before.
     pub already: bool,
 }
 
-/// Founds a cluster of exactly these nodes, completes one that was founded in part, or finds that it is all done.
+/// Founds a cluster of exactly these nodes, completes a partly founded one, or finds that all is done.
 pub async fn found(caller: &Caller, peers: &[String], wish: &Wish) -> Result<Founded, Failure> {
     check_peers(peers)?;
     let mut identities = Vec::new();
@@ -96,8 +96,8 @@ pub async fn found(caller: &Caller, peers: &[String], wish: &Wish) -> Result<Fou
     Ok(Founded { genesis, already })
 }
 
-/// Refuses nodes that are not where they say that others reach them: their cluster would be founded, and its partitions would have
-/// no leaders.
+/// Refuses nodes that do not answer at their advertised addresses: their cluster would be founded, and its partitions would have no
+/// leaders.
 async fn check_advertised(
     caller: &Caller,
     peers: &[String],
@@ -125,7 +125,7 @@ async fn check_advertised(
         };
         match found {
             Ok(there) if there.node == *node => {}
-            // The only node of a cluster is reached by no other.
+            // No other node needs to reach the only node of a cluster.
             Err(error) if is_alone && !error.is_lasting() => {}
             Ok(there) => {
                 let failure =
@@ -138,7 +138,7 @@ async fn check_advertised(
     Ok(())
 }
 
-/// Which nodes others do not reach, as far as these nodes tell: whoever does not hear another one is not reached by that.
+/// Returns which nodes others do not reach, as reported by these nodes: a node that does not hear another one is not reached by it.
 async fn unreached(caller: &Caller, peers: &[String]) -> Option<String> {
     let mut unreached = Vec::new();
     for peer in peers {
@@ -170,7 +170,7 @@ fn check_peers(peers: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks a node who it is, with patience for one that is just starting.
+/// Asks a node for its identity, with patience for one that is just starting.
 async fn identify(caller: &Caller, peer: &str, patience: Duration) -> Result<Identity, Failure> {
     let deadline = deadline(patience);
     loop {
@@ -186,7 +186,7 @@ async fn identify(caller: &Caller, peer: &str, patience: Duration) -> Result<Ide
     }
 }
 
-/// A moment that the clock can tell.
+/// Returns a deadline that the clock can represent.
 fn deadline(patience: Duration) -> Instant {
     Instant::now() + patience.min(PATIENCE_MAX)
 }
@@ -280,7 +280,7 @@ async fn initialize(caller: &Caller, peer: &str, genesis: &Genesis, patience: Du
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        // The record may have arrived though its answer was lost, or somebody else was faster.
+        // The record may have arrived although its answer was lost, or another operator was faster.
         match caller.identify(peer).await {
             Ok(Identity { genesis: Some(found), .. }) if *found == *genesis => return Ok(()),
             Ok(Identity { genesis: Some(found), .. }) => {
@@ -326,7 +326,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::path::Path;
 
-    /// Goal: a node that does not answer is waited for as long as is asked for, and the failure says how long that was.
+    /// Goal: the wait for a silent node is as long as requested, and the failure states it.
     #[tokio::test]
     async fn a_silent_node_is_waited_for_as_long_as_is_asked() {
         let directory = tempfile::tempdir().unwrap();
@@ -342,7 +342,7 @@ mod tests {
         assert!(failure.contains(&format!("{peer}: not reached for 1ms: ")), "{failure}");
     }
 
-    /// A node that says that others reach it at an address where nobody is, if one is given.
+    /// Starts a node; if `advertise` is given, it advertises an address where no node is.
     async fn node(directory: &Path, name: &str, advertise: &str) -> Server {
         let files = Role::Node.files(directory, name);
         if !files.certificate.exists() {
@@ -356,7 +356,7 @@ mod tests {
         Server::start(settings, |_| {}).await.unwrap()
     }
 
-    /// Goal: whoever founds a cluster whose nodes do not reach each other learns of it before, and else which node it is.
+    /// Goal: if nodes do not reach each other, the founding fails beforehand, or else names the node afterwards.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_node_that_is_not_where_it_says_is_named_before_the_cluster_is_founded_and_after() {
         let directory = tempfile::tempdir().unwrap();
@@ -376,7 +376,7 @@ mod tests {
         for peer in &peers {
             assert_eq!(caller.identify(peer).await.unwrap().genesis, None);
         }
-        // Where another node answers.
+        // At the address of another node.
         second.shutdown().await;
         let second = node(place, "b", &peers[0]).await;
         let peers = [&first, &second].map(|node| node.address().to_string());

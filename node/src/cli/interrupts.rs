@@ -1,29 +1,29 @@
-//! Signals that end a command: it closes its connections in order, so that nothing is granted to it any more.
+//! Signals that end a command: it closes its connections in order, so that it is granted nothing any more.
 
 use norn_cli::Exit;
 use std::future::Future;
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a shell adds to the number of the signal that ended a command.
+/// Offset that a shell adds to the number of the signal that ended a command.
 const SIGNALLED: u8 = 128;
 
-/// The signals that end a command.
+/// Signals that end a command.
 pub struct Interrupts {
     terminate: Signal,
     hangup: Signal,
-    /// Absent where the command deals with Ctrl-C itself.
+    /// Absent if the command handles Ctrl-C itself.
     interrupt: Option<Signal>,
 }
 
 impl Interrupts {
-    /// Of a command that deals with Ctrl-C `itself`, or does not.
+    /// Listens to the signals, without Ctrl-C for a command that handles it `itself`.
     pub fn beside(itself: bool) -> std::io::Result<Interrupts> {
         let interrupt = if itself { None } else { Some(signal(SignalKind::interrupt())?) };
         Ok(Interrupts { terminate: signal(SignalKind::terminate())?, hangup: signal(SignalKind::hangup())?, interrupt })
     }
 
-    /// The code with which a command ends. It is dropped if a signal comes first.
+    /// Returns the exit code of a command, which is dropped if a signal comes first.
     pub async fn or(mut self, command: impl Future<Output = Exit>) -> ExitCode {
         let interrupted = async {
             match &mut self.interrupt {

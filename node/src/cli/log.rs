@@ -1,4 +1,4 @@
-//! `norn log inspect|verify|repair`: an offline look at a node's write-ahead log.
+//! `norn log inspect|verify|repair`: offline tools for a node's write-ahead log.
 
 mod content;
 
@@ -21,48 +21,47 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// How often a repair reads a log: for its headers' sake, for its heads' sake, and as a start does.
+/// Number of times that a repair reads a log: for the headers, for the heads, and as a start does.
 const REPAIR_READS: u64 = 3;
 
-/// What may be asked of the log of a node that does not run.
+/// Commands about the log of a stopped node.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Shows every record as one JSON object per line, and damage between them.
+    /// Show every record as one JSON object per line, and the damage between records.
     #[command(override_usage = "norn log inspect [OPTIONS] <DIRECTORY>", after_help = examples::LOG_INSPECT)]
     Inspect {
         /// Data directory.
         directory: PathBuf,
-        /// Shows what each record says, as text unless with --json: ids, tokens, times, queues; of payloads and results the length.
+        /// Show the content of each record, as text unless with --json: ids, tokens, times, queues; of payloads and results the length.
         #[arg(long)]
         full: bool,
-        /// Shows only what is said about this task, as with --full: by its id, or about all tasks whose ids have these characters, four
+        /// Show only the content about this task, as with --full: by its id, or about all tasks whose ids contain these characters, four
         /// or more.
         #[arg(long, value_name = "ID", value_parser = Part::new)]
         task: Option<Part>,
     },
-    /// Checks every record and tells what is damaged and what is lost. Ends with 0 only if the log is whole.
+    /// Check every record, and report what is damaged and what is lost. Ends with 0 only if the log is whole.
     #[command(override_usage = "norn log verify [OPTIONS] <DIRECTORY>", after_help = examples::LOG_VERIFY)]
     Verify {
         /// Data directory.
         directory: PathBuf,
     },
-    /// Makes a damaged log one that starts, as far as that can be done without dropping a good record or inventing one.
+    /// Repair a damaged log so that a node starts on it, as far as possible without dropping a good record or inventing one.
     ///
-    /// Files get the names that their headers say, damaged headers and heads are written anew, and a torn end is cut. What is
-    /// lost all the same is said, and the node fetches it from other replicas. A copy of every file that is touched is kept in
-    /// a directory inside the data directory. Nothing is done where a vote, a mark or the identity of the node is lost that
-    /// nothing replaces.
+    /// Files get the names in their headers, damaged headers and heads are rewritten, and a torn end is cut. Remaining losses are
+    /// reported, and the node fetches the lost data from other replicas. A copy of every changed file is kept in a directory inside the
+    /// data directory. Nothing is done if a vote, a mark or the identity of the node is lost and nothing replaces it.
     #[command(override_usage = "norn log repair [OPTIONS] <DIRECTORY>", after_help = examples::LOG_REPAIR)]
     Repair {
         /// Data directory.
         directory: PathBuf,
-        /// Says what it would do, and does nothing.
+        /// Report what it would do, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },
 }
 
-/// Carries one of them out.
+/// Runs the command.
 pub fn run(command: Command, global: &Global) -> Outcome {
     match command {
         Command::Inspect { directory, full, task } => {
@@ -74,8 +73,8 @@ pub fn run(command: Command, global: &Global) -> Outcome {
     }
 }
 
-/// Takes the directory as a node does, so that none runs on it meanwhile. One that is not there is not created, and one that has no
-/// log is left as it is. A bar shows how much of it was read, where all is read so many times.
+/// Locks the directory like a node does, so that no node runs on it meanwhile. Does not create a missing directory, and leaves one
+/// without a log unchanged. A bar shows the progress, if everything is read `times` times.
 fn open(directory: &Path, times: u64) -> Result<Watched<FileDisk>, Failure> {
     if !directory.is_dir() {
         return Err(Failure::usage(format!("{} is no directory", directory.display())));
@@ -123,7 +122,7 @@ impl From<DiskError> for Stop {
     }
 }
 
-/// How much of each record is shown.
+/// Detail of each record in the output.
 #[derive(Debug, Clone, Copy)]
 struct Detail<'a> {
     full: bool,
@@ -146,15 +145,15 @@ fn run_inspect(directory: &Path, detail: Detail<'_>) -> Outcome {
             }
             None => Ok(ExitCode::SUCCESS),
         },
-        // Whoever read our output has had enough; that is no failure of ours.
+        // The reader has had enough; that is no failure of the command.
         Err(Stop::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(Stop::Output(error)) => Err(Failure::refused(format!("cannot write to stdout: {error}"))),
         Err(Stop::Disk(error)) => Err(Failure::refused(error.to_string())),
     }
 }
 
-/// Shows an entry; whether it is a record that says what is looked for. Damage is shown whatever is looked for: what is looked for
-/// may have stood there, as it may in an unknown record.
+/// Shows an entry. Returns whether it is a record with the requested content. Damage is always shown, because it may have held the
+/// requested content, and so may an unknown record.
 fn show(out: &mut impl Write, (file, offset): (&str, u64), entry: &Entry, detail: Detail<'_>) -> std::io::Result<bool> {
     let mut object = entry_object(file, offset, entry);
     let Detail { full, task, json } = detail;
@@ -291,7 +290,7 @@ fn run_repair(directory: &Path, dry_run: bool, json: bool) -> Outcome {
     told(write_line(&lines.join("\n")), effect.as_deref())
 }
 
-/// Copies what is touched into a new directory inside the data directory.
+/// Copies the files to be changed into a new directory inside the data directory.
 fn keep_aside(directory: &Path, disk: &Watched<FileDisk>, changes: &Changes) -> Result<PathBuf, Failure> {
     let mut bytes = 0;
     for file in &changes.touched {
@@ -300,7 +299,7 @@ fn keep_aside(directory: &Path, disk: &Watched<FileDisk>, changes: &Changes) -> 
     copy_aside(directory, bytes, |kept| keep(changes, disk, kept))
 }
 
-/// Makes that directory and has the copy made, so many bytes. Of one that cannot be finished nothing is left.
+/// Creates that directory and has the copy of `bytes` made. Removes a copy that cannot be finished.
 fn copy_aside(
     directory: &Path,
     bytes: u64,
@@ -330,7 +329,7 @@ fn copy_aside(
     }
 }
 
-/// A repair that has ended in the middle.
+/// Creates a failure for a repair that ended midway.
 fn unfinished(directory: &Path, kept: &Path, error: &DiskError) -> Failure {
     let (data, kept) = (directory.display(), kept.display());
     Failure::refused(format!(
@@ -362,8 +361,7 @@ fn loss_object(loss: &Loss) -> Value {
 mod tests {
     use super::*;
 
-    /// Goal: on a disk that is full nothing is left of a copy that could not be finished, and the operator reads which disk needs how
-    /// much room.
+    /// Goal: on a full disk nothing remains of an unfinished copy, and the message says which disk needs how much room.
     #[test]
     fn a_copy_that_cannot_be_finished_is_taken_away_and_says_what_it_needs() {
         let data = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The command line. One file per group of commands; the client verbs come from the client crate.
+//! The command line of `norn`. One file per group of commands; the client verbs come from the client crate.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -33,12 +33,12 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// What `norn log inspect|verify|repair` is called in the parser.
+/// Name of the group `norn log inspect|verify|repair` in the parser.
 const LOG_GROUP: &str = "write-ahead-log";
 /// Commands of that group.
 const LOG_COMMANDS: [&str; 3] = ["inspect", "verify", "repair"];
 
-/// Of the build, and what it speaks.
+/// Version of the build, and of its protocol.
 static VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{} (protocol {})", env!("CARGO_PKG_VERSION"), Versions::SPOKEN));
 
@@ -57,29 +57,29 @@ struct Arguments {
     command: Command,
 }
 
-/// Flags that every command understands.
+/// Flags of every command.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// Addresses of nodes, together with --certs [default: those of the file that NORN_CLIENT names, else of .norn/client.toml].
+    /// Addresses of nodes; needs --certs [default: those of the file that NORN_CLIENT names, else of .norn/client.toml].
     #[arg(long, global = true, value_name = "HOST:PORT,...", value_delimiter = ',', help_heading = "Connection")]
     connect: Vec<String>,
     /// Directory with certificates: ca.crt and node-NAME or client-NAME, .crt and .key [default: the files that client.toml names, for
     /// nodes the setting `certs`].
     #[arg(long, global = true, value_name = "DIR", help_heading = "Connection")]
     certs: Option<PathBuf>,
-    /// One JSON object per line on stdout, and nothing else.
+    /// Print one JSON object per line on stdout, and nothing else.
     #[arg(long, global = true)]
     json: bool,
-    /// How long a command may take, or each call of one that goes on with its work, beside what it waits on purpose; without this, a
-    /// command ends after 5s where no node is reached (or `unreached_timeout_ms` of client.toml) [default: `request_timeout_ms` of
+    /// Time limit of a command, or of each call of one that goes on with its work, in addition to its intentional wait; without this, a
+    /// command ends after 5s if no node is reached (or after `unreached_timeout_ms` of client.toml) [default: `request_timeout_ms` of
     /// client.toml, else 10s].
-    // The verb `wait` has a flag of this name, too: to the parser both are one, so their types must be the same.
+    // `wait` has a flag of this name, too. The parser treats both as one, so their types must be equal.
     #[arg(long, global = true, value_name = "DUR", value_parser = duration_ms, help_heading = "Connection")]
     timeout: Option<u64>,
 }
 
 impl Global {
-    /// How long a call may take, if that was said.
+    /// Returns the `--timeout` of a call, if one was given.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout.map(Duration::from_millis)
     }
@@ -87,29 +87,29 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs a cluster on this machine, with everything it needs, and opens the REPL.
+    /// Run a cluster on this machine, with everything it needs, and open the REPL.
     #[command(after_help = examples::DEV)]
     Dev(dev::Options),
-    /// Runs a node.
+    /// Run a node.
     #[command(after_help = examples::START)]
     Start(start::Options),
-    /// Makes certificates.
+    /// Make certificates.
     #[command(subcommand)]
     Cert(cert::Command),
-    /// Founds a cluster and looks after it.
+    /// Found a cluster, and operate it.
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// Looks at a node's write-ahead log, offline: `norn log inspect DIR`.
+    /// Inspect a node's write-ahead log, offline: `norn log inspect DIR`.
     #[command(subcommand, name = LOG_GROUP, hide = true)]
     WriteAheadLog(log::Command),
-    /// Reads commands and runs them.
+    /// Read commands and run them.
     #[command(after_help = examples::REPL)]
     Repl,
     #[command(flatten)]
     Verb(verbs::Verb),
 }
 
-/// Parses the command line and runs it.
+/// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
     let words = separate_logs(std::env::args_os().collect());
     let json = words.iter().any(|word| word == "--json");
@@ -133,8 +133,8 @@ pub fn main() -> ExitCode {
     failure::finish(outcome, json)
 }
 
-/// `log` is both a verb (`log ID`) and a group (`log inspect DIR`). No id is called like a command of the group, so the
-/// word after it tells them apart.
+/// Replaces the group `log` by its name in the parser. `log` is both a verb (`log ID`) and a group (`log inspect DIR`). No id is spelled
+/// like a command of the group, so the word after it distinguishes them.
 fn separate_logs(mut words: Vec<OsString>) -> Vec<OsString> {
     let first = words.iter().skip(1).position(|word| word != "--json").map(|place| place + 1);
     if let Some(place) = first
@@ -146,7 +146,7 @@ fn separate_logs(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// The same of the words after `help`.
+/// Does the same for the words after `help`.
 fn named_logs(verb: &[String]) -> Vec<String> {
     match verb {
         [log, command, ..] if log == "log" && LOG_COMMANDS.contains(&command.as_str()) => {
@@ -156,7 +156,7 @@ fn named_logs(verb: &[String]) -> Vec<String> {
     }
 }
 
-/// Writes a line to stdout at once, for whoever waits for it.
+/// Writes a line to stdout at once, for a program that waits for it.
 fn say(line: &str) -> Outcome {
     told(write_line(line), None)
 }
@@ -166,24 +166,24 @@ fn write_line(line: &str) -> std::io::Result<()> {
     writeln!(out, "{line}").and_then(|()| out.flush())
 }
 
-/// How a command ends that wrote its result so, and had this effect: of that, standard error tells where stdout does not.
+/// Returns the outcome of a command that wrote its result. If that failed, the error names the command's effect.
 fn told(written: std::io::Result<()>, effect: Option<&str>) -> Outcome {
     match (written, effect) {
         (Ok(()), _) => Ok(ExitCode::SUCCESS),
         (Err(error), Some(effect)) => {
             Err(Failure::refused(format!("cannot write the result: {error}; it took effect all the same: {effect}")))
         }
-        // Whoever read our output has had enough; that is no failure of ours.
+        // The reader has had enough; that is no failure of the command.
         (Err(error), None) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         (Err(error), None) => Err(Failure::refused(format!("cannot write to stdout: {error}"))),
     }
 }
 
-/// A small async runtime for commands that talk to nodes.
+/// Runs work on a small async runtime, for commands that talk to nodes.
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let result = runtime.block_on(work);
-    // A thread that waits for a line from the terminal would hold a plain drop up.
+    // A thread that waits for a line from the terminal would delay a plain drop.
     runtime.shutdown_background();
     result
 }
@@ -198,7 +198,7 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// Goal: who reads no more of a result is told what was made, and that a command which only looks has ended well.
+    /// Goal: if the reader of a result has gone, the error says what was made; a command that only reads has succeeded.
     #[test]
     fn what_took_effect_is_said_where_nobody_reads_it() {
         for kind in [std::io::ErrorKind::BrokenPipe, std::io::ErrorKind::StorageFull] {
@@ -210,7 +210,7 @@ mod tests {
         assert!(told(Ok(()), Some("made ca.crt")).is_ok());
     }
 
-    /// All commands as a person types them, with what stands behind their help.
+    /// Returns all commands as typed, with the text behind their help.
     fn commands() -> Vec<(String, String)> {
         let leaves = reference::commands().into_iter().filter(|(_, command)| !command.has_subcommands());
         leaves
@@ -218,7 +218,7 @@ mod tests {
             .collect()
     }
 
-    /// Goal: what the client crate sees to for its verbs holds for the commands of the program, too.
+    /// Goal: the rules for the help of the client crate's verbs hold for the commands of the program, too.
     #[test]
     fn the_help_of_each_command_has_an_example_that_is_one_and_names_others() {
         let commands = commands();
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// The flag of `wait` and the one of all commands once had different types, which no check of clap's finds.
+    /// The flag of `wait` and the one of all commands once had different types, which none of clap's checks finds.
     #[test]
     fn wait_takes_a_timeout() {
         for words in [["norn", "wait", "06abc", "--timeout", "10s"], ["norn", "--timeout", "10s", "wait", "06abc"]] {
@@ -254,7 +254,7 @@ mod tests {
         assert!(refusal.to_string().contains("for example, 250ms, 10s, 5m or 1h30m"), "{refusal}");
     }
 
-    /// The words of the help of a command, as a person asks for it.
+    /// Returns the help of a command as one line.
     fn help_of(name: &str) -> String {
         let words = format!("norn {name} --help");
         let words = separate_logs(words.split(' ').map(OsString::from).collect());
@@ -276,12 +276,12 @@ mod tests {
                 own.push(name);
             }
         }
-        // Verbs that wait for what may last have one of their own.
+        // Verbs that wait for something that may take long have a timeout of their own.
         let waits = |name: &String| ["wait", "watch"].contains(&name.as_str()) || name.starts_with("cluster ");
         assert!(own.len() > 2 && own.iter().all(waits), "{own:?}");
     }
 
-    /// Goal: what a person may leave out says what holds then. Method: each option of each command of the program.
+    /// Goal: the help of an optional option states its default. Method: each option of each command of the program.
     #[test]
     fn the_help_of_each_option_says_what_holds_without_it() {
         let mut commands = vec![Arguments::command()];
@@ -294,7 +294,7 @@ mod tests {
         }
     }
 
-    /// The name of the group in the parser is nothing that a person can type.
+    /// The parser's name of the group is not one that a person can type.
     #[test]
     fn the_log_of_a_node_is_called_so_in_its_help() {
         for command in LOG_COMMANDS {

@@ -1,4 +1,4 @@
-//! How far the reading of a long log has come, for whoever waits for it at a terminal.
+//! Progress of reading a long log and of waiting for nodes, for a person at a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use norn_node::runtime::server::{Replaying, milliseconds};
@@ -7,20 +7,20 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is read faster than this needs no bar.
+/// Delay of the bar: a faster read needs none.
 const QUIET: Duration = Duration::from_millis(500);
-/// Between lines where there is no terminal.
+/// Interval of lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// After which a person is shown what a command waits for.
+/// Time after which a person is shown what a command waits for.
 const WAITING_QUIET: Duration = Duration::from_secs(1);
 
-/// Whether a person looks on, to whom the progress of a command is said on stderr.
+/// Whether a person watches, so that stderr shows the progress of a command.
 pub fn is_watched(json: bool) -> bool {
     !json && std::io::stderr().is_terminal()
 }
 
-/// Does some work. Where it takes long, stderr says to a person what it waits for, if that is known by then.
+/// Runs some work. If it takes long and a person watches, prints what it waits for, if that is known by then.
 pub async fn waiting<T>(watched: bool, work: impl Future<Output = T>, what: impl Fn() -> Option<String>) -> T {
     let mut work = std::pin::pin!(work);
     if watched {
@@ -35,7 +35,7 @@ pub async fn waiting<T>(watched: bool, work: impl Future<Output = T>, what: impl
     work.await
 }
 
-/// Calls under way at once, of which one alone says what they wait for.
+/// Concurrent calls, of which only one prints what they wait for.
 #[derive(Debug, Default)]
 pub struct Waits(Mutex<Waiting>);
 
@@ -45,12 +45,12 @@ struct Waiting {
     is_said: bool,
 }
 
-/// One of these calls. It ends with this.
+/// One of these calls, until this is dropped.
 #[derive(Debug)]
 pub struct Wait<'a>(&'a Waits);
 
 impl Waits {
-    /// A call begins.
+    /// Begins a call.
     pub fn begin(&self) -> Wait<'_> {
         self.waiting().calls += 1;
         Wait(self)
@@ -62,7 +62,7 @@ impl Waits {
 }
 
 impl Wait<'_> {
-    /// Whether nothing was said since calls are under way without a break. From now on it was.
+    /// Whether this is the first message since calls have been under way without a break. Marks it as sent.
     pub fn is_first_to_say(&self) -> bool {
         !std::mem::replace(&mut self.0.waiting().is_said, true)
     }
@@ -76,7 +76,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// A bar that draws nothing yet.
+/// Creates a bar that draws nothing yet.
 fn hidden_bar(bytes: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
     let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
@@ -84,8 +84,7 @@ fn hidden_bar(bytes: u64) -> ProgressBar {
     bar
 }
 
-/// How far a node that starts has come in its log: a bar on stderr, or lines of the log where that is no terminal.
-/// Dropping it takes the bar away.
+/// Progress of a starting node in its log: a bar on stderr, or lines of the log without a terminal. Dropping it removes the bar.
 #[derive(Debug)]
 pub struct Replay {
     bar: Option<ProgressBar>,
@@ -93,12 +92,12 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Nothing is shown before it is known that this takes a while.
+    /// Creates it hidden, until the replay is known to take a while.
     pub fn new() -> Replay {
         Replay { bar: std::io::stderr().is_terminal().then(|| hidden_bar(0)), told: Instant::now() }
     }
 
-    /// Shows it, if it is time for that.
+    /// Shows the progress, if it is time for that.
     pub fn show(&mut self, replaying: &Replaying) {
         let Replaying { records, read_bytes, bytes, elapsed } = *replaying;
         match &self.bar {
@@ -126,7 +125,7 @@ impl Drop for Replay {
     }
 }
 
-/// A disk whose reads move a bar on stderr. Where that is no terminal, there is none.
+/// Disk whose reads move a bar on stderr. Without a terminal there is no bar.
 #[derive(Debug)]
 pub struct Watched<D> {
     disk: D,
@@ -135,17 +134,17 @@ pub struct Watched<D> {
 }
 
 impl<D: Disk> Watched<D> {
-    /// All files are expected to be read so many times.
+    /// Wraps a disk whose files are all expected to be read `times` times.
     pub fn new(disk: D, times: u64) -> Result<Watched<D>, DiskError> {
         let mut bytes = 0;
         for file in disk.list()? {
             bytes += disk.length(&file)?;
         }
-        // It draws nothing before it is known that this takes a while.
+        // The bar draws nothing before the work is known to take a while.
         Ok(Watched { disk, bar: hidden_bar(bytes * times), started: Instant::now() })
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -163,7 +162,7 @@ impl<D: Disk> Disk for Watched<D> {
     fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
         let bytes = self.disk.read(file, offset, length)?;
         if self.bar.is_hidden() && !self.bar.is_finished() && self.started.elapsed() > QUIET {
-            // Hidden again by itself where stderr is no terminal.
+            // The bar hides itself again if stderr is no terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.inc(bytes.len() as u64);

@@ -1,4 +1,4 @@
-//! `client/docs/cli.md`, made of the tree of commands; and a look at what all documents show of the command line.
+//! Generates `client/docs/cli.md` from the tree of commands, and checks every command line in all documents.
 //!
 //! Only tests use it. `NORN_BLESS=1 cargo test -p norn-node --bin norn reference` writes the file.
 
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const COLUMNS_MAX: usize = 120;
 /// Characters that, at the beginning of a word without quotes, end the command for the shell.
 const SHELL: [char; 5] = ['<', '>', '|', '&', ';'];
-/// Fewer lines than this would mean that the walk over the documents has gone astray.
+/// Least number of command lines in the documents. Fewer mean that the walk over the documents is broken.
 const LINES_MIN: usize = 50;
 
 const HEAD: &str = "# Commands
@@ -29,7 +29,7 @@ Durations are written as `250ms`, `10s`, `5m` or `1h30m`, times as in RFC 3339, 
 A token is what `claim` printed. A few characters of an id stand for it ([identifiers](tasks.md#identifiers)).
 ";
 
-/// All commands as a person types them, each after the group that it belongs to.
+/// Returns all commands as typed, each after the group to which it belongs.
 pub fn commands() -> Vec<(String, Command)> {
     fn walk(command: &Command, path: &str, all: &mut Vec<(String, Command)>) {
         for verb in command.get_subcommands() {
@@ -50,9 +50,9 @@ pub fn commands() -> Vec<(String, Command)> {
     all
 }
 
-/// Whether a line, from behind `norn`, is one that the program takes, whatever stands for what it has answered before.
+/// Checks that the program accepts a line without its `norn`, with values in place of earlier answers.
 pub fn check(line: &str) -> Result<(), String> {
-    // A comment may have an apostrophe, which would be a quote.
+    // A comment may have an apostrophe, which would parse as a quote.
     let line = line.split("  #").next().unwrap_or(line);
     let words = split(&line.replace("$TOKEN", "7.42")).map_err(|error| format!("{line}: {error}"))?;
     let words = words.into_iter().take_while(|word| word.literal || !word.text.starts_with(SHELL));
@@ -65,7 +65,7 @@ pub fn check(line: &str) -> Result<(), String> {
     }
 }
 
-/// The whole file.
+/// Returns the whole file.
 fn document() -> String {
     let commands = commands();
     let mut out = HEAD.to_owned();
@@ -86,7 +86,7 @@ fn document() -> String {
     out
 }
 
-/// A command.
+/// Appends the section of a command.
 fn section(out: &mut String, path: &str, mut command: Command) {
     put(out, &format!("\n## norn {path}\n\n"));
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
@@ -115,7 +115,7 @@ fn link(path: &str) -> String {
     format!("[{path}](#norn-{})", path.replace(' ', "-"))
 }
 
-/// An argument, with the values that it takes where these are explained.
+/// Appends an argument, with its possible values if they are explained.
 fn option(out: &mut String, argument: &Arg) {
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
     let defaults: Vec<_> = argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
@@ -128,7 +128,7 @@ fn option(out: &mut String, argument: &Arg) {
     }
 }
 
-/// Examples of a help: its commands, other lines that are indented, and what it says of them.
+/// Appends the examples of a help: commands, other indented lines, and the text about them.
 fn shown(out: &mut String, examples: &str) {
     let kind = |line: &str| match line.strip_prefix("  ") {
         Some(line) if line.starts_with("norn ") => "sh",
@@ -149,7 +149,7 @@ fn shown(out: &mut String, examples: &str) {
     }
 }
 
-/// Text in lines of a limited length, with a full stop.
+/// Wraps text to the limit of columns, with a full stop.
 fn prose(text: &str, indent: &str) -> String {
     let stop = if text.ends_with(['.', ':']) { "" } else { "." };
     wrapped(&format!("{text}{stop}"), COLUMNS_MAX - indent.len()).join(&format!("\n{indent}"))
@@ -159,7 +159,7 @@ fn put(out: &mut String, text: &str) {
     out.write_str(text).expect("a string takes everything");
 }
 
-/// The table of exit codes.
+/// Returns the table of exit codes.
 fn exit_codes() -> String {
     let scripts = include_str!("../../../client/docs/scripts.md");
     let rows = scripts.lines().skip_while(|line| *line != "| exit code | meaning |");
@@ -170,7 +170,7 @@ fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in a workspace")
 }
 
-/// All documents of the repository.
+/// Returns all documents of the repository.
 fn documents(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("it can be listed").flatten().map(|entry| entry.path());
     let (directories, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
@@ -181,8 +181,8 @@ fn documents(directory: &Path) -> Vec<PathBuf> {
     files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")).chain(below).collect()
 }
 
-/// What a document shows of the command line, from behind `norn`: lines of its blocks of shell commands, and what is typed at a prompt of
-/// a shell or of Norn in any block.
+/// Returns the command lines of a document, without their `norn`: lines of its blocks of shell commands, and input at a prompt of a shell
+/// or of Norn in any block.
 fn lines(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ");
     let (mut block, mut lines) = (None, Vec::new());

@@ -20,52 +20,54 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// How long one member that is asked to admit this node may take to answer.
+/// Time limit for the answer of a member that is asked to admit this node.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Flags. Every setting also has an environment variable and a line in the file; see `--print-config`.
+/// Flags of `norn start`. Every setting also has an environment variable and a line in the file; see `--print-config`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Directory of the write-ahead log; an empty one draws its identity. Not to be left out, here or in the settings.
+    /// Directory of the write-ahead log; the node draws its identity in an empty one. Must not be left out, here or in the settings.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// TOML file with settings; if left out, the one that the variable NORN_CONFIG names.
+    /// TOML file with settings; if left out, the file that the variable NORN_CONFIG names.
     // The parser would refuse an empty variable.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address and UDP port to bind [default: 127.0.0.1:7400].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Where others reach this node, if not at the address bound, and whenever a member moves [default: the address bound].
+    /// Address at which others reach this node, if it differs from the bound one, and whenever a member moves [default: the address
+    /// bound].
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// A cluster to join, if the node has none: a token of `norn cluster token`, or HOST:PORT,... of members. If left
-    /// out, it waits until it is founded or added.
+    /// Cluster to join, if the node has none: a token of `norn cluster token`, or HOST:PORT,... of members. If left out, the node waits
+    /// until it is founded or added.
     #[arg(long, value_name = "TOKEN")]
     join: Option<String>,
-    /// Where a peer is, whatever the cluster knows: for a start after all nodes have moved. May be repeated;
-    /// if left out, peers are where the cluster knows them.
+    /// Address of a peer, whatever the cluster knows: for a start after all nodes have moved. May be repeated; if left out, the addresses
+    /// that the cluster knows are used.
     #[arg(long = "peer", value_name = "NODE=HOST:PORT")]
     peers: Vec<String>,
-    /// Failure domain: replicas are spread over zones. If left out, it is in none.
+    /// Failure domain: replicas are spread over zones. If left out, the node is in no zone.
     #[arg(long, value_name = "NAME")]
     zone: Option<String>,
-    /// Which node-NAME.crt of the certificates [default: the only one, else the one named as the data directory].
+    /// Name of the node, which selects node-NAME.crt of the certificates [default: the only one, else the one named as the data
+    /// directory].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// What is logged: a level, or directives such as `info,norn_node=debug` [default: info].
+    /// Log filter: a level, or directives such as `info,norn_node=debug` [default: info].
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
-    /// `text` or `json` [default: text].
+    /// Format of the log: `text` or `json` [default: text].
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Any other setting. Those that are left out are as the variables and the file say, or else the defaults: see --print-config.
+    /// Any other setting. Settings that are left out come from the variables and the file, else from the defaults: see --print-config.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
-    /// Prints the effective settings with where each came from, and ends; with --json an object for each.
+    /// Print the effective settings with the source of each, and end; with --json, an object for each.
     #[arg(long)]
     print_config: bool,
-    /// Ends with the process of this number, which has started this one.
+    /// End with the process of this number, which has started this one.
     #[arg(long, value_name = "PID", hide = true)]
     die_with_parent: Option<i32>,
 }
@@ -106,7 +108,7 @@ impl Options {
     }
 }
 
-/// Runs a node until it is told to stop.
+/// Runs a node until it is stopped.
 pub fn run(options: Options, global: Global) -> Outcome {
     if let Some(parent) = options.die_with_parent {
         die_with(parent)?;
@@ -132,14 +134,14 @@ pub fn run(options: Options, global: Global) -> Outcome {
     let threads = effective.threads();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let outcome = runtime.block_on(serve(settings));
-    // What still runs has nothing to lose: log and answers are written.
+    // Tasks that still run have nothing to lose: log and answers are written.
     runtime.shutdown_background();
     outcome
 }
 
-/// The variables that are texts. One of a setting that is none would be passed over as if it were not there.
+/// Returns the environment variables that are valid text. Refuses a setting that is not, because it would be ignored as if absent.
 fn texts(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Vec<(String, String)>, Failure> {
-    /// They name files, and any file has a name that works.
+    /// These name files, and a file may have any name.
     const FILES: [&str; 2] = ["NORN_CLIENT", "NORN_CONFIG"];
     let mut texts = Vec::new();
     for (name, value) in variables {
@@ -160,8 +162,8 @@ fn texts(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Vec<(S
     Ok(texts)
 }
 
-/// Whether a command line runs a node that logs JSON, as far as that can be seen before it is parsed; a file of settings is not
-/// read for that.
+/// Whether a command line runs a node that logs JSON, as far as that is visible before it is parsed; a file of settings is not read for
+/// that.
 pub fn logs_json(words: &[OsString], variable: Option<&OsStr>) -> bool {
     let Some(start) = words.iter().position(|word| word == "start") else { return false };
     let is_json = |pair: &[OsString]| match pair {
@@ -174,7 +176,7 @@ pub fn logs_json(words: &[OsString], variable: Option<&OsStr>) -> bool {
     said.unwrap_or_else(|| variable.is_some_and(|value| value == "json"))
 }
 
-/// Asks the system to send SIGTERM when the parent ends, and makes sure that it has not ended already.
+/// Asks the system to send SIGTERM when the parent ends, and checks that it has not ended already.
 fn die_with(parent: i32) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(std::io::Error::from)?;
     if getppid() == Pid::from_raw(parent) {
@@ -192,13 +194,13 @@ fn init_logging(filter: Targets, json: bool) {
     tracing_subscriber::registry().with(layer.with_filter(filter)).init();
 }
 
-/// The end of a node that is stopped before it has started.
+/// Ends a node that was stopped before it had started.
 fn stopped_early() -> ExitCode {
     tracing::info!("stopped before it had started");
     ExitCode::SUCCESS
 }
 
-/// The end of a node that nobody has asked to stop, whether it was ready by then or not.
+/// Reports the end of a node that was not asked to stop, whether it was ready or not.
 fn stopped_by_itself(server: &Server) -> Failure {
     let why = server.metrics().ending().unwrap_or("its last messages say why");
     Failure::refused(format!("the node stopped by itself: {why}"))
@@ -213,7 +215,7 @@ async fn serve(settings: Settings) -> Outcome {
     let invitation = settings.join.clone();
     let mut replay = Replay::new();
     let starting = Server::start(settings, move |replaying| replay.show(&replaying));
-    // Nothing is promised before a node has started, so that it may end in the middle as by a crash.
+    // A node promises nothing before it has started, so ending midway is as safe as a crash.
     let server = tokio::select! {
         started = starting => started?,
         _ = terminate.recv() => return Ok(stopped_early()),
@@ -276,7 +278,7 @@ async fn serve(settings: Settings) -> Outcome {
             tracing::info!("stopped");
             Ok(ExitCode::SUCCESS)
         }
-        // Whoever asks twice is in a hurry; the log makes that as safe as a crash.
+        // A second signal skips the handover; the log makes that as safe as a crash.
         _ = terminate.recv() => Err(Failure::refused("stopped without handing over")),
         _ = interrupt.recv() => Err(Failure::refused("stopped without handing over")),
     }
@@ -288,7 +290,7 @@ mod tests {
     use norn_node::config::table::find;
     use std::os::unix::ffi::OsStringExt;
 
-    /// Goal: what an operator has set is used or refused.
+    /// Goal: a setting in a variable is used or refused.
     #[test]
     fn a_variable_that_is_no_text_is_refused_by_name() {
         let broken = || OsString::from_vec(vec![b'r', 0xff]);
@@ -302,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Goal: flags of their own show the defaults of the table of settings.
+    /// Goal: flags of settings show the defaults of the table of settings.
     #[test]
     fn flags_of_settings_show_the_defaults_of_the_table() {
         let command = Options::augment_args(clap::Command::new("start"));

@@ -1,4 +1,4 @@
-//! Client verbs and the REPL: finds the cluster and hands over to the client crate.
+//! Client verbs and the REPL: finds the cluster and calls the client crate.
 
 use super::failure::{Failure, Outcome};
 use super::interrupts::Interrupts;
@@ -30,26 +30,26 @@ pub use norn_cli::{ClusterVerb, Verb};
 const CLIENT_NAME: &str = "norn";
 /// File in the home directory with the lines of earlier sessions.
 const HISTORY_FILE: &str = ".norn_history";
-/// After which a command ends where no node can be reached: two attempts at each.
+/// Time after which a command ends if no node can be reached: two attempts at each.
 const UNREACHED_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a single node may take to answer.
+/// Time limit for the answer of a single node.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-/// A call has so much time also where `--timeout` bounds what a command waits for, and not each of its calls.
+/// Least time of a call if `--timeout` limits a command's wait and not each of its calls.
 const CALL_TIMEOUT_MIN: Duration = Duration::from_secs(2);
-/// The same for the way to the first node.
+/// Least time to reach the first node, in the same case.
 const UNREACHED_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// Where the cluster is and how this side shows who it is.
+/// Location of a cluster, with this client's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A file of addresses and certificates.
     File(PathBuf),
-    /// Both said on the command line.
+    /// Both given on the command line.
     Said(Vec<String>, CertificateFiles),
 }
 
 impl Place {
-    /// `--connect` and `--certs`, else `$NORN_CLIENT`, else `.norn/client.toml` in the working directory.
+    /// Finds it: `--connect` and `--certs`, else `$NORN_CLIENT`, else `.norn/client.toml` in the working directory.
     pub fn find(global: &Global, variable: Option<OsString>, working: &Path) -> Result<Self, Failure> {
         match (global.connect.is_empty(), &global.certs) {
             (false, Some(certificates)) => {
@@ -76,7 +76,7 @@ impl Place {
         ))
     }
 
-    /// How to reach it. To a command that `waits` for what may last, the time that was given bounds that.
+    /// Returns the configuration of a client. For a command that `waits` for something that may take long, the timeout limits that wait.
     fn config(&self, timeout: Option<Duration>, waits: bool) -> Result<ClientConfig, Failure> {
         let mut config = match self {
             Place::File(file) => ClientConfig::load(file)?,
@@ -101,12 +101,12 @@ impl Place {
 struct Carrier {
     client: Client,
     certificates: Renewal,
-    /// Made when the first single node is asked.
+    /// Created when the first single node is asked.
     caller: OnceCell<Caller>,
     ask_timeout: Duration,
-    /// As it was given.
+    /// Timeout as given.
     timeout: Option<Duration>,
-    /// A person looks on at a terminal.
+    /// Whether a person watches at a terminal.
     is_watched: bool,
     waits: Waits,
 }
@@ -125,7 +125,7 @@ impl Carrier {
         Ok(Carrier { client, certificates, caller, ask_timeout, timeout, is_watched, waits: Waits::default() })
     }
 
-    /// Waits for an answer; says what is in its way if it takes long and no node is connected.
+    /// Waits for an answer. If it takes long and no node is connected, prints what is in the way.
     async fn shown<T>(&self, answer: impl Future<Output = T>) -> T {
         let wait = self.waits.begin();
         let what = || {
@@ -182,11 +182,11 @@ impl Transport for Carrier {
     }
 }
 
-/// Why a single node has not answered, for an operator, who names the address.
+/// Explains why a single node has not answered, for the operator that named its address.
 fn unanswered(address: &str, error: CallError) -> Error {
     match error {
         CallError::Refused(error) => error,
-        // Certificates that do not fit, and what is no node, will not be others later.
+        // Unsuitable certificates, or a server that is no node, will not change by waiting.
         error if error.is_lasting() => Error::invalid(error.to_string()),
         error @ CallError::Unreached(_) => Error::unavailable(error.to_string()).because(Cause::Unreached),
         error @ CallError::Timeout(_) => {
@@ -196,7 +196,7 @@ fn unanswered(address: &str, error: CallError) -> Error {
     }
 }
 
-/// Fails if this side's certificate is of no use, and warns if it expires soon: a command has no log to say it in.
+/// Loads this client's certificate. Fails if it is unusable, and warns if it expires soon: a command has no log for that.
 pub fn read_certificates(files: CertificateFiles) -> Result<Renewal, Failure> {
     let certificates = Renewal::now(files).map_err(TlsError::from)?;
     for warning in certificates.current().warnings(unix_seconds()) {
@@ -209,7 +209,7 @@ fn discover(global: &Global) -> Result<Place, Failure> {
     Place::find(global, std::env::var_os("NORN_CLIENT"), Path::new(""))
 }
 
-/// Certificates alone, for a command that names the nodes by itself: of `--certs`, else of the file that `variable` names.
+/// Returns the certificate files for a command that names the nodes itself: those of `--certs`, else of the file that `variable` names.
 pub fn own_files(global: &Global, variable: Option<OsString>) -> Result<CertificateFiles, Failure> {
     if let Some(directory) = &global.certs {
         return Ok(find_client(directory)?);
@@ -230,7 +230,7 @@ pub fn run(verb: Verb, global: Global) -> Outcome {
     let place = discover(&global)?;
     block_on(async move {
         let carrier = Carrier::connect(&place, &global, false).await?;
-        // Others hold nothing, and are ended by a signal at once, whatever they wait for.
+        // Other verbs hold nothing, and a signal ends them at once, whatever they wait for.
         let claims = matches!(verb, Verb::Claim(_) | Verb::Session(_) | Verb::Redrive(_));
         let done = execute(&carrier, verb, Output::standard(global.json), shown_ids());
         let code = if claims { Interrupts::beside(false)?.or(done).await } else { done.await.into() };
@@ -239,7 +239,7 @@ pub fn run(verb: Verb, global: Global) -> Outcome {
     })
 }
 
-/// The ids that commands of this user have shown, in the user's cache directory, if there is one.
+/// Returns the store of shown ids in the user's cache directory, if there is one.
 fn shown_ids() -> Option<ShownIds> {
     let named = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let cache =
@@ -247,7 +247,7 @@ fn shown_ids() -> Option<ShownIds> {
     Some(ShownIds::new(cache.join("norn")))
 }
 
-/// Help about the whole program, not only the verbs of the REPL. Needs no cluster.
+/// Prints help about the whole program, not only the verbs of the REPL. Needs no cluster.
 fn help_about(verb: &[String], json: bool) -> ExitCode {
     let mut output = Output::standard(json);
     let verb = named_logs(verb);
@@ -255,7 +255,7 @@ fn help_about(verb: &[String], json: bool) -> ExitCode {
     ended(outcome, &mut output)
 }
 
-/// How a command has ended that runs without a cluster. What cannot be written to standard output is said on standard error.
+/// Returns the exit of a command that runs without a cluster. A failure that cannot be written to standard output goes to standard error.
 fn ended(outcome: Result<Exit, norn_cli::Failure>, output: &mut Output) -> ExitCode {
     let exit = outcome.unwrap_or_else(|failure| {
         let is_written = !matches!(failure, norn_cli::Failure::Output(_)) && output.failure(&failure).is_ok();
@@ -290,13 +290,13 @@ pub fn operate(verb: ClusterVerb, global: Global) -> Outcome {
     })
 }
 
-/// `norn repl`.
+/// Runs `norn repl`.
 pub fn repl(global: Global) -> Outcome {
     let place = discover(&global)?;
     block_on(async move { repl_at(&place, &global, None).await })
 }
 
-/// Reads commands for the cluster at a place until the end of the input.
+/// Runs a REPL on the cluster at a place until the end of the input.
 pub async fn repl_at(place: &Place, global: &Global, banner: Option<String>) -> Outcome {
     let carrier = Carrier::connect(place, global, false).await?;
     let history = std::env::home_dir().map(|home| home.join(HISTORY_FILE));
@@ -327,8 +327,8 @@ mod tests {
         Global { connect, certs: certificates.map(Path::to_owned), json: false, timeout: None }
     }
 
-    /// Goal: a command that reaches no node ends as `--timeout` says, also where that bounds what is waited for, and a cluster without
-    /// a majority does not hold it up for longer.
+    /// Goal: a command that reaches no node ends as `--timeout` says, even if that limits a wait, and a cluster without a majority does
+    /// not delay it further.
     #[test]
     fn the_timeout_bounds_the_way_to_a_node_as_well() {
         use norn_node::runtime::certificates::{DAYS, Present, Role, create, create_authority};
@@ -367,7 +367,7 @@ mod tests {
         }
     }
 
-    /// Goal: an operator who names an address at which nobody answers is told to look there, and not at the rest of the cluster.
+    /// Goal: if no node answers at an address, the message names the address, and does not send the operator to the rest of the cluster.
     #[test]
     fn a_node_that_does_not_answer_is_to_be_looked_for_at_its_address() {
         let error = unanswered("gamma:7400", CallError::Timeout(ASK_TIMEOUT));
@@ -375,7 +375,7 @@ mod tests {
         assert!(error.message.contains("gamma:7400: no answer within 5s"), "{error}");
     }
 
-    /// Goal: help that cannot be written is not passed over in silence.
+    /// Goal: help that cannot be written is reported.
     #[test]
     fn help_that_cannot_be_written_is_said_on_standard_error() {
         struct Full;

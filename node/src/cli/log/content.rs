@@ -1,5 +1,5 @@
-//! What a record of the log says: who, when and under which claim. Payloads, results and log entries are the tasks' own, so
-//! only their lengths are shown.
+//! Content of a log record: ids, times and claims. Payloads, results and log entries belong to the tasks, so only their lengths are
+//! shown.
 
 use norn_cli::{Part, text};
 use norn_node::protocol::Record;
@@ -13,27 +13,27 @@ use norn_wire::{Spec, TaskId, Token};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
-/// Fields that are instants, in milliseconds since the Unix epoch; others in milliseconds are lengths of time.
+/// Fields that are times, in milliseconds since the Unix epoch; other fields in milliseconds are durations.
 const INSTANTS: [&str; 7] = ["at_ms", "granted_ms", "expires_ms", "start_ms", "end_ms", "since_ms", "time_ms"];
 
-/// One thing that a record says.
+/// One statement of a record.
 #[derive(Debug)]
 pub struct Item {
-    /// The tasks that it is about.
+    /// Tasks that it is about.
     tasks: Vec<TaskId>,
     what: Value,
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Debug)]
 pub struct Content {
-    /// Of the record as a whole.
+    /// Content about the record as a whole.
     whole: Value,
     items: Vec<Item>,
 }
 
 impl Content {
-    /// Of a record, as far as it is about tasks that are named, if any are; nothing where it says nothing about those.
+    /// Returns the content of a record, restricted to the named tasks, if any are named; `None` if it says nothing about these.
     pub fn of(record: &Record, named: Option<&Part>) -> Option<Content> {
         let mut content = describe(record);
         if let Some(named) = named {
@@ -45,7 +45,7 @@ impl Content {
         Some(content)
     }
 
-    /// For programs.
+    /// Formats for programs.
     pub fn object(self) -> Value {
         let mut object = self.whole;
         if !self.items.is_empty() {
@@ -54,7 +54,7 @@ impl Content {
         object
     }
 
-    /// For people: a line about the whole, and one for each thing that it says.
+    /// Formats for people: a line about the whole, and one for each item.
     pub fn lines(&self) -> Vec<String> {
         let items = self.items.iter().map(|item| {
             let mut rest = item.what.as_object().cloned().unwrap_or_default();
@@ -66,7 +66,7 @@ impl Content {
     }
 }
 
-/// `name=value` of an object, without what is absent.
+/// Formats an object as `name=value`, without absent values.
 fn fields(object: &Value) -> String {
     let mut line = String::new();
     for (name, value) in object.as_object().into_iter().flatten() {
@@ -102,11 +102,11 @@ fn stamp(viewstamp: Viewstamp) -> String {
     format!("{}.{}", viewstamp.epoch, viewstamp.length)
 }
 
-/// An item about one task.
+/// Creates an item about one task.
 fn about(task: TaskId, what: &str, fields: Value) -> Item {
     let mut object = Map::from_iter([("what".to_owned(), what.into()), ("id".to_owned(), task.to_string().into())]);
     object.extend(fields.as_object().cloned().unwrap_or_default());
-    // What is not there is not shown.
+    // Absent values are not shown.
     object.retain(|_, value| !value.is_null());
     Item { tasks: vec![task], what: Value::Object(object) }
 }
@@ -115,7 +115,7 @@ fn abouts(tasks: &[TaskId], what: &str) -> Vec<Item> {
     tasks.iter().map(|task| about(*task, what, json!({}))).collect()
 }
 
-/// An item about no task.
+/// Creates an item about no task.
 fn other(what: &str, fields: Value) -> Vec<Item> {
     let mut object = Map::from_iter([("what".to_owned(), what.into())]);
     object.extend(fields.as_object().cloned().unwrap_or_default());
@@ -204,7 +204,7 @@ fn completed_object(token: Token, completed: &Completed) -> Value {
     })
 }
 
-/// What is known of a task. Children of a completion count as well: it is where they come from.
+/// Creates the item of a task's known facts. It is also about the children of its completions, whose origin it is.
 fn task_item(id: TaskId, what: &str, task: &Task) -> Item {
     let spec = task.spec.as_ref().map(|spec| spec_object(spec));
     let tomb = task.tomb.as_ref().map(|tomb| json!({ "state": tomb.state.name(), "at_ms": tomb.at_ms }));
@@ -261,7 +261,7 @@ fn table_items(table: &Table) -> Vec<Item> {
     cells.chain(out).chain(reserved).chain(forgotten).collect()
 }
 
-/// Fields with those of a claim's end, where there is one.
+/// Adds the fields of a claim's end, if there is one.
 fn with_end(mut fields: Value, end: Option<&ClaimEnd>) -> Value {
     if let (Some(object), Some(ClaimEnd { outcome, at_ms, reason })) = (fields.as_object_mut(), end) {
         object.insert("end".to_owned(), json!({ "outcome": outcome.name(), "at_ms": at_ms, "reason": reason }));
@@ -289,7 +289,7 @@ fn cell_object(cell: &Cell) -> Value {
     })
 }
 
-/// What an operation says, by the viewstamp that the table has with it.
+/// Returns the items of an operation, with the viewstamp of the table after it.
 fn op_items(op: &Op, viewstamp: Viewstamp) -> Vec<Item> {
     let mut items = match op {
         Op::Grant { claim, worker, lease_ms, granted_ms, items, session, lapsed: _ } => {

@@ -96,7 +96,7 @@ fn operations_show_tokens_and_viewstamps_of_the_task_that_is_looked_for() {
     assert_eq!(Content::of(&vote, None).unwrap().lines(), ["promised=8"]);
 }
 
-/// Goal: text of a client cannot steer the terminal of the operator who looks.
+/// Goal: a client's text cannot control the terminal of the operator.
 #[test]
 fn control_characters_are_made_visible() {
     let end = ClaimEnd { outcome: ClaimOutcome::GivenUp, at_ms: 1, reason: Some("c\u{1b}[2J d".into()) };
