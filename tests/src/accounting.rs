@@ -1,5 +1,5 @@
-//! What became of every task, by what producers and workers were told: total-queue accounting, and the intervals in
-//! which workers held tasks, all on the one monotonic clock of this machine.
+//! The fate of every task, according to the answers that producers and workers got: total-queue accounting, and the intervals in which
+//! workers held tasks, all on the one monotonic clock of this machine.
 
 use norn_client::client::Claimed;
 use norn_wire::response::TaskView;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The books. Producers and workers write into them as things happen; they are judged at the end.
+/// The books. Producers and workers record events as they happen; [`Ledger::judge`] checks them at the end.
 #[derive(Debug, Default)]
 pub struct Ledger {
     books: Mutex<Books>,
@@ -19,9 +19,9 @@ pub struct Ledger {
 struct Books {
     /// Payloads that a producer has tried to enqueue.
     attempted: BTreeSet<Vec<u8>>,
-    /// Payloads of which a producer was told that nothing has happened.
+    /// Payloads whose producer got the answer that the enqueue had no effect.
     refused: BTreeSet<Vec<u8>>,
-    /// Attempts whose outcome the producer was not told.
+    /// Attempts whose outcome the producer does not know.
     unknown: u64,
     tasks: BTreeMap<TaskId, Account>,
 }
@@ -31,15 +31,15 @@ struct Account {
     payload: Option<Vec<u8>>,
     acknowledged: bool,
     holds: Vec<Hold>,
-    /// When a worker was told that its completion lasts.
+    /// When a worker first got the acknowledgement of a durable completion.
     completed: Option<Instant>,
-    /// Claims whose completion a worker was told to last.
+    /// Claims whose completion was acknowledged to a worker as durable.
     completions: BTreeSet<Token>,
-    /// What workers gave as result, under each claim, whatever they were told then.
+    /// The result that workers sent under each claim, whatever the answer was.
     results: BTreeMap<Token, Vec<u8>>,
 }
 
-/// One claim, from its answer until the worker's own end of it.
+/// One claim, from its answer until the worker stops holding it.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     token: Token,
@@ -54,14 +54,14 @@ impl Hold {
     }
 }
 
-/// The sums.
+/// Totals of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Payloads that producers tried to enqueue.
     pub attempted: u64,
     /// Tasks whose enqueue was acknowledged.
     pub acknowledged: u64,
-    /// Attempts that had no effect, as their producers were told.
+    /// Attempts without effect, according to the answers that producers got.
     pub refused: u64,
     /// Attempts of unknown outcome.
     pub unknown: u64,
@@ -73,11 +73,11 @@ pub struct Sums {
     pub recovered: u64,
     /// Deliveries of a task beyond its first.
     pub duplicated: u64,
-    /// Tasks beyond the first with one payload: its producer repeated an attempt under another id.
+    /// Further tasks with the payload of another task: the producer repeated an attempt under another id.
     pub copies: u64,
-    /// Acknowledged tasks that are not done in the end.
+    /// Acknowledged tasks that are not done at the end.
     pub lost: u64,
-    /// Everything that must not be, in words.
+    /// Descriptions of everything that must not happen.
     pub violations: Vec<String>,
 }
 
@@ -101,12 +101,12 @@ impl Ledger {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A producer is about to enqueue this payload; no two tasks have the same.
+    /// Records that a producer is about to enqueue this payload. No two tasks have the same payload.
     pub fn attempted(&self, payload: &[u8]) {
         self.books().attempted.insert(payload.to_owned());
     }
 
-    /// The enqueue was acknowledged.
+    /// Records that the enqueue was acknowledged.
     pub fn acknowledged(&self, payload: &[u8], id: TaskId) {
         let mut books = self.books();
         let account = books.tasks.entry(id).or_default();
@@ -114,17 +114,17 @@ impl Ledger {
         account.payload = Some(payload.to_owned());
     }
 
-    /// A producer was told that this payload was not enqueued, nor will be.
+    /// Records the answer to a producer that this payload was not and will not be enqueued.
     pub fn refused(&self, payload: &[u8]) {
         self.books().refused.insert(payload.to_owned());
     }
 
-    /// The outcome of an enqueue was not told.
+    /// Records an enqueue whose outcome the producer does not know.
     pub fn unknown(&self) {
         self.books().unknown += 1;
     }
 
-    /// A worker has the answer to a claim that it began to ask for at `asked`.
+    /// Records that a worker has the answer to a claim call that it began at `asked`.
     pub fn delivered(&self, asked: Instant, claimed: &Claimed) {
         let from = Instant::now();
         let granted = &claimed.granted;
@@ -134,17 +134,17 @@ impl Ledger {
         account.holds.push(Hold { token: granted.token, asked, from, until: claimed.expires });
     }
 
-    /// Whether some task was handed to a worker twice.
+    /// Whether some task was delivered more than once.
     pub fn has_repeats(&self) -> bool {
         self.books().tasks.values().any(|account| account.holds.len() > 1)
     }
 
-    /// A renewal prolongs a claim.
+    /// Records a renewal, which extends a claim.
     pub fn renewed(&self, id: TaskId, token: Token, until: Instant) {
         self.with_hold(id, token, |hold| hold.until = hold.until.max(until));
     }
 
-    /// A worker stops working on a task, because it is about to complete it or to give it back.
+    /// Records that a worker stops working on a task because it is about to complete or return it.
     pub fn stopped(&self, id: TaskId, token: Token) {
         let now = Instant::now();
         self.with_hold(id, token, |hold| hold.until = hold.until.min(now));
@@ -156,7 +156,7 @@ impl Ledger {
         change(account.holds.iter_mut().find(|hold| hold.token == token).expect("by this claim"));
     }
 
-    /// A worker is about to complete a task with this result.
+    /// Records that a worker is about to complete a task with this result.
     pub fn completing(&self, id: TaskId, token: Token, result: &[u8]) {
         self.stopped(id, token);
         let mut books = self.books();
@@ -164,7 +164,7 @@ impl Ledger {
         account.results.insert(token, result.to_owned());
     }
 
-    /// A worker was told that its completion is on a majority of disks.
+    /// Records that a worker got the acknowledgement that its completion is on a majority of disks.
     pub fn completed(&self, id: TaskId, token: Token) {
         let mut books = self.books();
         let account = books.tasks.get_mut(&id).expect("what is completed was delivered");
@@ -172,17 +172,17 @@ impl Ledger {
         account.completions.insert(token);
     }
 
-    /// How many tasks have been acknowledged.
+    /// Number of acknowledged tasks.
     pub fn acknowledged_count(&self) -> usize {
         self.books().tasks.values().filter(|account| account.acknowledged).count()
     }
 
-    /// How many tasks were completed, as far as workers were told.
+    /// Number of tasks whose completion was acknowledged to a worker.
     pub fn completed_count(&self) -> usize {
         self.books().tasks.values().filter(|account| account.completed.is_some()).count()
     }
 
-    /// Adds everything up, with the tasks as the cluster shows them in the end.
+    /// Computes the totals and compares the books with the tasks that the cluster shows at the end.
     pub fn judge(&self, tasks: &[TaskView]) -> Sums {
         let books = self.books();
         let (attempted, refused) = (books.attempted.len() as u64, books.refused.len() as u64);
@@ -223,7 +223,7 @@ impl Account {
         if tokens.len() < self.holds.len() {
             sums.violations.push(format!("{id}: one token was given twice"));
         }
-        // An answer that comes when its lease is over already makes nobody a holder.
+        // An answer that arrives after its lease has expired creates no holder.
         let mut holds: Vec<&Hold> = self.holds.iter().filter(|hold| !hold.is_empty()).collect();
         holds.sort_by_key(|hold| hold.from);
         for pair in holds.windows(2) {
@@ -244,7 +244,7 @@ impl Account {
         }
     }
 
-    /// What is wrong with the task as the cluster shows it.
+    /// What is wrong with the task as the cluster shows it, if anything.
     fn compare(&self, shown: Option<&TaskView>) -> Option<String> {
         let Some(shown) = shown else {
             return Some("it is gone".to_owned());
@@ -263,7 +263,7 @@ impl Account {
         if let Some(token) = completed.iter().find(|token| self.holds.iter().all(|hold| hold.token != **token)) {
             return Some(format!("claim {token} has completed it, which no worker ever had"));
         }
-        // As many claims as are shown at most; no task of a test has had so many.
+        // The view shows a limited number of claims, but no task of a test has that many.
         if let Some(token) = self.completions.difference(&completed).next() {
             return Some(format!("the completion under {token} was acknowledged and is gone"));
         }
@@ -283,7 +283,7 @@ mod tests {
     use norn_wire::response::{ClaimView, Granted};
     use std::time::Duration;
 
-    /// No test stands still for so long, so nothing that is held runs out by itself.
+    /// Longer than any test stalls, so no lease in these tests expires by itself.
     const HOUR: Duration = Duration::from_secs(3_600);
 
     fn token(number: u64) -> Token {

@@ -5,11 +5,11 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// Names another program to be tested.
+/// Names another program to test instead.
 const VARIABLE: &str = "NORN_NEW_BINARY";
 
-/// The binary of the same profile as the running test. If it is absent or older than its sources, it is built first. With
-/// `NORN_NEW_BINARY`, that one, as it is.
+/// The binary of the same profile as the running test. If it is absent or older than its sources, cargo builds it first. If
+/// `NORN_NEW_BINARY` is set, the program that it names, unchanged.
 pub fn norn() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -25,18 +25,18 @@ pub fn norn() -> &'static Path {
             "client/Cargo.toml",
             "Cargo.lock",
         ];
-        // The formats' test needs the program, and is built with the same features as all others are.
+        // The `formats` test depends on the program. This command builds it with the same features as all other tests.
         fresh(profile().join("norn"), &sources, &["test", "--no-run", "--workspace", "--test", "formats"])
     })
 }
 
-/// An example of the client library, by its name, of the same profile as the running test.
+/// An example of the client library by name, in the same profile as the running test.
 pub fn example(name: &str) -> PathBuf {
     let sources = ["client/src", "client/wire", "client/examples", "client/Cargo.toml", "Cargo.lock"];
     fresh(profile().join("examples").join(name), &sources, &["build", "--workspace", "--example", name])
 }
 
-/// A program at its place. If it is absent or older than its sources, cargo builds it first.
+/// The program at a path. If it is absent or older than its sources, cargo builds it first.
 fn fresh(place: PathBuf, sources: &[&str], command: &[&str]) -> PathBuf {
     if is_stale(&place, sources) {
         cargo(command);
@@ -65,7 +65,7 @@ fn is_stale(program: &Path, sources: &[&str]) -> bool {
     sources.iter().any(|source| newest(&workspace().join(source)) > built)
 }
 
-/// The latest change of a file, or of anything below a directory but for tests, which are no part of a program.
+/// The latest modification time of a file, or of anything below a directory except tests, which are not part of a program.
 fn newest(path: &Path) -> SystemTime {
     const TESTS: [&str; 2] = ["tests", "tests.rs"];
     if let Ok(entries) = std::fs::read_dir(path) {
@@ -78,7 +78,7 @@ fn newest(path: &Path) -> SystemTime {
 fn cargo(arguments: &[&str]) {
     let directory = profile();
     let target = directory.parent().expect("it is in the target directory");
-    // The directory of the `dev` profile has another name than the profile.
+    // The directory of the `dev` profile is not named after the profile.
     let profile = match directory.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(name) => name,
@@ -86,7 +86,8 @@ fn cargo(arguments: &[&str]) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(workspace()).args(arguments).args(["--quiet", "--profile", profile]);
-    // The gate sets this for the test harness; build scripts would take it for a nightly compiler, and all be built again.
+    // The gate sets this for the test harness. Build scripts would take it as the sign of a nightly compiler, and everything would be
+    // rebuilt.
     command.env_remove("RUSTC_BOOTSTRAP");
     let built = command.arg("--target-dir").arg(target).status();
     assert!(built.expect("cargo runs").success(), "`cargo {}` failed", arguments.join(" "));

@@ -1,4 +1,4 @@
-//! The command line as a script meets it.
+//! The command line as a script uses it.
 
 use crate::binary;
 use crate::terminal::Terminal;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 
-/// What a finished command has said.
+/// Output of a finished command.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Exit code; absent if a signal ended it.
@@ -36,13 +36,13 @@ impl Answer {
         lines.into_iter().next().expect("there is one")
     }
 
-    /// The same, after making sure that the command succeeded.
+    /// The same answer, after asserting that the command succeeded.
     pub fn done(&self) -> &Answer {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
     }
 
-    /// Makes sure of the exit code of a command that was to fail with JSON; gives its error object.
+    /// Asserts the exit code of a JSON command that must fail, and returns its error object.
     pub fn refusal(&self, code: i32) -> Value {
         assert_eq!(self.code, Some(code), "{self:?}");
         let error = self.object()["error"].clone();
@@ -63,7 +63,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Commands run in `directory` and talk to `addresses`.
+    /// Commands run in `directory` and connect to `addresses`.
     pub fn new(directory: &Path, addresses: Vec<String>, certificates: &Path) -> Cli {
         let (directory, certificates) = (directory.to_owned(), certificates.to_owned());
         Cli { directory, addresses, certificates, program: None, timeout: None }
@@ -75,13 +75,13 @@ impl Cli {
         Cli { program, ..self }
     }
 
-    /// The same where nothing fails: no call ends because the machine is slow.
+    /// The same for tests without faults, with a timeout long enough that no call fails because the machine is slow.
     #[must_use]
     pub fn patient(self) -> Cli {
         Cli { timeout: Some("60s"), ..self }
     }
 
-    /// The program, with whom to talk to, and for how long if the verb does not say so itself.
+    /// The program with its addresses, and with a timeout unless the verb has its own.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = plain(self.program.as_deref().unwrap_or_else(|| binary::norn()), &self.directory);
         command.arg("--connect").arg(self.addresses.join(",")).arg("--certs").arg(&self.certificates);
@@ -92,7 +92,7 @@ impl Cli {
         command
     }
 
-    /// Where commands run.
+    /// The working directory of commands.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -107,7 +107,7 @@ impl Cli {
         self.run(&[&["--json"], arguments].concat())
     }
 
-    /// Claims with `--json`; again for as long as some partition cannot be asked, as after a moment in which its leader stood still.
+    /// Claims with `--json`. Repeats the claim while some partition is unavailable, for example just after its leader stalled.
     pub fn claim(&self, arguments: &[&str]) -> Answer {
         let asked = |answer: &Answer| answer.code != Some(3);
         found("all partitions can be asked", || Some(self.json(&[&["claim"], arguments].concat())).filter(asked))
@@ -118,7 +118,7 @@ impl Cli {
         finish(&mut self.command(arguments), input)
     }
 
-    /// Runs a verb whose standard output takes nothing, as of a disk that is full.
+    /// Runs a verb whose standard output accepts nothing, like a full disk.
     pub fn unheard(&self, arguments: &[&str]) -> Answer {
         let full = OpenOptions::new().write(true).open("/dev/full").expect("it is a device of the system");
         let mut command = self.command(arguments);
@@ -126,14 +126,14 @@ impl Cli {
         answer(command.spawn().expect("the binary runs"))
     }
 
-    /// Begins a verb with `--json`, which goes on until it ends or is ended.
+    /// Starts a verb with `--json`, which runs until it ends or is stopped.
     pub fn begin(&self, arguments: &[&str]) -> Begun {
         let mut command = self.command(&[&["--json"], arguments].concat());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Begun(Some(command.spawn().expect("the binary runs")))
     }
 
-    /// Runs at a terminal, as a person would.
+    /// Runs a verb at a terminal, as a person would.
     pub fn terminal(&self, arguments: &[&str]) -> Terminal {
         Terminal::start(&mut self.command(arguments))
     }
@@ -160,7 +160,7 @@ fn plain(program: &Path, directory: &Path) -> Command {
     command
 }
 
-/// A command under way. It ends with this.
+/// A running command. Dropping it kills the command.
 #[derive(Debug)]
 pub struct Begun(Option<Child>);
 
@@ -171,7 +171,7 @@ impl Begun {
         kill_process(Pid::from_child(child), signal).expect("the process is there");
     }
 
-    /// What it has said by its end.
+    /// Waits for the command to end, and returns its output.
     pub fn end(mut self) -> Answer {
         answer(self.0.take().expect("it runs"))
     }
@@ -190,7 +190,7 @@ fn finish(command: &mut Command, input: &[u8]) -> Answer {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
     let mut stdin = child.stdin.take().expect("it is a pipe");
-    // A command that does not read its input may be gone by now. What is sent here fits a pipe's buffer or is read.
+    // A command that does not read its input may have exited already. Input here either fits a pipe's buffer or is read.
     let _ = stdin.write_all(input);
     drop(stdin);
     answer(child)
@@ -229,7 +229,7 @@ impl Repl {
         Repl { input: child.stdin.take(), child, answers }
     }
 
-    /// Sends a command and gives its answer, one line of JSON.
+    /// Sends a command, and returns its answer: one line of JSON.
     pub fn ask(&mut self, command: &str) -> Value {
         let input = self.input.as_mut().expect("it is open");
         input.write_all(format!("{command}\n").as_bytes()).expect("the REPL reads");
@@ -237,7 +237,7 @@ impl Repl {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in the answer to {command:?}: {line}"))
     }
 
-    /// The rows that a command answers with.
+    /// The rows in a command's answer.
     pub fn rows(&mut self, command: &str) -> Vec<Value> {
         match self.ask(command) {
             Value::Array(rows) => rows,
@@ -245,7 +245,7 @@ impl Repl {
         }
     }
 
-    /// What a claim brings; it is made again for as long as some partition cannot be asked.
+    /// The tasks that a claim returns. Repeats the claim while some partition is unavailable.
     pub fn claim(&mut self, arguments: &str) -> Vec<Value> {
         let command = format!("claim {arguments}");
         match found("all partitions can be asked", || {
@@ -256,14 +256,14 @@ impl Repl {
         }
     }
 
-    /// The error that a command must end in.
+    /// The error of a command that must fail.
     pub fn refusal(&mut self, command: &str) -> Value {
         let answer = self.ask(command);
         assert!(answer["error"]["code"].is_string(), "{command:?} must fail: {answer}");
         answer["error"].clone()
     }
 
-    /// Ends the input; gives the exit code. Nothing more may have been said.
+    /// Closes the input, and returns the exit code. Asserts that there is no further output.
     pub fn finish(mut self) -> Option<i32> {
         drop(self.input.take());
         let status = self.child.wait().expect("the REPL ends");

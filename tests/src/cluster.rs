@@ -1,4 +1,4 @@
-//! A cluster of `norn start` processes on loopback, in a directory of its own.
+//! A cluster of `norn start` processes on loopback, in its own directory.
 
 use crate::cli::{self, Answer, Cli};
 use crate::network::Network;
@@ -19,23 +19,23 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Lines of each node's log that are shown when a test fails.
+/// Lines of each node's log that a failing test prints.
 const LOG_LINES_SHOWN: usize = 60;
 
-/// How a cluster is to be.
+/// Options of a cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// Nodes that make up the cluster.
+    /// Number of founding nodes.
     pub nodes: usize,
-    /// Partitions.
+    /// Number of partitions.
     pub partitions: u32,
     /// Replicas of each partition; absent: the default.
     pub replicas: Option<u32>,
     /// Settings of each node, `NAME=VALUE`.
     pub settings: Vec<String>,
-    /// Whether the network between nodes can be made bad.
+    /// Whether proxies between nodes can inject network faults.
     pub proxied: bool,
-    /// What nodes run; absent: the binary built beside the tests.
+    /// The program that nodes run; absent: the binary built beside the tests.
     pub program: Option<PathBuf>,
 }
 
@@ -45,14 +45,14 @@ impl Default for ClusterOptions {
     }
 }
 
-/// Some nodes; they end with it. Must be dropped in the thread that started them.
+/// A group of nodes. Dropping it kills them. Must be dropped in the thread that started it.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
-    /// Of places that are made.
+    /// Settings of each new node.
     settings: Vec<String>,
     program: Option<PathBuf>,
-    /// What commands run, if not the binary beside the tests.
+    /// The program that commands run, if not the binary beside the tests.
     commands: Option<PathBuf>,
     network: Option<Network>,
     directory: TempDir,
@@ -61,16 +61,16 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Node {
     name: String,
-    /// What it binds.
+    /// The address that the node binds.
     listen: String,
-    /// Where all others reach it: its proxy, if it has one.
+    /// The address at which all others reach the node: its proxy, if it has one.
     address: String,
     settings: Vec<String>,
-    /// Where it finds its peers, `NODE=HOST:PORT`, whatever the cluster knows.
+    /// Peer addresses that the node is started with, `NODE=HOST:PORT`, whatever the cluster knows.
     peers: Vec<String>,
-    /// What it runs, if not the binary beside the tests.
+    /// The program that the node runs, if not the binary beside the tests.
     program: Option<PathBuf>,
-    /// It is no member: not yet, or not any more.
+    /// The node is not a member: not yet, or no longer.
     outside: bool,
     running: Option<Running>,
 }
@@ -82,12 +82,12 @@ struct Running {
 }
 
 impl Cluster {
-    /// Three nodes that serve.
+    /// Starts a cluster of three nodes.
     pub fn start() -> Cluster {
         Cluster::start_with(ClusterOptions::default())
     }
 
-    /// A cluster that serves.
+    /// Starts and initializes a cluster.
     pub fn start_with(options: ClusterOptions) -> Cluster {
         let nodes = options.nodes;
         let network = options.proxied.then(Network::start);
@@ -104,12 +104,12 @@ impl Cluster {
         cluster
     }
 
-    /// Certificates and places for some nodes; none of them runs.
+    /// Creates certificates and directories for a number of nodes, without starting any.
     pub fn prepare(nodes: usize, settings: Vec<String>) -> Cluster {
         Cluster::prepare_with(nodes, settings, None, None)
     }
 
-    /// From now on this program is what nodes and commands run.
+    /// From now on, nodes and commands run this program.
     pub fn use_program(&mut self, program: &Path) {
         (self.program, self.commands) = (Some(program.to_owned()), Some(program.to_owned()));
         self.nodes.iter_mut().for_each(|node| node.program = Some(program.to_owned()));
@@ -132,7 +132,7 @@ impl Cluster {
         cluster
     }
 
-    /// A certificate and a place for one more node; gives its index.
+    /// Creates a certificate and an address for one more node; returns its index.
     pub fn add_place(&mut self) -> usize {
         let index = self.nodes.len();
         let name = format!("n{}", index + 1);
@@ -155,7 +155,7 @@ impl Cluster {
         index
     }
 
-    /// Starts one more node, which has no cluster and waits; gives its index. It is none of the cluster's nodes before
+    /// Starts one more node, which belongs to no cluster and waits; returns its index. The node does not count as a member before
     /// [`Cluster::enter`].
     pub fn start_blank(&mut self) -> usize {
         let index = self.add_place();
@@ -165,7 +165,7 @@ impl Cluster {
         index
     }
 
-    /// Starts one more node, which joins by itself; gives its index.
+    /// Starts one more node, which joins by itself; returns its index.
     pub fn start_joining(&mut self, token: &str) -> usize {
         let index = self.add_place();
         self.nodes[index].settings.push(format!("join={token}"));
@@ -174,24 +174,24 @@ impl Cluster {
         index
     }
 
-    /// A node was made a member.
+    /// Records that a node became a member.
     pub fn enter(&mut self, index: usize) {
         self.nodes[index].outside = false;
     }
 
-    /// A node that does not run never comes back, and nobody asks it any more.
+    /// Records that a stopped node never comes back. No command or client uses it any more.
     pub fn give_up(&mut self, index: usize) {
         assert!(self.nodes[index].running.is_none(), "it runs");
         self.nodes[index].outside = true;
     }
 
-    /// A node was removed: it is stopped, and nobody asks it any more.
+    /// Records that a node was removed, and stops it. No command or client uses it any more.
     pub fn leave(&mut self, index: usize) {
         self.nodes[index].outside = true;
         self.terminate(index);
     }
 
-    /// Ends a node at once, and starts it with an empty data directory: another one of the same name at the same address.
+    /// Kills a node, and starts it with an empty data directory: a new node with the same name and address.
     pub fn start_anew(&mut self, index: usize) {
         self.kill(index);
         std::fs::remove_dir_all(self.data(index)).expect("it is there");
@@ -208,7 +208,7 @@ impl Cluster {
         cli::run_program(program, self.directory(), &[&arguments, more].concat())
     }
 
-    /// The directory of everything.
+    /// The directory that contains all files of the cluster.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -228,27 +228,27 @@ impl Cluster {
         &self.nodes[index].name
     }
 
-    /// The network between the nodes, of a cluster that has one which can be made bad.
+    /// The faulty network between the nodes of a cluster that was started with proxies.
     pub fn network(&self) -> &Network {
         self.network.as_ref().expect("the cluster was started with proxies")
     }
 
-    /// Where a node is reached.
+    /// The address at which others reach a node.
     pub fn address(&self, index: usize) -> &str {
         &self.nodes[index].address
     }
 
-    /// Nodes that are members.
+    /// Indices of the nodes that are members.
     pub fn members(&self) -> Vec<usize> {
         (0..self.nodes.len()).filter(|index| !self.nodes[*index].outside).collect()
     }
 
-    /// Where all members are reached.
+    /// The addresses of all members.
     pub fn addresses(&self) -> Vec<String> {
         self.members().into_iter().map(|index| self.nodes[index].address.clone()).collect()
     }
 
-    /// The verbs, at any node.
+    /// The verbs, at any member.
     pub fn cli(&self) -> Cli {
         Cli::new(self.directory(), self.addresses(), &self.certificates()).of_program(self.commands.clone())
     }
@@ -264,7 +264,7 @@ impl Cluster {
         self.client_of(self.addresses(), Duration::from_secs(10)).await
     }
 
-    /// A client that knows some addresses only at first, with a bound on its calls.
+    /// A client that initially knows only some addresses, with a timeout for its calls.
     pub async fn client_of(&self, addresses: Vec<String>, timeout: Duration) -> Client {
         let certificates = self.certificates();
         let file = |name: &str| certificates.join(name);
@@ -274,7 +274,7 @@ impl Cluster {
         Client::connect(config).await.expect("certificates and a socket")
     }
 
-    /// Starts a node that does not run. Does not wait for it.
+    /// Starts a stopped node, without waiting for it.
     pub fn restart(&mut self, index: usize) {
         let mut command = self.command(index);
         let node = &mut self.nodes[index];
@@ -282,48 +282,49 @@ impl Cluster {
         node.running = Some(Running::start(&mut command, &log_file(self.directory.path(), &node.name)));
     }
 
-    /// What a node that does not run is started with from now on.
+    /// Sets the program and settings with which a stopped node starts from now on.
     pub fn replace(&mut self, index: usize, program: Option<PathBuf>, settings: Vec<String>) {
         let node = &mut self.nodes[index];
         assert!(node.running.is_none(), "{} runs", node.name);
         (node.program, node.settings) = (program, settings);
     }
 
-    /// Where a node that does not run listens from now on, and is reached by its settings; the cluster is to be told.
+    /// Sets the address on which a stopped node listens from now on, and advertises it in the node's settings. The cluster must learn
+    /// of it.
     pub fn relocate(&mut self, index: usize, address: &str) {
         self.rebind(index, address);
-        // Only what is said so has the cluster follow.
+        // The cluster follows only an address that is set in this way.
         self.nodes[index].settings.push(format!("advertise={address}"));
     }
 
-    /// Where a node that does not run listens from now on. Its settings do not say that it is reached there.
+    /// Sets the address on which a stopped node listens from now on. Its settings do not advertise it.
     pub fn rebind(&mut self, index: usize, address: &str) {
         let node = &mut self.nodes[index];
         assert!(node.running.is_none(), "{} runs", node.name);
         (node.listen, node.address) = (address.to_owned(), address.to_owned());
     }
 
-    /// Where all others reach a node that does not run from now on, though it listens as before.
+    /// Sets the address at which others reach a stopped node from now on, though it listens where it did before.
     pub fn advertise(&mut self, index: usize, address: &str) {
         let node = &mut self.nodes[index];
         assert!(node.running.is_none(), "{} runs", node.name);
         address.clone_into(&mut node.address);
     }
 
-    /// Where a node that does not run finds its peers from now on, `NODE=HOST:PORT`.
+    /// Sets the peer addresses that a stopped node starts with from now on, `NODE=HOST:PORT`.
     pub fn hint(&mut self, index: usize, peers: Vec<String>) {
         let node = &mut self.nodes[index];
         assert!(node.running.is_none(), "{} runs", node.name);
         node.peers = peers;
     }
 
-    /// What `restart` runs.
+    /// The command that `restart` runs.
     fn command(&self, index: usize) -> Command {
         let node = &self.nodes[index];
         self.command_on(index, &node.name, &node.listen)
     }
 
-    /// The same on another directory, at another address.
+    /// The same with another data directory and address.
     fn command_on(&self, index: usize, data: &str, listen: &str) -> Command {
         let node = &self.nodes[index];
         let mut command = Command::new(node.program.as_deref().unwrap_or_else(|| binary::norn()));
@@ -342,17 +343,17 @@ impl Cluster {
         command
     }
 
-    /// Runs the node in the foreground, which must end by itself: what it says.
+    /// Runs a node in the foreground that must end by itself; returns its output.
     pub fn fails_to_start(&self, index: usize) -> Answer {
         ends(self.command(index))
     }
 
-    /// The same on another directory of the cluster's, at another address.
+    /// The same with another data directory of the cluster and another address.
     pub fn fails_to_start_on(&self, index: usize, data: &str, listen: &str) -> Answer {
         ends(self.command_on(index, data, listen))
     }
 
-    /// Waits for a node's line `ready`.
+    /// Waits for the line `ready` from a node.
     pub fn wait_ready(&self, index: usize) {
         let node = &self.nodes[index];
         let running = node.running.as_ref().expect("it runs");
@@ -360,8 +361,8 @@ impl Cluster {
         assert_eq!(line, "ready", "{}", node.name);
     }
 
-    /// Whether all nodes run and have heard of the same changes of members and policies. The root's leader knows each of them
-    /// before it is answered.
+    /// Whether all members run and have heard of the same changes of members and policies. The leader of the metadata group knows each
+    /// change before it answers the request for it.
     pub fn have_heard_changes(&self) -> bool {
         let heard = |index: usize| {
             let status = self.cli_at(index).patient().json(&["status"]).done().object();
@@ -372,19 +373,19 @@ impl Cluster {
         all_run && members.into_iter().map(heard).collect::<BTreeSet<_>>().len() == 1
     }
 
-    /// Waits until each node has heard of the changes that were answered before.
+    /// Waits until each member has heard of all changes that were acknowledged before.
     pub fn wait_heard_changes(&self) {
         wait::until("each node has heard of the change", || self.have_heard_changes());
     }
 
-    /// Ends a node at once, as a power failure would: SIGKILL.
+    /// Kills a node at once, as a power failure would: SIGKILL.
     pub fn kill(&mut self, index: usize) {
         let mut running = self.nodes[index].running.take().expect("it runs");
         running.child.kill().expect("it can be killed");
         running.child.wait().expect("it ends");
     }
 
-    /// Ends some nodes at the same moment.
+    /// Kills several nodes at the same moment.
     pub fn kill_together(&mut self, indices: &[usize]) {
         for index in indices {
             self.signal(*index, Signal::KILL);
@@ -395,31 +396,31 @@ impl Cluster {
         }
     }
 
-    /// Stops a node as a person would, and waits for its end.
+    /// Stops a node as an operator would (SIGTERM), and waits for its end.
     pub fn terminate(&mut self, index: usize) -> ExitStatus {
         self.signal(index, Signal::TERM);
         let mut running = self.nodes[index].running.take().expect("it runs");
         running.child.wait().expect("it ends")
     }
 
-    /// Holds a node still: SIGSTOP.
+    /// Pauses a node: SIGSTOP.
     pub fn pause(&self, index: usize) {
         self.signal(index, Signal::STOP);
         let stopped = || process_state(self.process(index)) == Some('T');
         wait::until("the node stands still", stopped);
     }
 
-    /// Has a node read its certificates again: SIGHUP.
+    /// Makes a node reload its certificates: SIGHUP.
     pub fn hang_up(&self, index: usize) {
         self.signal(index, Signal::HUP);
     }
 
-    /// Lets a node go on: SIGCONT.
+    /// Resumes a paused node: SIGCONT.
     pub fn resume(&self, index: usize) {
         self.signal(index, Signal::CONT);
     }
 
-    /// The number of a node's process.
+    /// The process id of a node.
     pub fn process(&self, index: usize) -> u32 {
         self.nodes[index].running.as_ref().expect("it runs").child.id()
     }
@@ -429,13 +430,13 @@ impl Cluster {
         kill_process(Pid::from_child(&running.child), signal).expect("the process is there");
     }
 
-    /// Waits until each of these nodes, asked alone, knows a leader for every partition and that one is among
-    /// `leaders`; gives the partitions as the first of them sees them.
+    /// Waits until each node in `asked`, queried alone, knows a leader for every partition and each leader is among `leaders`. Returns
+    /// the partitions as the first queried node shows them.
     pub async fn wait_led(&self, asked: &[usize], leaders: &[usize]) -> Vec<PartitionView> {
         self.wait_led_where(asked, leaders, |_| true).await
     }
 
-    /// The same, and each partition must be as wanted besides.
+    /// The same; in addition, each partition must satisfy `wanted`.
     pub async fn wait_led_where(
         &self,
         asked: &[usize],
@@ -467,7 +468,7 @@ impl Cluster {
         first.expect("somebody was asked")
     }
 
-    /// Waits until the replicas of each partition hold the same: as many tasks, and the same hash over them.
+    /// Waits until the replicas of each partition agree: the same number of tasks, and the same hash over them.
     pub async fn wait_agreed(&self) {
         let mut clients = Vec::new();
         for index in self.members() {
@@ -483,7 +484,7 @@ impl Cluster {
                 if this.name != self.name(*index) {
                     return Err(format!("{} answers in place of {}", this.name, self.name(*index)));
                 }
-                // A node shows the contents of its own replicas alone.
+                // A node shows the contents only of its own replicas.
                 let held =
                     client.partitions().await.map_err(unanswered)?.into_iter().filter(|held| held.root.is_some());
                 for PartitionView { partition, tasks, root, .. } in held {
@@ -500,7 +501,7 @@ impl Cluster {
         }
     }
 
-    /// The identity of a node, by what a client is told.
+    /// The id of a node, as a client sees it.
     pub async fn identity(&self, client: &Client, index: usize) -> NodeId {
         let look = || async {
             let nodes = client.nodes().await.ok()?;
@@ -509,7 +510,7 @@ impl Cluster {
         eventually("the node is known", PATIENCE, look).await
     }
 
-    /// The log of a node so far.
+    /// The node's log output so far.
     pub fn log(&self, index: usize) -> String {
         std::fs::read_to_string(log_file(self.directory(), self.name(index))).unwrap_or_default()
     }
@@ -539,7 +540,7 @@ impl Running {
         let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
         let (sender, said) = mpsc::channel();
         std::thread::spawn(move || {
-            // To the end, so that the node never waits for somebody to listen.
+            // Reads to the end, so that the node never blocks on a full pipe.
             for line in output.lines().map_while(Result::ok) {
                 let _ = sender.send(line);
             }
@@ -550,24 +551,24 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // SIGKILL ends stopped processes too.
+        // SIGKILL also ends stopped processes.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs a node in the foreground, which must end by itself: what it says.
+/// Runs a node in the foreground that must end by itself; returns its output.
 fn ends(mut command: Command) -> Answer {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
-    // What it says until then fits a pipe's buffer. Should it start after all, it ends with this process.
+    // The output until then fits a pipe's buffer. If the node starts after all, it ends with this process.
     wait::until("a node that must not start ends", || child.try_wait().expect("it is ours").is_some());
     let output = child.wait_with_output().expect("it has ended");
     let text = |bytes| String::from_utf8(bytes).expect("it says text");
     Answer { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// All tasks of a cluster that serves, in the order in which it lists them. A busy machine may need more than one try.
+/// All tasks of a serving cluster, in listing order. A busy machine may need more than one attempt.
 pub async fn all_tasks(client: &Client) -> Vec<TaskView> {
     let list = || async {
         let mut tasks = Vec::new();

@@ -14,11 +14,11 @@ use std::thread::JoinHandle;
 #[derive(Debug)]
 pub struct Example {
     child: Child,
-    /// Hears what it says, if somebody wants to know.
+    /// Reads the output, after a call of [`Example::lines`].
     listener: Option<JoinHandle<()>>,
 }
 
-/// What an example has said so far.
+/// The output of an example so far.
 #[derive(Debug, Clone, Default)]
 pub struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -27,7 +27,7 @@ impl Lines {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 
-    /// Those with a text in them.
+    /// The lines that contain a text.
     pub fn with(&self, text: &str) -> Vec<String> {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().filter(|line| line.contains(text)).cloned().collect()
@@ -36,7 +36,7 @@ impl Lines {
 
 impl Drop for Example {
     fn drop(&mut self) {
-        // It may have ended, or been killed, already.
+        // The process may already have exited or been killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -47,11 +47,11 @@ impl Example {
     pub fn start(cluster: &Cluster, name: &str, arguments: &[impl AsRef<OsStr>]) -> Example {
         let certificates =
             "ca = \"certs/ca.crt\"\ncertificate = \"certs/client-tests.crt\"\nkey = \"certs/client-tests.key\"\n";
-        // Where nothing fails no call ends because the machine is slow.
+        // There are no faults here, so no call may end because the machine is slow.
         let patience = format!("request_timeout_ms = {}", PATIENCE.as_millis());
         let config = format!("addresses = {:?}\n{patience}\n{certificates}", cluster.addresses());
         let file = cluster.directory().join("client.toml");
-        // Others that run may be reading it.
+        // Other running examples may be reading the file.
         if !file.is_file() {
             fs::write(file, config).expect("a file for the example");
         }
@@ -61,22 +61,22 @@ impl Example {
         Example { child, listener: None }
     }
 
-    /// What it says, once.
+    /// The example's output. Can be taken once.
     pub fn output(&mut self) -> ChildStdout {
         self.child.stdout.take().expect("it is taken once")
     }
 
-    /// Holds it still: SIGSTOP.
+    /// Pauses the example: SIGSTOP.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on: SIGCONT.
+    /// Resumes the example: SIGCONT.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// What Ctrl-C does: SIGINT.
+    /// Interrupts the example as Ctrl-C does: SIGINT.
     pub fn interrupt(&self) {
         self.signal(Signal::INT);
     }
@@ -85,7 +85,7 @@ impl Example {
         kill_process(Pid::from_child(&self.child), signal).expect("the process is there");
     }
 
-    /// What it says from now on, line by line.
+    /// Collects the output from now on, line by line.
     pub fn lines(&mut self) -> Lines {
         let (lines, out) = (Lines::default(), BufReader::new(self.output()));
         let heard = lines.clone();
@@ -94,7 +94,7 @@ impl Example {
         lines
     }
 
-    /// Waits until it has ended well, and all that it said has been heard.
+    /// Waits until the example has ended successfully and all its output has been read.
     pub fn succeed(mut self) {
         assert!(self.child.wait().expect("it ends").success());
         if let Some(listener) = self.listener.take() {
@@ -102,7 +102,7 @@ impl Example {
         }
     }
 
-    /// All that it says until it has ended well.
+    /// All output until the example has ended successfully.
     pub async fn told(mut self) -> String {
         let out = self.output();
         let read = tokio::task::spawn_blocking(move || std::io::read_to_string(out).expect("it says text"));

@@ -1,7 +1,7 @@
-//! Programs that start `norn` in surroundings of their own: with other names of hosts, or in a control group with little memory.
+//! Programs that start `norn` in a modified environment: with other host names, or in a control group with little memory.
 //!
-//! Each is a script that becomes `norn`, so that the process has the number of the one that was started. Not every machine allows
-//! such surroundings: where it does not there is no program, and the test says that it was skipped.
+//! Each is a script that execs `norn`, so that the process keeps the id of the process that the test started. Some machines do not
+//! permit such environments. There the functions return no program, and the test reports that it was skipped.
 
 use crate::binary;
 use std::fs::{self, Permissions};
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where the system shows control groups.
+/// Mount point of control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// A program that finds these lines in the file of host names. Its own files are in `directory`.
+/// A program that runs with these lines as `/etc/hosts`. Its own files are in `directory`.
 pub fn with_hosts(directory: &Path, lines: &str) -> Option<PathBuf> {
     let (hosts, norn) = (directory.join("hosts"), binary::norn());
     fs::write(&hosts, lines).expect("the directory is the test's");
@@ -23,19 +23,19 @@ pub fn with_hosts(directory: &Path, lines: &str) -> Option<PathBuf> {
     runs(script(directory, "with-hosts.sh", &enters))
 }
 
-/// Groups of one test program have names of their own.
+/// Makes the names of groups unique within a test program.
 static NEXT_GROUP: AtomicU32 = AtomicU32::new(0);
 
-/// A control group of a test, without the processes in it: they are to end before it.
+/// A control group of a test. The processes in it must end before it is dropped.
 #[derive(Debug)]
 pub struct MemoryGroup {
     directory: PathBuf,
-    /// Starts `norn` in it.
+    /// Starts `norn` in the group.
     pub program: PathBuf,
 }
 
 impl MemoryGroup {
-    /// A group in which processes have so much memory together. The script is in `directory`.
+    /// A group whose processes together may use this much memory. The script is in `directory`.
     pub fn of(directory: &Path, bytes: usize) -> Option<MemoryGroup> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let (parent, limit) = own.lines().find_map(parent_and_limit)?;
@@ -44,7 +44,7 @@ impl MemoryGroup {
         fs::create_dir(&group).ok()?;
         let enters =
             format!("echo $$ >'{}/cgroup.procs' && exec '{}' \"$@\"", group.display(), binary::norn().display());
-        // From here on the group ends with this.
+        // From here on, dropping this value removes the group.
         let made = MemoryGroup { program: script(directory, "in-group.sh", &enters), directory: group };
         fs::write(made.directory.join(limit), bytes.to_string()).ok()?;
         runs(made.program.clone()).map(|_| made)
@@ -53,13 +53,13 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // One that a process of a failed test is still in stays.
+        // The removal fails, and the group stays, if a process of a failed test is still in it.
         let _ = fs::remove_dir(&self.directory);
     }
 }
 
-/// The directory of the own group by a line of `/proc/self/cgroup`, and the file that limits the memory of a group in it: of the first
-/// version of control groups, or of the second.
+/// The directory of this process's own group according to a line of `/proc/self/cgroup`, and the name of the file that limits a
+/// group's memory: for version 1 or version 2 of control groups.
 fn parent_and_limit(line: &str) -> Option<(PathBuf, &'static str)> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
@@ -77,7 +77,7 @@ fn script(directory: &Path, name: &str, commands: &str) -> PathBuf {
     place
 }
 
-/// The program, if it can be started here.
+/// The program, if it can run here.
 fn runs(program: PathBuf) -> Option<PathBuf> {
     let ran = Command::new(&program).arg("--version").output();
     ran.is_ok_and(|ran| ran.status.success()).then_some(program)

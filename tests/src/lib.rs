@@ -1,21 +1,21 @@
-//! Harness of the tests with real processes, real QUIC and real disks.
+//! Test harness with real processes, real QUIC and real disks.
 //!
-//! - [`binary`]: where the `norn` binary is.
-//! - [`wait`]: waiting on conditions with deadlines, the only place that pauses.
-//! - [`ports`]: the one allocator of ports.
-//! - [`cluster`]: nodes as processes that are killed, stopped and started again.
-//! - [`launch`]: programs that start `norn` with other names of hosts, or in a control group.
-//! - [`network`]: proxies between nodes that lose, delay, double and reorder what is sent.
-//! - [`cli`]: the verbs as a script meets them, one-shot and in a piped REPL.
-//! - [`terminal`]: a pseudo terminal with a program at it.
-//! - [`log`]: the log of a node that does not run, and ways to damage it.
+//! - [`binary`]: location of the `norn` binary.
+//! - [`wait`]: waits for conditions with deadlines; the only module that sleeps.
+//! - [`ports`]: the only allocator of ports.
+//! - [`cluster`]: nodes as processes that tests kill, stop and restart.
+//! - [`launch`]: programs that start `norn` with other host names, or in a control group.
+//! - [`network`]: proxies between nodes that drop, delay, duplicate and reorder datagrams.
+//! - [`cli`]: the verbs as a script uses them, one-shot and in a piped REPL.
+//! - [`terminal`]: a program at a pseudo terminal.
+//! - [`log`]: the log of a stopped node, and ways to damage it.
 //! - [`example`]: the examples of the client library, as programs.
-//! - [`accounting`]: what became of every task, judged independently of the cluster.
-//! - [`workers`]: workers of all habits, who keep these books.
-//! - [`trial`]: a cluster under load whose network turns bad.
-//! - [`fuzz`]: what any bytes may be taken for; no processes.
-//! - [`suite`]: what a task queue promises, once for real nodes and for the simulator.
-//! - [`source`]: the files of the workspace; [`promises`]: what was promised, and which test proves it.
+//! - [`accounting`]: the fate of every task, judged independently of the cluster.
+//! - [`workers`]: workers with different behaviours, which record into these books.
+//! - [`trial`]: a cluster under load on a faulty network.
+//! - [`fuzz`]: decoders and state machines under arbitrary bytes; no processes.
+//! - [`suite`]: the promises of a task queue, checked by the same code on real nodes and in the simulator.
+//! - [`source`]: the files of the workspace; [`promises`]: the list of promises, and the tests that prove each.
 
 pub mod accounting;
 pub mod binary;

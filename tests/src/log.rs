@@ -1,4 +1,4 @@
-//! The log of a node that does not run, as it lies on disk: what stands where, and ways to damage it.
+//! The on-disk log of a stopped node: where each record is, and ways to damage it.
 
 use crate::cli::{self, Answer};
 use crate::cluster::Cluster;
@@ -12,27 +12,27 @@ pub const HEADER_BYTES: usize = 512;
 /// Bytes of the second copy of a head.
 const SLOT_BYTES: usize = 32;
 
-/// A whole record.
+/// An intact record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The name of its file.
+    /// Name of the record's file.
     pub file: String,
-    /// Where its frame begins.
+    /// Offset of the record's frame.
     pub offset: usize,
     /// Bytes of the frame.
     pub bytes: usize,
-    /// Its place in the log; those of a snapshot count for themselves.
+    /// Position in the log. Records of a snapshot are numbered separately.
     pub ordinal: u64,
-    /// What it is about.
+    /// Kind of record.
     pub kind: String,
-    /// Whose it is; none if it is of the node itself.
+    /// Partition of the record; absent if the record is about the node itself.
     pub partition: Option<u64>,
-    /// All up to this ordinal was durable when it was written.
+    /// All records up to this ordinal were durable when this record was written.
     pub synced: u64,
 }
 
 impl Entry {
-    /// The place of its last byte, which is of the body.
+    /// Offset of the record's last byte, which belongs to the body.
     pub fn last_byte(&self) -> usize {
         self.offset + self.bytes - 1
     }
@@ -45,12 +45,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Of one node.
+    /// The log of one node.
     pub fn of(cluster: &Cluster, index: usize) -> Log {
         Log { directory: cluster.data(index) }
     }
 
-    /// Names of all files that end like this, in order.
+    /// Names of all files with this ending, in order.
     pub fn files(&self, end: &str) -> Vec<String> {
         let files = fs::read_dir(&self.directory).expect("it is there").flatten();
         let names = files.map(|entry| entry.file_name().into_string().expect("names are text"));
@@ -71,7 +71,7 @@ impl Log {
         self.directory.join(file)
     }
 
-    /// All whole records, in order of files and offsets, by `norn log inspect`.
+    /// All intact records, ordered by file and offset, as `norn log inspect` shows them.
     pub fn entries(&self) -> Vec<Entry> {
         let shown = self.run("inspect").done().lines();
         let entry = |line: &Value| {
@@ -89,7 +89,7 @@ impl Log {
         shown.iter().filter_map(entry).collect()
     }
 
-    /// What `norn log verify` says.
+    /// Output of `norn log verify`.
     pub fn verify(&self) -> Answer {
         self.run("verify")
     }
@@ -111,7 +111,7 @@ impl Log {
         fs::write(self.path(file), bytes).expect("it can be written");
     }
 
-    /// Where the second copy of a record's head stands.
+    /// Offset of the second copy of a record's head.
     pub fn head_offset(&self, entry: &Entry) -> usize {
         let header = self.read(&entry.file);
         let first_ordinal = u64::from_be_bytes(*header[52..].first_chunk().expect("a header"));
@@ -124,7 +124,7 @@ impl Log {
         names.into_iter().map(|name| (name.clone(), self.read(&name))).collect()
     }
 
-    /// Makes the log what it was.
+    /// Restores the log to a saved state.
     pub fn restore(&self, saved: &BTreeMap<String, Vec<u8>>) {
         for name in self.save().keys().filter(|name| !saved.contains_key(*name)) {
             fs::remove_file(self.path(name)).expect("it can be removed");
