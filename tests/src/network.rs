@@ -1,9 +1,9 @@
-//! A network between real nodes that can be made bad: a UDP proxy stands in front of each of them.
+//! A network between real nodes that can inject faults: a UDP proxy stands in front of each node.
 //!
-//! A node advertises its proxy and dials the proxies of others, always from the socket on which it listens. So the port
-//! that a datagram comes from says which node has sent it; whoever has no node's port is a client. Rules are by directed
-//! pair: what holds for `(a, b)` holds for all that a sends to b, be it on a link that a has made or in answer on one
-//! that b has made. That is what a broken cable or a wrong route does, and QUIC above it has to cope.
+//! A node advertises its proxy and dials the proxies of others, always from the socket on which it listens. So the source port of a
+//! datagram identifies the node that sent it; any other port belongs to a client. Rules apply to directed pairs: the rule for `(a, b)`
+//! applies to every datagram from a to b, on a connection that a dialled or as an answer on one that b dialled. A broken cable or a
+//! wrong route has the same effect, and QUIC above it must cope.
 
 use crate::wait::until_instant;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-/// The largest datagram there can be.
+/// Size of the largest possible datagram.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 
 /// One end of a path.
@@ -24,30 +24,30 @@ const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 pub enum Party {
     /// The node with this index.
     Node(usize),
-    /// Whoever is no node.
+    /// Any sender that is not a node.
     Client,
 }
 
-/// What becomes of datagrams from one party to another. The default lets all pass at once.
+/// What happens to datagrams from one party to another. By default they all pass at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
-    /// The share that is lost, from 0 to 1; at 1 not even what is on its way arrives.
+    /// Share of lost datagrams, from 0 to 1. At 1, datagrams under way are lost as well.
     pub loss: f64,
-    /// The share that arrives twice.
+    /// Share of datagrams that arrive twice.
     pub duplicates: f64,
-    /// Every datagram takes at least so long.
+    /// Minimum delay of every datagram.
     pub delay: Duration,
-    /// The share that is held back for `late` besides, so that others overtake it.
+    /// Share of datagrams that are held back for `late` in addition, so that others overtake them.
     pub reordered: f64,
-    /// How long those are held back.
+    /// How long reordered datagrams are held back.
     pub late: Duration,
 }
 
 impl Rule {
-    /// All pass at once.
+    /// Every datagram passes at once.
     pub const PASS: Rule =
         Rule { loss: 0.0, duplicates: 0.0, delay: Duration::ZERO, reordered: 0.0, late: Duration::ZERO };
-    /// None passes.
+    /// No datagram passes.
     pub const DROP: Rule = Rule { loss: 1.0, ..Rule::PASS };
 
     fn cuts(&self) -> bool {
@@ -61,16 +61,16 @@ impl Default for Rule {
     }
 }
 
-/// What became of the datagrams of a directed pair.
+/// What happened to the datagrams of a directed pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Sent on, copies included.
+    /// Forwarded, copies included.
     pub passed: u64,
-    /// Lost by a rule.
+    /// Dropped by a rule.
     pub dropped: u64,
-    /// Sent on later than they came.
+    /// Forwarded with a delay.
     pub delayed: u64,
-    /// Sent on twice.
+    /// Forwarded twice.
     pub duplicated: u64,
 }
 
@@ -83,7 +83,7 @@ impl Counts {
     }
 }
 
-/// The proxies of a cluster. Their thread ends with it.
+/// The proxies of a cluster. Dropping it ends their thread.
 #[derive(Debug)]
 pub struct Network {
     shared: Arc<Shared>,
@@ -91,7 +91,7 @@ pub struct Network {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The place of a proxy in front of a node.
+/// A proxy to be started, and the node behind it.
 struct Front {
     socket: std::net::UdpSocket,
     node: usize,
@@ -109,32 +109,32 @@ struct Paths {
     nodes: BTreeMap<SocketAddr, usize>,
     rules: BTreeMap<(Party, Party), Rule>,
     counts: BTreeMap<(Party, Party), Counts>,
-    /// How often clients were given other ports.
+    /// How often clients were moved to other ports.
     rebinds: u64,
 }
 
-/// Where a datagram goes on to.
+/// The destination of a datagram, and the socket that sends it there.
 #[derive(Clone)]
 struct Exit {
     socket: Arc<UdpSocket>,
     address: SocketAddr,
 }
 
-/// The way of one sender through a proxy.
+/// The path of one sender through a proxy.
 struct Way {
     exit: Exit,
-    /// Whether it is a client's, and since which time that clients were given other ports.
+    /// For a client, the number of rebinds when this path was opened. None for a node.
     rebinds: Option<u64>,
     answers: AbortHandle,
 }
 
 impl Network {
-    /// No proxies yet.
+    /// Starts the proxies' thread, without any proxy.
     pub fn start() -> Network {
         let (fronts, mut wanted) = mpsc::unbounded_channel::<Front>();
         let shared = Arc::new(Shared::default());
         let for_thread = Arc::clone(&shared);
-        // A thread of its own, so that a test that waits for a process holds no datagram up.
+        // A separate thread, so that a test that waits for a process does not delay datagrams.
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
@@ -146,7 +146,7 @@ impl Network {
         Network { shared, fronts: Some(fronts), thread: Some(thread) }
     }
 
-    /// Puts a proxy in front of the node with this index, which listens at `address`; gives where the proxy is.
+    /// Puts a proxy in front of the node with this index, which listens at `address`. Returns the proxy's address.
     pub fn add(&self, node: usize, address: SocketAddr, port: u16) -> SocketAddr {
         let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is free");
         socket.set_nonblocking(true).expect("a socket of the system");
@@ -157,8 +157,7 @@ impl Network {
         place
     }
 
-    /// Says for all pairs of nodes what becomes of what the first sends to the second, all at one moment. Clients still
-    /// reach every node.
+    /// Sets the rule for every directed pair of nodes at one moment. Clients still reach every node.
     pub fn shape(&self, rule: impl Fn(usize, usize) -> Rule) {
         let mut paths = self.shared.paths();
         let nodes: Vec<usize> = paths.nodes.values().copied().collect();
@@ -169,28 +168,28 @@ impl Network {
         }
     }
 
-    /// Lets pass what is sent from one node to another where `connected` says so, and nothing else.
+    /// Lets datagrams pass from one node to another where `connected` returns true, and drops all others.
     pub fn connect(&self, connected: impl Fn(usize, usize) -> bool) {
         self.shape(|from, to| if connected(from, to) { Rule::PASS } else { Rule::DROP });
     }
 
-    /// Says what becomes of what one party sends to another.
+    /// Sets the rule for datagrams from one party to another.
     pub fn set(&self, from: Party, to: Party, rule: Rule) {
         self.shared.paths().rules.insert((from, to), rule);
     }
 
-    /// Gives all clients other ports with what they send next, as a router does that has forgotten them. What is sent to the old ones
-    /// is lost.
+    /// Moves all clients to other ports with their next datagrams, as a NAT router does that has lost its table. Datagrams to the old
+    /// ports are lost.
     pub fn rebind_clients(&self) {
         self.shared.paths().rebinds += 1;
     }
 
-    /// Lets everything pass.
+    /// Removes all rules, so that everything passes.
     pub fn heal(&self) {
         self.shared.paths().rules.clear();
     }
 
-    /// What has become of datagrams so far, over all directed pairs that are meant.
+    /// Counts of datagrams so far, summed over all directed pairs that `meant` selects.
     pub fn counts(&self, meant: impl Fn(Party, Party) -> bool) -> Counts {
         let mut sum = Counts::default();
         for ((from, to), counts) in &self.shared.paths().counts {
@@ -206,7 +205,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         drop(self.fronts.take());
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say; a panic of it has been printed.
+            // The thread returns nothing, and a panic in it has been printed.
             let _ = thread.join();
         }
     }
@@ -221,7 +220,7 @@ impl Shared {
         self.paths().nodes.get(&address).map_or(Party::Client, |node| Party::Node(*node))
     }
 
-    /// Draws how often a datagram is sent on, and how much later each time.
+    /// Draws the copies of a datagram that are forwarded, each by its delay.
     fn draw(&self, from: Party, to: Party) -> Vec<Duration> {
         let mut paths = self.paths();
         let rule = paths.rules.get(&(from, to)).copied().unwrap_or_default();
@@ -242,7 +241,7 @@ impl Shared {
         copies
     }
 
-    /// Whether a datagram may arrive now; a path that was cut while it was on its way loses it.
+    /// Whether a datagram may arrive now. It is lost if its path was cut while it was under way.
     fn arrives(&self, from: Party, to: Party) -> bool {
         let mut paths = self.paths();
         let cut = paths.rules.get(&(from, to)).is_some_and(Rule::cuts);
@@ -272,13 +271,14 @@ impl Shared {
 
     async fn deliver(&self, from: Party, to: Party, datagram: &[u8], exit: &Exit) {
         if self.arrives(from, to) {
-            // Nobody is there, or the system has no room: datagrams get lost, and those who send them know it.
+            // There may be no receiver, or no room in the system's buffers. Datagrams may get lost, and QUIC expects that.
             let _ = exit.socket.send_to(datagram, exit.address).await;
         }
     }
 }
 
-/// A proxy: takes what comes for its node, and sends it on from a socket for each sender, so that answers find back.
+/// A proxy: receives datagrams for its node, and forwards them from a separate socket for each sender, so that answers find their way
+/// back.
 async fn serve(shared: Arc<Shared>, front: Front) {
     let Front { socket, node, address } = front;
     let socket = Arc::new(UdpSocket::from_std(socket).expect("a socket that does not block"));
@@ -306,7 +306,7 @@ async fn serve(shared: Arc<Shared>, front: Front) {
     }
 }
 
-/// A socket for what `sender` sends to the node at `address`, and a task that brings back the answers.
+/// Opens a socket for datagrams from `sender` to the node at `address`, and starts a task that forwards the answers.
 async fn open(
     shared: &Arc<Shared>,
     front: &Arc<UdpSocket>,
@@ -334,14 +334,14 @@ mod tests {
     use crate::wait::until;
     use std::net::UdpSocket as Socket;
 
-    /// A socket of loopback whose reads end soon.
+    /// A loopback socket with a read timeout.
     fn socket() -> Socket {
         let socket = Socket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         socket
     }
 
-    /// Two nodes, each behind a proxy, and where the proxies are.
+    /// Two nodes, each behind a proxy, and the addresses of the proxies.
     fn pair() -> (Network, [Socket; 2], [SocketAddr; 2]) {
         let network = Network::start();
         let sockets = [socket(), socket()];

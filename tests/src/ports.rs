@@ -1,8 +1,8 @@
-//! The one allocator of UDP ports for nodes.
+//! The only allocator of UDP ports for nodes.
 //!
-//! Ports lie below the range from which the system serves sockets that ask for any port, so that a client's socket cannot
-//! take the port of a node that is down for a moment. A process owns a port for as long as it holds the lock on the file
-//! of that port's name. Test programs that one user runs at the same time, of other checkouts too, therefore never share one.
+//! Ports lie below the system's ephemeral range, so that a client's socket cannot take the port of a node that is down for a moment. A
+//! process owns a port for as long as it holds the lock on the file that is named after the port. So test programs that one user runs
+//! at the same time never share a port, even if they belong to different checkouts.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::getuid;
@@ -14,19 +14,19 @@ use std::sync::Mutex;
 
 const PORTS: Range<u16> = 10_000..32_000;
 
-/// Locks of this process, and the port at which the next search begins.
+/// Locks of this process, and the position at which the next search begins.
 static TAKEN: Mutex<(Vec<File>, Option<u16>)> = Mutex::new((Vec::new(), None));
 
-/// A free port, another one with every call.
+/// A free port, a different one with each call.
 pub fn free_port() -> u16 {
     free_ports(1).start
 }
 
-/// As many free ports next to each other, other ones with every call.
+/// A range of `count` free ports, a different one with each call.
 pub fn free_ports(count: u16) -> Range<u16> {
     let (locks, next) = &mut *TAKEN.lock().expect("no search panics");
     let width = PORTS.end - PORTS.start - count;
-    // Processes begin at different places, so that they seldom meet.
+    // Processes start at different positions, so that they seldom collide.
     let begin = next.unwrap_or_else(|| (std::process::id().wrapping_mul(7_919) % u32::from(width)) as u16);
     for offset in 0..width {
         let place = (begin + offset) % width;
@@ -41,7 +41,7 @@ pub fn free_ports(count: u16) -> Range<u16> {
     panic!("no {count} ports next to each other are free");
 }
 
-/// The lock of a port on which nothing listens, if no other process has it.
+/// The lock of a port, if no other process holds it and no socket is bound to the port.
 fn take(port: u16) -> Option<File> {
     let directory = std::env::temp_dir().join(format!("norn-test-ports-{}", getuid().as_raw()));
     std::fs::create_dir_all(&directory).expect("a directory for the locks of ports");
@@ -51,7 +51,7 @@ fn take(port: u16) -> Option<File> {
     is_free(port).then_some(file)
 }
 
-/// Nothing listens on a port now.
+/// Whether a port is unbound now.
 pub fn is_free(port: u16) -> bool {
     UdpSocket::bind(("127.0.0.1", port)).is_ok()
 }
@@ -60,7 +60,7 @@ pub fn is_free(port: u16) -> bool {
 mod tests {
     use super::{free_ports, take};
 
-    /// `flock` holds between open files, so that a second one in the same process stands for another process.
+    /// `flock` excludes open files from each other, so a second one in the same process stands for another process.
     #[test]
     fn a_port_that_is_taken_is_given_to_no_other_search() {
         let first = free_ports(3);

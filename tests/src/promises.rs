@@ -1,10 +1,10 @@
-//! What was promised, and which test proves it.
+//! The list of promises, and the tests that prove each.
 //!
-//! `tests/promises.txt` lists every promise of the five systems that Norn comes from, a row each. A test names the rows that it
-//! proves in a plain comment above itself: `// S18, S25`, or `// S18, S25: why`. So does a property of the simulator, above its
-//! `impl Property for`, and a scene of the suite, a function of a `Scene<H>` on any host. A row is named only by a test that fails
-//! when the promise is broken. Where Norn decides otherwise than the system that a row comes from, the row says what Norn does, and
-//! often what was the case there.
+//! `tests/promises.txt` lists every promise of the five systems that Norn comes from, one row each. A test names the rows that it
+//! proves in a plain comment above itself: `// S18, S25`, or `// S18, S25: why`. So does a property of the simulator, above its `impl
+//! Property for`, and a scene of the suite, a function of a `Scene<H>` on any host. A test names a row only if it fails when the
+//! promise is broken. Where Norn decides differently from the system of a row, the row says what Norn does, and often what that system
+//! did.
 
 use crate::source::Source;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::fmt::Write;
 const SYSTEMS: &str = "TOSEC";
 /// Longest line of the list, in characters.
 const COLUMNS_MAX: usize = 140;
-/// What a comment has to look like.
+/// Required form of a comment.
 const FORM: &str = "the form is `S18, S25`, or `S18, S25: why`";
 
 /// One promise.
@@ -33,16 +33,16 @@ pub struct Proof {
     pub line: usize,
     /// Ids of the rows.
     pub rows: Vec<String>,
-    /// What the test or the property is called.
+    /// Name of the test, scene or property.
     pub name: String,
 }
 
-/// All promises, in the order of the list, each with the tests that prove it.
+/// All promises in the order of the list, each with the tests that prove it.
 #[derive(Debug)]
 pub struct Promises(Vec<(Row, Vec<String>)>);
 
 impl Promises {
-    /// Reads the list and every comment in the sources, or says what is wrong with them.
+    /// Reads the list and every comment in the sources, or returns what is wrong with them.
     pub fn read(list: &str, sources: &[Source]) -> Result<Self, Vec<String>> {
         let (rows, mut complaints) = rows(list);
         let mut tests: BTreeMap<&str, Vec<String>> = rows.iter().map(|row| (row.id.as_str(), Vec::new())).collect();
@@ -65,7 +65,7 @@ impl Promises {
         Ok(Self(rows.iter().map(with_tests).collect()))
     }
 
-    /// Every row with its tests, and then the rows without; the latter alone if only what is `missing` is wanted.
+    /// Every row with its tests, then the rows without tests. Only the latter if `missing`.
     pub fn to_text(&self, missing: bool) -> String {
         let mut text = String::new();
         let (proved, open): (Vec<_>, Vec<_>) = self.0.iter().partition(|(_, tests)| !tests.is_empty());
@@ -86,8 +86,8 @@ impl Promises {
     }
 }
 
-/// The rows of the list, and what is wrong with it. `# S: name` opens a section, whose rows are `S1`, `S2` and so on, each with
-/// two spaces before its statement.
+/// The rows of the list, and what is wrong with it. `# S: name` opens a section with the rows `S1`, `S2` and so on. Two spaces stand
+/// between the id and the statement of a row.
 fn rows(list: &str) -> (Vec<Row>, Vec<String>) {
     let (mut rows, mut complaints, mut seen) = (Vec::new(), Vec::new(), String::new());
     let mut next = 1;
@@ -118,7 +118,7 @@ fn rows(list: &str) -> (Vec<Row>, Vec<String>) {
     (rows, complaints)
 }
 
-/// What the tests and properties of a file name, and what is wrong with its comments, by line.
+/// The rows that the tests, scenes and properties of a file name, and what is wrong with its comments, by line.
 fn proofs(text: &str) -> (Vec<Proof>, Vec<(usize, String)>) {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let (mut proofs, mut complaints) = (Vec::new(), Vec::new());
@@ -153,10 +153,10 @@ fn named(comment: &str) -> Option<Vec<String>> {
     rows.split(", ").map(|word| is_id(word).then(|| word.to_owned())).collect()
 }
 
-/// What a scene is, between its name and its end. One that is not in the table of scenes is dead code.
+/// What marks a scene: the text that follows its name. A scene outside the table of scenes is dead code.
 const SCENE: &str = "<H: Host>(scene: Scene<H>)";
 
-/// The name of the test, property or scene that these lines begin with, behind comments and attributes.
+/// Name of the test, property or scene at the start of these lines, after comments and attributes.
 fn item_below<'a>(lines: &[&'a str]) -> Option<&'a str> {
     let mut is_test = false;
     for line in lines {

@@ -1,15 +1,15 @@
-//! The Rust files of the workspace, for the rules that are checked over all of them.
+//! The Rust files of the workspace, for checks over all of them.
 
 use crate::binary;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Fewer files than this would mean that the walk has gone astray.
+/// Fewer files than this mean that the directory walk is broken.
 const FILES_MIN: usize = 100;
 
 /// A file.
 pub struct Source {
-    /// Its path from the workspace.
+    /// Path relative to the workspace.
     pub path: String,
     /// Its text.
     pub text: String,

@@ -1,4 +1,4 @@
-//! A pseudo terminal at which a program runs, as a person meets it.
+//! A program at a pseudo terminal, as a person uses it.
 
 use crate::wait::received;
 use rustix::fs::{Mode, OFlags, open};
@@ -9,18 +9,19 @@ use std::io::{Read, Write};
 use std::process::{Child, Command};
 use std::sync::mpsc;
 
-/// A program at a terminal. It ends with this.
+/// A program at a terminal. Dropping it kills the program.
 #[derive(Debug)]
 pub struct Terminal {
     child: Child,
     keyboard: File,
     screen: mpsc::Receiver<Vec<u8>>,
-    /// What was shown and not looked at yet.
+    /// Output that was received but not searched yet.
     shown: Vec<u8>,
 }
 
 impl Terminal {
-    /// Starts a program. The terminal is not its controlling one, so Ctrl-C is a signal to be sent while no line is edited.
+    /// Starts a program. The terminal is not its controlling terminal, so while no line is edited a test sends the signal of Ctrl-C
+    /// itself.
     pub fn start(command: &mut Command) -> Terminal {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
         let keyboard = openpt(flags).expect("there are pseudo terminals");
@@ -44,7 +45,7 @@ impl Terminal {
         Terminal { child, keyboard, screen: receiver, shown: Vec::new() }
     }
 
-    /// Types all of this at once.
+    /// Types the text at once.
     pub fn types(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).expect("it reads");
     }
@@ -54,7 +55,7 @@ impl Terminal {
         kill_process(Pid::from_child(&self.child), Signal::INT).expect("it runs");
     }
 
-    /// Whether the signal of Ctrl-C does not end it.
+    /// Whether the program handles SIGINT, so that Ctrl-C does not end it.
     pub fn hears_interrupts(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("it says so");
@@ -62,7 +63,7 @@ impl Terminal {
         caught & (1 << (Signal::INT.as_raw() - 1)) != 0
     }
 
-    /// Waits until this is shown; gives all that was shown up to its end since the last look.
+    /// Waits until the text is shown. Returns all output since the previous call, up to the end of the text.
     pub fn shows(&mut self, text: &str) -> String {
         loop {
             let found = self.shown.windows(text.len()).position(|window| window == text.as_bytes());
@@ -75,7 +76,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for its end; the exit code.
+    /// Waits until the program exits, and returns its exit code.
     pub fn end(mut self) -> Option<i32> {
         self.child.wait().expect("it ends").code()
     }

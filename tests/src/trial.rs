@@ -1,8 +1,8 @@
-//! A cluster under load whose network turns bad, or whose partitions move, and the judgement of what its clients saw.
+//! A cluster under load whose network gets faults, or whose partitions move, and the verdict on what its clients saw.
 //!
-//! Each node has a producer and a worker that know this node alone, so that a shape of the network shows in what they are
-//! told: those at a node that hears no majority must be refused, all others must go on. When the network is whole again
-//! the books are closed: every acknowledged task is done, none was held twice, and tokens grew.
+//! Each node has a producer and a worker that know only this node, so that the answers to them show the state of the network: clients
+//! of a node without a majority must be refused, all others must make progress. When the network is whole again the trial checks the
+//! books: every acknowledged task is done, no task had two holders at once, and tokens grew.
 
 use crate::cluster::all_tasks;
 use crate::network::{Counts, Party};
@@ -20,28 +20,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How long a shape lasts at least, in seconds.
+/// Names the minimum duration of a shape in seconds.
 const SECONDS_VARIABLE: &str = "NORN_NETWORK_SECONDS";
-/// Unless that says otherwise: long enough for links between nodes to be given up, which takes 3 s.
+/// Default duration: long enough for nodes to give up their connections, which takes 3 s.
 const SECONDS_DEFAULT: f64 = 4.0;
-/// Partitions: few, so that each has work all the time.
+/// Number of partitions: few, so that each always has work.
 const PARTITIONS: u32 = 8;
-/// Leases are short, so that some run out within a shape.
+/// Length of a lease: short, so that some leases expire within a shape.
 const LEASE: Duration = Duration::from_millis(1_500);
 /// How long a claim waits for work.
 const WAIT: Duration = Duration::from_millis(400);
-/// Tasks that a worker takes at once.
+/// Tasks that a claim asks for at most.
 const CLAIM_MAX: u32 = 8;
-/// A call is repeated by its client for so long before its outcome counts as unknown.
+/// How long a client repeats a call before its outcome counts as unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Tasks that a producer enqueues at once, each in a call of its own.
+/// Tasks that a producer enqueues at once, each with its own call.
 const PRODUCED: usize = 3;
-/// One round of a producer in so many asks for a single replica, where no disk is lost.
+/// Where no disk is lost, one round of a producer in this many asks for a single replica.
 const SLOPPY_EVERY: usize = 4;
-/// After this claims are said to be dead. It takes one or two seconds on a machine with nothing else to do.
+/// Time after which claims count as stuck. They take one or two seconds on an otherwise idle machine.
 const LIVENESS: Duration = PATIENCE;
 
-/// How long a shape lasts at least.
+/// Minimum duration of a shape.
 fn shape_lasts() -> Duration {
     let seconds = std::env::var(SECONDS_VARIABLE).ok().map(|text| text.parse::<f64>().expect("a number of seconds"));
     Duration::from_secs_f64(seconds.unwrap_or(SECONDS_DEFAULT))
@@ -53,7 +53,7 @@ pub struct Trial {
     name: &'static str,
     cluster: Cluster,
     nodes: usize,
-    /// Producers, and as many workers.
+    /// Number of producers, and of workers.
     pairs: usize,
     partitions: u32,
     proxied: bool,
@@ -62,38 +62,38 @@ pub struct Trial {
     producers: JoinSet<()>,
     working: JoinSet<()>,
     identities: Vec<NodeId>,
-    /// Who led each partition, and in which epoch, before anything was wrong.
+    /// Leader and epoch of each partition before the first fault.
     led: BTreeMap<PartitionId, (usize, u64)>,
 }
 
-/// A shape that the network has since a moment.
+/// A state of the network, and since when it holds.
 #[derive(Debug)]
 pub struct Shape {
     since: Instant,
-    /// What had become of datagrams by then, for each directed pair that loses all.
+    /// Datagram counts at that time for each directed pair that is cut.
     cut: BTreeMap<(usize, usize), Counts>,
 }
 
 impl Trial {
-    /// A cluster that serves and works, with so many replicas of each partition.
+    /// Starts a cluster under load with this many replicas of each partition.
     pub async fn start(name: &'static str, nodes: usize, replicas: u32) -> Trial {
         let options = ClusterOptions { nodes, partitions: PARTITIONS, replicas: Some(replicas), ..Default::default() };
         Trial::start_with(name, ClusterOptions { proxied: true, ..options }).await
     }
 
-    /// A cluster of another kind that serves and works.
+    /// Starts another kind of cluster under load.
     pub async fn start_with(name: &'static str, options: ClusterOptions) -> Trial {
         let pairs = options.nodes;
         Trial::begin(name, options, pairs, Some(SLOPPY_EVERY)).await
     }
 
-    /// The same for a cluster that may lose a disk: nothing is acknowledged that is on one alone.
+    /// The same for a cluster that may lose a disk: no write is acknowledged while it is on a single disk.
     pub async fn start_strict(name: &'static str, options: ClusterOptions) -> Trial {
         let pairs = options.nodes;
         Trial::begin(name, options, pairs, None).await
     }
 
-    /// The same, with so many pairs of a producer and a worker, who know all founding nodes.
+    /// The same with this many pairs of a producer and a worker, which know all founding nodes.
     pub async fn start_crowded(name: &'static str, options: ClusterOptions, pairs: usize) -> Trial {
         assert!(pairs > options.nodes, "a crowd is more than one pair at each node");
         Trial::begin(name, options, pairs, None).await
@@ -142,7 +142,7 @@ impl Trial {
         self.cluster.client_of(vec![self.cluster.address(node).to_owned()], CALL_TIMEOUT).await
     }
 
-    /// One of a pair for each node knows that node alone, one of a crowd knows all.
+    /// A client for a pair. With one pair for each node, the client knows only that node. In a crowd it knows all nodes.
     async fn client_of_pair(&self, pair: usize) -> Client {
         if self.pairs == self.nodes {
             return self.client_at(pair).await;
@@ -159,40 +159,40 @@ impl Trial {
         }
     }
 
-    /// The leader and the epoch of each partition that has a leader, by what a node shows.
+    /// Leader and epoch of each partition that has a leader, according to the views of one node.
     fn leaders(&self, partitions: &[PartitionView]) -> BTreeMap<PartitionId, (usize, u64)> {
         let leader = |view: &PartitionView| self.identities.iter().position(|node| Some(*node) == view.leader);
         let led = partitions.iter().filter_map(|view| Some((view.partition, (leader(view)?, view.epoch))));
         led.collect()
     }
 
-    /// The cluster, to do something to its nodes.
+    /// The cluster, for operations on its nodes.
     pub fn cluster(&mut self) -> &mut Cluster {
         &mut self.cluster
     }
 
-    /// The verbs, at any node.
+    /// The verbs, at any member.
     pub fn cli(&self) -> Cli {
         self.cluster.cli()
     }
 
-    /// From one instant to another, the longest time in which no claim was granted to anybody.
+    /// The longest time between two instants in which no claim was granted to any worker.
     pub fn longest_silence(&self, from: Instant, to: Instant) -> Duration {
         longest_silence(&self.workers.calls(), from, to)
     }
 
-    /// All workers; where they are no crowd, the nodes at which they are as well.
+    /// Indices of all workers. Unless they are a crowd, these are also the indices of their nodes.
     pub fn everybody(&self) -> Vec<usize> {
         (0..self.pairs).collect()
     }
 
-    /// The node that led most partitions before anything was wrong.
+    /// The node that led most partitions before the first fault.
     pub fn busiest(&self) -> usize {
         let leads = |node: &usize| self.led.values().filter(|(leader, _)| leader == node).count();
         (0..self.nodes).max_by_key(leads).expect("there are nodes")
     }
 
-    /// Gives the network a shape: what one node sends to another passes where `connected` says so, and is lost elsewhere.
+    /// Gives the network a shape: datagrams from one node to another pass where `connected` returns true, and are lost elsewhere.
     pub fn cut(&self, connected: impl Fn(usize, usize) -> bool) -> Shape {
         let network = self.cluster.network();
         network.connect(&connected);
@@ -203,13 +203,13 @@ impl Trial {
         Shape { since, cut }
     }
 
-    /// Makes all paths between nodes equally bad.
+    /// Applies the same rule to all paths between nodes.
     pub fn spoil(&self, rule: Rule) -> Shape {
         self.cluster.network().shape(|_, _| rule);
         Shape { since: Instant::now(), cut: BTreeMap::new() }
     }
 
-    /// What has become of all datagrams between nodes.
+    /// Counts of all datagrams between nodes.
     pub fn counts_between_nodes(&self) -> Counts {
         self.cluster.network().counts(|from, to| from != Party::Client && to != Party::Client)
     }
@@ -218,8 +218,8 @@ impl Trial {
         self.cluster.network().counts(|one, other| (one, other) == (Party::Node(from), Party::Node(to)))
     }
 
-    /// Waits until every partition has granted a task to one of these workers who asked since then; says how long that
-    /// took, which is the time to a working leader and a little for a task to come.
+    /// Waits until every partition has granted a task to one of these workers in a call that began at `since` or later. Returns how
+    /// long that took: the time to a working leader, plus a little until a task arrives.
     pub async fn works(&self, what: &str, since: Instant, workers: &[usize]) -> Duration {
         let granting = || async {
             let first = first_grants(&self.workers.calls(), self.partitions, since, workers);
@@ -234,7 +234,8 @@ impl Trial {
         took
     }
 
-    /// Waits until nodes of these workers lead all partitions, each as one of these nodes knows: none need hear all leaders.
+    /// Waits until nodes of these workers lead all partitions, each according to at least one of these nodes. No node needs to know
+    /// all leaders.
     async fn led(&self, since: Instant, workers: &[usize]) -> Duration {
         let mut clients = Vec::new();
         for node in workers {
@@ -257,25 +258,25 @@ impl Trial {
         took
     }
 
-    /// Waits until these workers get tasks of all partitions under this shape, and tells how long it took, and how long
-    /// their nodes needed to have a leader for each.
+    /// Waits until these workers get tasks of all partitions under this shape. Prints how long that took, and how long their nodes
+    /// needed to have a leader for each partition.
     pub async fn works_in(&self, shape: &Shape, what: &str, workers: &[usize]) {
         let (led, _) = tokio::join!(self.led(shape.since, workers), self.works(what, shape.since, workers));
         eprintln!("{}: {what}: leaders of all partitions after {:.2} s", self.name, led.as_secs_f64());
     }
 
-    /// The same, and waits until the shape has lasted as long as it is to.
+    /// The same, then waits until the shape has lasted its minimum duration.
     pub async fn goes_on(&self, shape: &Shape, what: &str, workers: &[usize]) {
         self.works_in(shape, what, workers).await;
         self.lasts(shape).await;
     }
 
-    /// Waits until the shape has lasted as long as it is to.
+    /// Waits until the shape has lasted its minimum duration.
     pub async fn lasts(&self, shape: &Shape) {
         until_instant(shape.since + shape_lasts()).await;
     }
 
-    /// Waits until every path which the shape cuts has lost something: where a link was down before, the next attempt may be a
+    /// Waits until every path that the shape cuts has lost a datagram. Where a connection was down before, the next attempt may be a
     /// second away.
     pub fn bites(&self, shape: &Shape) {
         for ((from, to), before) in &shape.cut {
@@ -284,7 +285,7 @@ impl Trial {
         }
     }
 
-    /// Asserts that these workers asked since the network has this shape, and that nothing was granted to them.
+    /// Asserts that these workers claimed since the network has this shape, and that nothing was granted to them.
     pub async fn starve(&self, shape: &Shape, workers: &[usize]) {
         for worker in workers {
             let asked = || async {
@@ -296,7 +297,7 @@ impl Trial {
         }
     }
 
-    /// Asserts that what these nodes led has passed to new leaders, and that they led something.
+    /// Asserts that these nodes led some partitions, and that new leaders have taken all of them over.
     pub fn succeeded(&self, shape: &Shape, lost: &[usize]) {
         let grants = latest_grants(&self.workers.calls(), self.partitions, shape.since);
         let led: BTreeMap<_, _> = self.led.iter().filter(|(_, (leader, _))| lost.contains(leader)).collect();
@@ -305,7 +306,8 @@ impl Trial {
         assert_eq!(not_succeeded(epochs, &grants), [], "{}: {lost:?} lead still", self.name);
     }
 
-    /// Mends the network; all workers must get tasks of all partitions again. Then drains the queues and judges.
+    /// Heals the network, and requires that all workers get tasks of all partitions again. Then drains the queues and checks the
+    /// books.
     pub async fn end(mut self) {
         if self.proxied {
             self.cluster.network().heal();
@@ -350,12 +352,12 @@ fn queue() -> QueueName {
     QueueName::new("mail").expect("a name")
 }
 
-/// The calls of a worker who began to ask at this instant or later.
+/// Calls of a worker that began at this instant or later.
 fn calls_since(calls: &[ClaimCall], since: Instant, worker: usize) -> Vec<ClaimCall> {
     calls.iter().filter(|call| call.worker == worker && call.asked >= since).cloned().collect()
 }
 
-/// From one instant to another, the longest time in which no call was answered with a grant.
+/// The longest time between two instants in which no call was answered with a grant.
 fn longest_silence(calls: &[ClaimCall], from: Instant, to: Instant) -> Duration {
     let granted = calls.iter().filter(|call| !call.granted.is_empty()).map(|call| call.told);
     let mut heard: Vec<Instant> = granted.filter(|told| (from..to).contains(told)).chain([from, to]).collect();
@@ -363,12 +365,12 @@ fn longest_silence(calls: &[ClaimCall], from: Instant, to: Instant) -> Duration 
     heard.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
 }
 
-/// The first task that some calls brought.
+/// The first grant in these calls.
 fn granted(calls: &[ClaimCall]) -> Option<(TaskId, Token)> {
     calls.iter().find_map(|call| call.granted.first().copied())
 }
 
-/// Of partitions with the epochs of their leaders, those that have granted nothing since, or nothing under a new one.
+/// From partitions with their leaders' former epochs, those that have granted nothing since, or nothing under a later epoch.
 fn not_succeeded(
     epochs: impl Iterator<Item = (PartitionId, u64)>,
     grants: &BTreeMap<PartitionId, (Instant, Token)>,
@@ -378,7 +380,7 @@ fn not_succeeded(
     epochs.filter(|led| !succeeded(led)).map(|(partition, _)| partition).collect()
 }
 
-/// For each partition the first grant to one of these workers who asked since then.
+/// For each partition the first grant to one of these workers in a call that began at `since` or later.
 fn first_grants(
     calls: &[ClaimCall],
     partitions: u32,
@@ -397,8 +399,8 @@ fn first_grants(
     first
 }
 
-/// For each partition the latest grant to anybody who asked since then: what was on its way when the shape came may be told
-/// under the leader of before.
+/// For each partition the latest grant in a call that began at `since` or later. The former leader may still have granted a call that
+/// was under way when the shape came.
 fn latest_grants(calls: &[ClaimCall], partitions: u32, since: Instant) -> BTreeMap<PartitionId, (Instant, Token)> {
     let mut latest: BTreeMap<PartitionId, (Instant, Token)> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.asked >= since) {
@@ -410,7 +412,7 @@ fn latest_grants(calls: &[ClaimCall], partitions: u32, since: Instant) -> BTreeM
     latest
 }
 
-/// Enqueues until it is stopped. An attempt whose outcome is not known is repeated under the same id until it is.
+/// Enqueues until it is stopped. Repeats an attempt with unknown outcome under the same id until the outcome is known.
 async fn produce(
     workers: Arc<Workers>,
     producing: Arc<AtomicBool>,
@@ -445,7 +447,7 @@ async fn enqueue(ledger: &Ledger, client: &Client, payload: Vec<u8>, acks: Acks)
         };
         match error.code {
             ErrorCode::Unknown => ledger.unknown(),
-            // The session has never sent it.
+            // The session never sent it.
             ErrorCode::Unavailable if id.is_none() => return ledger.refused(&payload),
             ErrorCode::Unavailable => {}
             _ => panic!("nothing but the network is bad: {error:?}"),
@@ -460,7 +462,7 @@ mod tests {
     use super::*;
     use norn_wire::ids::TAG_BITS;
 
-    /// A grant of a task of this partition, told a second after it was asked for.
+    /// A grant of a task of this partition, with the answer a second after the request.
     fn call(worker: usize, asked: Instant, partition: u32, epoch: u64) -> ClaimCall {
         let tag = partition * ((1 << TAG_BITS) / PARTITIONS);
         let granted = vec![(TaskId::new(1, 0, 0, tag), Token { epoch, number: 1 })];
@@ -490,7 +492,7 @@ mod tests {
         let now = Instant::now();
         let later = |seconds: u64| now + Duration::from_secs(seconds);
         let nothing = ClaimCall { granted: Vec::new(), ..call(0, later(5), 1, 1) };
-        // Each is told a second after it was asked.
+        // Each is answered a second after its request.
         let calls = [call(0, later(6), 1, 1), nothing, call(1, later(1), 1, 1), call(0, later(20), 1, 1)];
         assert_eq!(longest_silence(&calls, now, later(10)), Duration::from_secs(5));
         assert_eq!(longest_silence(&calls, later(8), later(10)), Duration::from_secs(2));

@@ -1,18 +1,18 @@
-//! Waiting on conditions, with deadlines that a busy machine puts off. No test pauses for a fixed time to let something settle.
+//! Waits for conditions, with deadlines that are extended on a busy machine. No test sleeps for a fixed time to let something settle.
 
 use std::future::Future;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Longest that anything may take which is expected to happen soon, where each process that wants to run has a core.
+/// Time limit for anything that is expected to happen soon, on a machine where each runnable process has a core.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// Time between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// A machine is taken for so many times slower than an idle one at most.
+/// Upper bound of the factor by which a machine counts as slower than an idle one.
 const SLOWNESS_MAX: f64 = 8.0;
 
-/// The end of a wait: the given time, and more of it where processes compete for the cores.
+/// The end of a wait: the given time, extended where processes compete for the cores.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     begun: Instant,
@@ -20,17 +20,17 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A deadline from now on.
+    /// A deadline `patience` from now.
     pub fn after(patience: Duration) -> Deadline {
         Deadline { begun: Instant::now(), patience }
     }
 
-    /// Whether it has passed. How slow the machine is counts when the time itself is over.
+    /// Whether the deadline has passed. The slowness of the machine counts only once the time itself is over.
     pub fn has_passed(&self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// What is left until it passes, as far as can be said now.
+    /// Time until the deadline, as far as known now.
     pub fn remaining(&self) -> Duration {
         let waited = self.begun.elapsed();
         match self.patience.saturating_sub(waited) {
@@ -39,14 +39,14 @@ impl Deadline {
         }
     }
 
-    /// Panics once it has passed, with what was waited for.
+    /// Panics with `what` if the deadline has passed.
     pub fn check(&self, what: impl FnOnce() -> String) {
         assert!(!self.has_passed(), "in vain for {:.0?}: {}", self.begun.elapsed(), what());
     }
 }
 
-/// How many processes compete for each core: the load of the last minute by the number of cores, and no less than 1. The most that
-/// this process has seen, as what was slow before the load fell is late still.
+/// Number of processes that compete for each core: the load average of the last minute divided by the number of cores, at least 1.
+/// Returns the highest value that this process has seen, because work that was delayed before the load fell is still late.
 fn slowness() -> f64 {
     static MOST: Mutex<f64> = Mutex::new(1.0);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -56,7 +56,7 @@ fn slowness() -> f64 {
     *most
 }
 
-/// A length of time in which a test gets done what it has to do first, however slow the machine is.
+/// A length of time, scaled by the machine's slowness, in which a test can finish what it must do first.
 pub fn scaled(length: Duration) -> Duration {
     length.mul_f64(slowness())
 }
@@ -66,12 +66,12 @@ fn slowness_of(load: &str, cores: usize) -> f64 {
     (running / cores as f64).clamp(1.0, SLOWNESS_MAX)
 }
 
-/// Waits until a condition holds; panics with `what` after [`PATIENCE`].
+/// Waits until a condition holds. Panics with `what` after [`PATIENCE`].
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     found(what, || condition().then_some(()));
 }
 
-/// Waits until a look finds something; panics with `what` after [`PATIENCE`].
+/// Waits until `look` returns a value. Panics with `what` after [`PATIENCE`].
 pub fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Deadline::after(PATIENCE);
     loop {
@@ -83,7 +83,7 @@ pub fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits for the next message of a channel; panics with `what` after [`PATIENCE`], or when no sender is left.
+/// Waits for the next message of a channel. Panics with `what` after [`PATIENCE`], or when no sender is left.
 pub fn received<T>(what: &str, receiver: &Receiver<T>) -> T {
     let deadline = Deadline::after(PATIENCE);
     loop {
@@ -95,7 +95,7 @@ pub fn received<T>(what: &str, receiver: &Receiver<T>) -> T {
     }
 }
 
-/// Waits for the end of a future; panics with `what` after `patience`.
+/// Waits until a future completes. Panics with `what` after `patience`.
 pub async fn within<T>(what: &str, patience: Duration, future: impl Future<Output = T>) -> T {
     let deadline = Deadline::after(patience);
     let mut future = std::pin::pin!(future);
@@ -107,7 +107,7 @@ pub async fn within<T>(what: &str, patience: Duration, future: impl Future<Outpu
     }
 }
 
-/// Waits until an asynchronous look finds something; panics with `what` after `patience`.
+/// Waits until the asynchronous `look` returns a value. Panics with `what` after `patience`.
 pub async fn eventually<T, F>(what: &str, patience: Duration, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
@@ -119,7 +119,7 @@ where
     eventually_or(what, patience, look).await
 }
 
-/// The same with looks that say what is missing; the last of them is in the panic's message.
+/// The same with a `look` that returns what is missing. The panic's message contains the last of these.
 pub async fn eventually_or<T, F>(what: &str, patience: Duration, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, String>>,
@@ -135,12 +135,12 @@ where
     }
 }
 
-/// Comes back at an instant: for workers that hold a task for a while, and for leases that must be over.
+/// Sleeps until an instant: for workers that hold a task for a while, and for leases that must expire.
 pub async fn until_instant(instant: Instant) {
     tokio::time::sleep_until(instant.into()).await;
 }
 
-/// A moment's rest between two attempts at something that was refused.
+/// Pauses briefly between two attempts at a refused operation.
 pub async fn moment() {
     tokio::time::sleep(INTERVAL).await;
 }

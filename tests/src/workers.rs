@@ -1,4 +1,4 @@
-//! Workers of all habits, over real sessions, who keep the books of what they were told.
+//! Workers with different behaviours, over real sessions, which record the answers that they get.
 
 use crate::Ledger;
 use crate::wait::{eventually, moment, until_instant};
@@ -9,35 +9,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How they work.
+/// How workers behave.
 #[derive(Debug, Clone)]
 pub struct Habits {
-    /// Queues that they take from.
+    /// Queues from which they claim.
     pub queues: Vec<QueueName>,
     /// Length of a lease.
     pub lease: Duration,
     /// How long a claim waits for work.
     pub wait: Duration,
-    /// Tasks that a worker takes at once.
+    /// Tasks that a claim asks for at most.
     pub claim_max: u32,
-    /// How long a claim may take besides waiting.
+    /// How long a claim may take in addition to its wait.
     pub timeout: Duration,
 }
 
-/// What a worker asked for, and what it got.
+/// A worker's claim call and its answer.
 #[derive(Debug, Clone)]
 pub struct ClaimCall {
-    /// Who.
+    /// Index of the worker.
     pub worker: usize,
-    /// When it began to ask.
+    /// When the call began.
     pub asked: Instant,
-    /// When it had the answer.
+    /// When the answer arrived.
     pub told: Instant,
-    /// The claims. None where there was no work, or nobody who could give it.
+    /// Granted claims. Empty if there was no work, or no leader to grant it.
     pub granted: Vec<(TaskId, Token)>,
 }
 
-/// What workers share.
+/// State that all workers share.
 #[derive(Debug)]
 pub struct Workers {
     /// The books.
@@ -49,32 +49,32 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Nobody works yet.
+    /// Shared state for workers, before any of them works.
     pub fn new(habits: Habits) -> Arc<Workers> {
         let (ledger, working, calm) = (Ledger::default(), AtomicBool::new(true), AtomicBool::new(false));
         Arc::new(Workers { ledger, habits, working, calm, calls: Mutex::new(Vec::new()) })
     }
 
-    /// Lets all workers complete from now on what they take, so that the queues are drained soon.
+    /// Makes all workers complete whatever they claim from now on, so that the queues drain soon.
     pub fn calm(&self) {
         self.calm.store(true, Ordering::Relaxed);
     }
 
-    /// Lets all workers end after what they are doing.
+    /// Makes all workers stop after their current claims.
     pub fn stop(&self) {
         self.working.store(false, Ordering::Relaxed);
     }
 
-    /// All calls that have been answered.
+    /// All answered calls.
     pub fn calls(&self) -> MutexGuard<'_, Vec<ClaimCall>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims, works and completes until it is stopped. Some tasks are dropped as by a worker that dies, some are given
-    /// back, some are held almost to the end of the lease.
+    /// Claims, works and completes until it is stopped. Drops some tasks like a worker that dies, returns some, and holds some almost
+    /// to the end of the lease.
     pub async fn work(self: Arc<Self>, client: Client, worker: usize) {
         let mut turn = worker;
-        // They hold up no other claim: how long claims take is measured.
+        // These run in the background so that they delay no other claim: the duration of claims is measured.
         let mut late = JoinSet::new();
         while self.working.load(Ordering::Relaxed) {
             let Some(claims) = self.claim(&client, worker).await else {
@@ -85,7 +85,7 @@ impl Workers {
             match turn % 16 {
                 _ if self.calm.load(Ordering::Relaxed) => self.finish(&client, claims).await,
                 0 => {
-                    // The worker dies: nobody hears of these claims any more.
+                    // As if the worker died: it never mentions these claims again.
                     let (_, kept) = split(claims, 3);
                     self.finish(&client, kept).await;
                 }
@@ -131,7 +131,7 @@ impl Workers {
         answer.ok().map(|claims| claims.tasks)
     }
 
-    /// Completes claims. One whose outcome is not known is left to the cluster: it is done, or is claimed again.
+    /// Completes claims. One with unknown outcome is left to the cluster: the task is done, or is claimed again.
     async fn finish(&self, client: &Client, claims: Vec<Claimed>) {
         if claims.is_empty() {
             return;
@@ -161,7 +161,7 @@ fn split(mut claims: Vec<Claimed>, count: usize) -> (Vec<Claimed>, Vec<Claimed>)
 
 /// Waits until nothing is left to claim and nothing is held.
 pub async fn drained(client: &Client, patience: Duration) {
-    // In one answer: between several a task may go from one state to another.
+    // All counts come from one answer, because a task may change its state between two answers.
     let open = || async {
         let counts = client.status().await.ok()?.counts;
         let left = [State::Ready, State::Claimed, State::Waiting].map(|state| counts[state as usize]);

@@ -1,4 +1,4 @@
-//! Tasks that wait for others.
+//! Tasks that depend on others.
 
 use super::Host;
 use super::scene::Scene;
@@ -6,7 +6,7 @@ use norn_client::session::Draft;
 use norn_wire::membership::{FailedDependency, QueueSetting};
 use norn_wire::response::State;
 
-// S18: of several, the last one's end is what it waits for; which queue they are in does not matter
+// S18: a task with several dependencies waits for the last of them to end, in whatever queues they are
 pub(super) async fn a_task_waits_for_what_nobody_knows_yet<H: Host>(scene: Scene<H>) {
     let before = scene.neighbours(2).await;
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "all is packed").after(before.clone())).await;
@@ -40,7 +40,7 @@ pub(super) async fn a_queue_says_what_becomes_of_a_failed_dependency<H: Host>(sc
     scene.nothing("waits").await;
     scene.nothing("dies").await;
     assert_eq!(scene.get(0, waits).await.state, State::Waiting);
-    // What is set later holds for those that wait as well.
+    // A later setting also applies to tasks that wait already.
     scene.set("waits", QueueSetting::FailedDependency(FailedDependency::Skip)).await;
     assert_eq!(scene.take(1, "waits").await.id, waits);
 }

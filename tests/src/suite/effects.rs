@@ -1,4 +1,4 @@
-//! Effects outside of the queue, which a task that runs again may have again.
+//! Side effects outside the queue, which a task that runs again may repeat.
 
 use super::Host;
 use super::scene::Scene;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(2);
 
-// C18: the first worker does it, and is gone before it can say so
+// C18: the first worker does the work, and disappears before it reports that
 pub(super) async fn work_that_is_found_done_is_just_completed<H: Host>(scene: Scene<H>) {
     let mut printed: BTreeMap<TaskId, String> = BTreeMap::new();
     let id = scene.enqueue(0, Draft::new(scene.queue("pages"), "page 1")).await;
@@ -25,17 +25,17 @@ pub(super) async fn work_that_is_found_done_is_just_completed<H: Host>(scene: Sc
     assert_eq!(printed.len(), 1);
 }
 
-/// A service whose effects cannot be taken back.
+/// A service whose effects cannot be undone.
 #[derive(Debug, Default)]
 struct Bank {
-    /// Who asked last for each payment.
+    /// The latest token that was used for each payment.
     latest: BTreeMap<TaskId, Token>,
     paid: BTreeMap<TaskId, u32>,
     asked: u32,
 }
 
 impl Bank {
-    /// Pays once for each task, and listens to nobody whose claim is older than one that it has heard of.
+    /// Pays once for each task, and rejects claims that are older than the latest it has seen.
     fn pay(&mut self, task: TaskId, token: Token) -> bool {
         self.asked += 1;
         let latest = self.latest.entry(task).or_insert(token);
@@ -48,17 +48,17 @@ impl Bank {
     }
 }
 
-// C1, C19: a task may be run by several, also at once, and the queue cannot help it. A service that knows the id and the token
-// of who asks has one effect all the same, and tells the one who is late
+// C1, C19: several workers may run a task, even at once, and the queue cannot prevent it. A service that knows the task's id and the
+// caller's token has one effect all the same, and tells a late caller that it is late
 pub(super) async fn a_service_that_tells_repetitions_apart_has_one_effect<H: Host>(scene: Scene<H>) {
     let mut bank = Bank::default();
     let id = scene.enqueue(0, Draft::new(scene.queue("payments"), "ten crowns")).await;
     let first = scene.take_for(0, "payments", SHORT).await;
-    // It stands still for longer than its lease.
+    // The first worker stalls for longer than its lease.
     let second = scene.take_for(1, "payments", SHORT).await;
     assert!(bank.pay(second.id, second.token), "the latest holder is heard");
     assert!(!bank.pay(first.id, first.token), "who wakes up late is told so");
-    // The second is gone before it can say that it has paid.
+    // The second worker disappears before it reports the payment.
     let third = scene.take(2, "payments").await;
     assert!(bank.pay(third.id, third.token), "a later holder is heard");
     scene.complete(2, &third, "paid").await;

@@ -1,4 +1,4 @@
-//! Groups and their joins.
+//! Groups and their join tasks.
 
 use super::Host;
 use super::scene::Scene;
@@ -10,13 +10,13 @@ use norn_wire::{Response, TaskId};
 
 const MEMBERS: u32 = 3;
 
-/// The join of a group that has a name.
+/// Opens the named group; returns the id of its join task, and whether the group existed already.
 async fn open<H: Host>(scene: &Scene<H>, client: usize, fail_fast: bool) -> (TaskId, bool) {
     let join = Draft::new(scene.queue("books"), "a book").join(None, fail_fast).group_name("book");
     scene.enqueue_unique(client, join).await
 }
 
-/// All members, but the last one does not say that it is that.
+/// Enqueues all members. The last one does not mark itself as the last.
 async fn fill<H: Host>(scene: &Scene<H>, client: usize, group: TaskId) -> Vec<TaskId> {
     let mut ids = Vec::new();
     for number in 1..=MEMBERS {
@@ -30,7 +30,7 @@ async fn close<H: Host>(scene: &Scene<H>, client: usize, group: TaskId, total: u
     scene.done(client, Request::CloseGroup { id: group, total, acks: Acks::Quorum }).await;
 }
 
-// O8, O17, O21, O24, O36: one of them is invalid, and counts as ended; whoever gets the join reads the results of all
+// O8, O17, O21, O24, O36: one member is invalid, and counts as ended. The worker that claims the join task can read the results of all
 pub(super) async fn a_join_comes_behind_all_members_with_their_results<H: Host>(scene: Scene<H>) {
     let (group, _) = open(&scene, 0, false).await;
     let ids = fill(&scene, 1, group).await;
@@ -60,7 +60,8 @@ pub(super) async fn a_join_comes_behind_all_members_with_their_results<H: Host>(
     scene.complete(2, &join, "bound").await;
 }
 
-// O18, O19, O20, O28: under its name there is one at a time, and its members are the same tasks whoever enqueues them
+// O18, O19, O20, O28: only one group with its name exists at a time, and its members are the same tasks for every client that enqueues
+// them
 pub(super) async fn a_group_that_is_generated_again_is_the_same<H: Host>(scene: Scene<H>) {
     let (one, other, third) = tokio::join!(open(&scene, 0, false), open(&scene, 1, false), open(&scene, 2, false));
     let group = one.0;
@@ -101,7 +102,7 @@ pub(super) async fn one_failure_ends_a_group_that_says_so<H: Host>(scene: Scene<
     scene.nothing("pages").await;
 }
 
-// O22, O23, O24: what a completion brings besides is not waited for
+// O22, O23, O24: a group does not wait for other child tasks of a completion
 pub(super) async fn a_group_waits_for_the_groups_that_its_members_bring<H: Host>(scene: Scene<H>) {
     let outer = Draft::new(scene.queue("books"), "outer").join(Some(1), false);
     let group = scene.enqueue(0, outer).await;

@@ -6,7 +6,7 @@ use norn_client::session::Draft;
 use norn_wire::TaskId;
 use norn_wire::membership::{KeyConcurrency, QueueSetting};
 
-// O15, O25, O27: the oldest first; others do not wait for it
+// O15, O25, O27: the oldest first. Tasks with other keys do not wait for it
 pub(super) async fn of_a_key_there_is_one_at_a_time<H: Host>(scene: Scene<H>) {
     let draft = |key: &str| Draft::new(scene.queue("mail"), "").key(key);
     let mut annas = Vec::new();
@@ -20,7 +20,7 @@ pub(super) async fn of_a_key_there_is_one_at_a_time<H: Host>(scene: Scene<H>) {
     let bert = scene.enqueue(1, draft("bert")).await;
     assert_eq!(scene.take(1, "mail").await.id, bert);
     scene.nothing("mail").await;
-    // It is still its turn while it is to be tried again.
+    // The failed task still blocks its key until its retry.
     scene.done(0, Scene::<H>::failure(&first, None)).await;
     let again = scene.take(2, "mail").await;
     assert_eq!(again.id, annas[0]);
@@ -32,7 +32,7 @@ pub(super) async fn of_a_key_there_is_one_at_a_time<H: Host>(scene: Scene<H>) {
     assert_eq!(scene.take(1, "mail").await.id, annas[2]);
 }
 
-// O15, O25: as many as the queue says, the oldest
+// O15, O25: the oldest tasks of a key, up to the queue's limit
 pub(super) async fn of_a_key_there_are_as_many_as_a_queue_says<H: Host>(scene: Scene<H>) {
     const MOST: usize = 2;
     scene.set("mail", QueueSetting::KeyConcurrency(KeyConcurrency::Most(MOST as u32))).await;
@@ -56,7 +56,7 @@ pub(super) async fn of_a_key_there_are_as_many_as_a_queue_says<H: Host>(scene: S
     }
 }
 
-// O15, O27: until it has ended, whichever way
+// O15, O27: until the task has ended, in any way
 pub(super) async fn a_unique_task_is_there_once_however_many_ask<H: Host>(scene: Scene<H>) {
     let draft = |payload: &str| Draft::new(scene.queue("index"), payload).key("customer 17");
     let mut ids = Vec::new();

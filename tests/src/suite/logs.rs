@@ -1,4 +1,4 @@
-//! The logs that workers write.
+//! Log entries that workers write.
 
 use super::Host;
 use super::scene::{Scene, is_open};
@@ -13,7 +13,7 @@ fn shown(entries: &[LogEntry]) -> Vec<(Token, u32, String)> {
     entries.iter().map(|entry| (entry.token, entry.sequence, text(entry))).collect()
 }
 
-// S8, S21, S23, S24, S37: whoever sends them, to whatever node, in whatever order and however often
+// S8, S21, S23, S24, S37: for any sender, any node, any order and any number of repeats
 pub(super) async fn a_log_is_seen_without_gaps_and_repeats_change_nothing<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("work"), "")).await;
     let claim = scene.take(0, "work").await;
@@ -36,11 +36,11 @@ pub(super) async fn a_log_is_seen_without_gaps_and_repeats_change_nothing<H: Hos
     assert_eq!(shown(&scene.get(2, id).await.updates), all, "also when it has ended");
 }
 
-// S26, S54: of one whose lease ran out, and of one that failed; what they write later is still theirs
+// S26, S54: logs of a worker whose lease expired, and of one that failed. Their later entries are still theirs
 pub(super) async fn the_next_worker_reads_on_in_the_logs_of_those_before<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("work"), "")).await;
     let first = scene.take_for(0, "work", Duration::from_secs(2)).await;
-    // The next leader knows of all that is on all disks.
+    // With `acks=all`, the next leader has the entries too.
     scene.update_with(0, &first, (0, "page 1"), Acks::All).await;
     scene.update_with(0, &first, (1, "page 2"), Acks::All).await;
     let second = scene.take(1, "work").await;
