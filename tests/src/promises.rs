@@ -1,8 +1,8 @@
 //! The list of promises, and the tests that prove each.
 //!
 //! `tests/promises.txt` lists every promise of the five systems that Norn comes from, one row each. A test names the rows that it
-//! proves in a plain comment above itself: `// S18, S25`, or `// S18, S25: why`. So does a property of the simulator, above its `impl
-//! Property for`, and a scene of the suite, a function of a `Scene<H>` on any host. A test names a row only if it fails when the
+//! proves in a plain comment above itself: `// S18, S25`, or `// S18, S25: why`. So does a property of the simulator, above its
+//! `impl Property for`, and a scene of the suite, a function of a `Scene<H>` on any host. A test names a row only if it fails when the
 //! promise is broken. Where Norn decides differently from the system of a row, the row says what Norn does, and often what that system
 //! did.
 

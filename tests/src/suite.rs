@@ -1,9 +1,9 @@
-//! What a task queue promises, as scenes that are written once and played on two hosts: on real nodes, which are processes that
-//! talk QUIC ([`real`]), and on the stage of the simulator, in virtual time and in any weather ([`simulated`]).
+//! The promises of a task queue, as scenes that are written once and played on two hosts: on real nodes, which are processes that talk
+//! QUIC ([`real`]), and on the stage of the simulator, in virtual time and with any faults ([`simulated`]).
 //!
-//! A scene is an asynchronous function of a [`Scene`], which has the verbs of a client, a clock, and nodes that can be killed. It knows
-//! of no host, and each stands in the table of [`PLAYS`]; so none is played on one host alone. It has queues of its own, so that
-//! many are played at once, by the same cluster.
+//! A scene is an asynchronous function of a [`Scene`], which has the verbs of a client, a clock, and nodes that can be killed. A scene
+//! does not know its host, and each is listed in [`PLAYS`], so no scene is played on one host alone. Each has its own queues, so that
+//! many can be played at once on the same cluster.
 
 mod claims;
 mod dependencies;
@@ -32,55 +32,55 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Clients of a host: they are numbered from 0.
+/// Number of clients of a host; their indices start at 0.
 pub const CLIENTS: usize = 3;
-/// Nodes of a host, numbered likewise.
+/// Number of nodes of a host; their indices start at 0.
 pub const NODES: usize = 3;
 
-/// Where scenes are played.
+/// The environment in which scenes are played.
 pub trait Host {
-    /// A client makes a call, and wants its answer within `patience`; what it waits for on purpose comes on top.
+    /// Makes a client's call, with a time limit of `patience` plus any time that the call waits on purpose.
     fn call(&self, client: usize, call: Call, patience: Duration) -> impl Future<Output = Result<Response, Error>>;
 
-    /// Time since some moment before.
+    /// Time since a fixed earlier moment.
     fn now(&self) -> Duration;
 
-    /// Comes back after so long.
+    /// Completes after this length of time.
     fn pass(&self, length: Duration) -> impl Future<Output = ()>;
 
-    /// How long anything may take that is expected to happen.
+    /// Time limit for anything that is expected to happen.
     fn patience(&self) -> Duration;
 
-    /// A time that passes while calls are made, longer where they take longer than on an idle machine.
+    /// A length of time in which calls are made, scaled up where calls take longer than on an idle machine.
     fn scaled(&self, length: Duration) -> Duration;
 
-    /// Comes back once all nodes have heard what was set before.
+    /// Completes once all nodes have heard of all earlier settings.
     fn heard(&self) -> impl Future<Output = ()>;
 
-    /// A node ends at once.
+    /// Kills a node at once.
     fn kill(&self, node: usize);
 
-    /// A node that was killed starts again; it need not serve yet.
+    /// Restarts a killed node. The node may not serve yet.
     fn restart(&self, node: usize);
 }
 
-/// What is left of a scene to be played.
+/// A scene that is being played.
 pub type Playing = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A scene, for either host.
+/// A scene, for both hosts.
 #[derive(Clone, Copy)]
 pub struct Play {
-    /// What it is called.
+    /// Name of the scene.
     pub name: &'static str,
-    /// It kills nodes, so that others beside it may have to be patient.
+    /// Whether the scene kills nodes, so that scenes beside it may have to wait longer.
     pub kills: bool,
-    /// On the stage of the simulator.
+    /// Plays the scene on the simulator's stage.
     pub simulated: fn(Rc<Simulated>) -> Playing,
-    /// On real nodes.
+    /// Plays the scene on real nodes.
     pub real: fn(Rc<Real>) -> Playing,
 }
 
-/// Scenes of a kind, of those alone whose names contain what `NORN_SCENE` says.
+/// The scenes that `wanted` selects and whose names contain the value of `NORN_SCENE`.
 pub fn chosen(wanted: impl Fn(&Play) -> bool) -> Vec<Play> {
     let part = std::env::var("NORN_SCENE").unwrap_or_default();
     PLAYS.iter().copied().filter(|play| wanted(play) && play.name.contains(&part)).collect()

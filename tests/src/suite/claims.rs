@@ -1,4 +1,4 @@
-//! Tasks are enqueued, claimed, held and given back.
+//! Enqueueing, claiming, holding and releasing tasks.
 
 use super::scene::{CLOCKS, LONG, Scene, millis};
 use super::{CLIENTS, Host};
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(2);
 
-// T7, T13, T16, S14, S16, S24, O6, O30: all that it was enqueued with is what a reader and its worker see, bytes of any kind; and
-// its reader sees the result
+// T7, T13, T16, S14, S16, S24, O6, O30: readers and the worker see a task exactly as it was enqueued, with bytes of any kind; readers
+// see its result
 pub(super) async fn what_is_enqueued_is_read_claimed_and_completed_as_it_was<H: Host>(scene: Scene<H>) {
     let payload: Vec<u8> = (0..=255).collect();
     let draft = Draft::new(scene.queue("mail"), payload.clone()).priority(-7).header("content-type", "none");
@@ -38,7 +38,7 @@ pub(super) async fn what_is_enqueued_is_read_claimed_and_completed_as_it_was<H: 
     assert!(done.claims[0].completed_ms.is_some());
 }
 
-// O14, S32: the same id with the same content is one task, however many enqueue it, and also when it has ended
+// O14, S32: the same id with the same content is one task, however many clients enqueue it, even after it has ended
 pub(super) async fn an_enqueue_that_is_repeated_is_stored_once<H: Host>(scene: Scene<H>) {
     let id = scene.neighbours(1).await[0];
     let draft = Draft::new(scene.queue("mail"), "hello").id(id);
@@ -57,7 +57,7 @@ pub(super) async fn an_enqueue_that_is_repeated_is_stored_once<H: Host>(scene: S
 pub(super) async fn the_highest_priority_goes_first_and_then_the_oldest<H: Host>(scene: Scene<H>) {
     let ids = scene.neighbours(6).await;
     let priorities = [0, i32::MIN, 5, 0, i32::MAX, 5];
-    // The youngest first: the order is that of the ids, not of arrivals.
+    // The youngest is enqueued first: the order is that of ids, not of arrivals.
     for (id, priority) in ids.iter().zip(priorities).rev() {
         scene.enqueue(0, Draft::new(scene.queue("mail"), "").priority(priority).id(*id)).await;
     }
@@ -84,7 +84,7 @@ pub(super) async fn what_is_not_due_is_granted_to_nobody<H: Host>(scene: Scene<H
     assert_eq!(scene.take(2, "dated").await.id, dated);
 }
 
-// O12, C12, S19: of those who claim one task at once one gets it, and the next holder has a higher token
+// O12, C12, S19: of concurrent claims for one task one gets it, and the next holder has a higher token
 pub(super) async fn a_second_claim_finds_nothing_and_tokens_grow<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let mut latest = None;
@@ -93,7 +93,7 @@ pub(super) async fn a_second_claim_finds_nothing_and_tokens_grow<H: Host>(scene:
             let (one, other, third) = tokio::join!(scene.look(0, "mail"), scene.look(1, "mail"), scene.look(2, "mail"));
             let mut got: Vec<_> = [one, other, third].into_iter().flatten().collect();
             assert!(got.len() <= 1, "it is held twice: {got:?}");
-            // Where a leader has just changed nobody may have got it.
+            // Just after a change of leader possibly no client got it.
             if let Some(claim) = got.pop() {
                 break claim;
             }
@@ -106,7 +106,7 @@ pub(super) async fn a_second_claim_finds_nothing_and_tokens_grow<H: Host>(scene:
     }
 }
 
-// A grant is its worker's once that knows of it: whoever stops waiting takes no task, and no attempt
+// A worker owns a grant only once it has received it: a client that stops waiting takes no task and uses up no attempt
 pub(super) async fn who_stops_waiting_takes_nothing<H: Host>(scene: Scene<H>) {
     let claim = Claim { wait_ms: millis(LONG), ..scene.claim("mail", LONG) };
     for wait in [Duration::from_millis(20), Duration::from_millis(300), SHORT] {
@@ -122,7 +122,7 @@ pub(super) async fn who_stops_waiting_takes_nothing<H: Host>(scene: Scene<H>) {
     }
 }
 
-// O5, S12, S25, T22, S54: not before the lease is over, and then under a higher token; the old one no longer works
+// O5, S12, S25, T22, S54: not before the lease has expired, and then under a higher token; the old token no longer works
 pub(super) async fn a_lease_that_ran_out_is_taken_over<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let first = scene.take_for(0, "mail", SHORT).await;
@@ -130,7 +130,7 @@ pub(super) async fn a_lease_that_ran_out_is_taken_over<H: Host>(scene: Scene<H>)
     let held = scene.get(1, id).await;
     let second = scene.take(1, "mail").await;
     assert!((second.id, second.token) > (id, first.token) && second.attempt > first.attempt, "{second:?}");
-    // Both by the clock of the leader who granted it, or whose successor did; so much are these apart at most.
+    // Both times are from the clocks of the granting leaders, which differ by at most this much.
     let view = scene.get(2, id).await;
     let start = |of: &norn_wire::TaskView, token| {
         of.claims.iter().find(|claim| claim.token == token).map(|claim| claim.start_ms)
@@ -151,7 +151,7 @@ pub(super) async fn a_renewal_prolongs_and_never_shortens<H: Host>(scene: Scene<
     let claim = scene.take_for(0, "mail", lease).await;
     let renewed = scene.now();
     assert_eq!(scene.renew(0, id, claim.token, Some(lease + SHORT)).await.expect("it is held"), millis(lease + SHORT));
-    // Neither a shorter one nor a repeat takes anything away.
+    // Neither a shorter renewal nor a repeat shortens the lease.
     let left = scene.renew(1, id, claim.token, Some(Duration::from_millis(100))).await.expect("it is held");
     assert_eq!(left, millis(lease + SHORT));
     scene.renew(2, id, claim.token, None).await.expect("it is held");
@@ -190,7 +190,7 @@ pub(super) async fn tasks_are_held_at_once_and_end_in_any_order<H: Host>(scene: 
     }
 }
 
-// C14, S33: from none to as long as it likes; who waits gets what comes from elsewhere meanwhile
+// C14, S33: from not at all to any length. A waiting claim gets a task that another client enqueues meanwhile
 pub(super) async fn a_worker_chooses_how_long_it_waits_for_work<H: Host>(scene: Scene<H>) {
     let claim = |wait: Duration| Claim { wait_ms: millis(wait), ..scene.claim("mail", LONG) };
     let started = scene.now();
@@ -212,7 +212,7 @@ pub(super) async fn a_worker_chooses_how_long_it_waits_for_work<H: Host>(scene: 
     assert!(claimed.1 < started + long / 2, "it gets it when it comes");
 }
 
-// T15: who claims draws the name of its claim, and has what goes by that name; nobody else does
+// T15: a client draws an id for its claim call. A repeat with that id gets the same grants, and no other call does
 pub(super) async fn a_claim_that_is_repeated_gets_the_same<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let own = ClaimId(u128::from_be_bytes(id.to_bytes()[..16].try_into().expect("sixteen bytes")));

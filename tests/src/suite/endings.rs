@@ -1,4 +1,4 @@
-//! How tasks end: completed, failed, invalid, cancelled; and what comes after that.
+//! Endings of tasks: completed, failed, invalid, cancelled; and what follows.
 
 use super::Host;
 use super::scene::{CLOCKS, LONG, Scene, millis};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(2);
 
-// S22, O16, S5: and nobody gets the task again
+// S22, O16, S5: and the task is not granted again
 pub(super) async fn a_completion_is_repeated_without_effect<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let claim = scene.take(0, "mail").await;
@@ -26,7 +26,7 @@ pub(super) async fn a_completion_is_repeated_without_effect<H: Host>(scene: Scen
     assert_eq!(scene.get(0, id).await.state, State::Done, "what is done is not cancelled");
 }
 
-// S1, S54: completions merge; that of the latest claim counts, and all are shown
+// S1, S54: completions merge. The one of the latest claim counts, and all are shown
 pub(super) async fn whoever_claimed_a_task_may_complete_it<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let first = scene.take_for(0, "mail", SHORT).await;
@@ -43,7 +43,7 @@ pub(super) async fn whoever_claimed_a_task_may_complete_it<H: Host>(scene: Scene
     }
 }
 
-// T20, T23, C2, C3, C15, C16: whoever lost the task is told so, and what it had to say is kept
+// T20, T23, C2, C3, C15, C16: a worker that lost the task gets a refusal, and its result is kept
 pub(super) async fn the_latest_holder_alone_completes_where_the_queue_says_so<H: Host>(scene: Scene<H>) {
     scene.set("mail", QueueSetting::Mode(Mode::Holder)).await;
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
@@ -53,7 +53,7 @@ pub(super) async fn the_latest_holder_alone_completes_where_the_queue_says_so<H:
     let bringing = |claim: &Granted, result: &str, id: TaskId| {
         let children = vec![Draft::new(scene.queue("next"), result).id(id)];
         let mut finish = Finish { children, ..Scene::<H>::finish(claim, result) };
-        // What brings tasks is the same only with its time.
+        // Repeats of a completion with children must have the same time.
         finish.completion.at_ms = claim.id.time_ms() + 1;
         finish
     };
@@ -71,7 +71,7 @@ pub(super) async fn the_latest_holder_alone_completes_where_the_queue_says_so<H:
     assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
     let rejected = view.claims.iter().find(|claim| claim.token == first.token).expect("it is shown").rejected.clone();
     assert_eq!(rejected, Some(Rejected { result: Some(b"late".to_vec().into()) }));
-    // What the completion brings that counts is there once, and nothing of the other.
+    // The children of the completion that counts exist once, and those of the other do not.
     let next = scene.take(2, "next").await;
     assert_eq!((next.id, &next.payload[..]), (ids[1], &b"sent"[..]));
     scene.complete(2, &next, "").await;
@@ -79,7 +79,7 @@ pub(super) async fn the_latest_holder_alone_completes_where_the_queue_says_so<H:
     assert_eq!(scene.count("next", None).await, 1);
 }
 
-// T12, O37: and then it is another attempt, under a higher token
+// T12, O37: and then there is another attempt, under a higher token
 pub(super) async fn a_failed_attempt_waits_as_long_as_it_says<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let first = scene.take(0, "mail").await;
@@ -115,7 +115,7 @@ pub(super) async fn a_queue_backs_off_and_gives_up<H: Host>(scene: Scene<H>) {
     let view = scene.get(2, id).await;
     assert_eq!(view.state, State::Dead);
     scene.done(0, Scene::<H>::failure(&third, None)).await;
-    // What ended the first claim may be repeated. Anything else that is said of it comes too late.
+    // The call that ended the first claim may be repeated. Any other call for that claim comes too late.
     scene.done(0, Scene::<H>::failure(&first, None)).await;
     let release = Request::Release { id, token: first.token };
     let late = scene.request(0, release).await.expect_err("its attempt failed, and others had the task since");
@@ -124,7 +124,7 @@ pub(super) async fn a_queue_backs_off_and_gives_up<H: Host>(scene: Scene<H>) {
     scene.nothing("mail").await;
 }
 
-// O16, O33: whoever redrives it, and however often, there is one copy, with all its attempts
+// O16, O33: any number of redrives by any client makes one copy, with all its attempts
 pub(super) async fn what_is_invalid_is_dead_and_is_redriven_once<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello").priority(3)).await;
     let claim = scene.take(0, "mail").await;
@@ -149,7 +149,7 @@ pub(super) async fn what_is_invalid_is_dead_and_is_redriven_once<H: Host>(scene:
     assert_eq!(scene.get(2, id).await.redriven, [copies[0]]);
 }
 
-// O16: the letter is one, and tells what died of what
+// O16: there is one dead letter, which says what died and why
 pub(super) async fn what_dies_leaves_a_letter<H: Host>(scene: Scene<H>) {
     scene.set("mail", QueueSetting::DeadLetter(Some(scene.queue("letters")))).await;
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello").attempts_max(1).header("to", "anna")).await;
@@ -182,7 +182,7 @@ pub(super) async fn what_is_cancelled_is_over_for_its_holder_too<H: Host>(scene:
     assert_eq!(scene.over(0, held, claim.token).await, ErrorCode::Ended);
 }
 
-// what its holder has done counts where the queue's mode is `any`, and what it was cancelled for is shown
+// a completion by the task's holder counts in queues of mode `any`, and the reason of the cancellation stays visible
 pub(super) async fn what_was_cancelled_while_it_ran_and_is_done_shows_both<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let claim = scene.take(0, "mail").await;
@@ -198,7 +198,7 @@ pub(super) async fn what_was_cancelled_while_it_ran_and_is_done_shows_both<H: Ho
     scene.nothing("mail").await;
 }
 
-// S27: an open task stays with all that it is, and one that has ended is gone, however often that is asked for
+// S27: purging leaves an open task unchanged, and removes an ended one, however often it is requested
 pub(super) async fn what_is_purged_is_gone_and_what_is_open_stays<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let purge = Request::Purge { id, acks: Acks::Quorum, state: None };
@@ -242,14 +242,14 @@ pub(super) async fn who_waits_is_told_of_the_end<H: Host>(scene: Scene<H>) {
     assert!(waited.1 < started + timeout / 2, "it is told when it ends");
 }
 
-// O22: however often the completion is sent; and the task names them
+// O22: however often the completion is sent. The task names its children
 pub(super) async fn what_a_completion_brings_is_there_once<H: Host>(scene: Scene<H>) {
     let mut ids = scene.neighbours(2).await;
     let id = scene.enqueue(0, Draft::new(scene.queue("orders"), "")).await;
     let claim = scene.take(0, "orders").await;
     let child = |id: &TaskId| Draft::new(scene.queue("parcels"), id.to_string()).id(*id);
     let mut finish = Finish { children: ids.iter().map(child).collect(), ..Scene::<H>::finish(&claim, "packed") };
-    // What brings tasks is the same only with its time.
+    // Repeats of a completion with children must have the same time.
     finish.completion.at_ms = claim.id.time_ms() + 1;
     for client in 0..3 {
         scene.try_complete(client, finish.clone()).await.expect("it is taken, once or again");

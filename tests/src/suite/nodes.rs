@@ -1,4 +1,4 @@
-//! The same with nodes that are killed in the middle: each of them in turn, whatever it leads just then.
+//! Scenes that kill nodes in the middle: each node in turn, whatever it leads at the time.
 
 use super::scene::{LONG, Scene};
 use super::{CLIENTS, Host, NODES, sessions};
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-// O7, S3, S29, S41, T6: what is held stays held, what was logged is read, and what was completed stays so
+// O7, S3, S29, S41, T6: held tasks stay held, log entries are readable, and completed tasks stay completed
 pub(super) async fn claims_and_their_logs_outlive_each_node<H: Host>(scene: Scene<H>) {
     const TASKS: usize = 8;
     for node in 0..NODES {
@@ -49,7 +49,7 @@ pub(super) async fn claims_and_their_logs_outlive_each_node<H: Host>(scene: Scen
     assert_eq!(scene.count("work", None).await, (NODES * TASKS) as u64);
 }
 
-// O3, O15, O25: one with a key is held in the whole cluster
+// O3, O15, O25: one task of a key is held in the whole cluster
 pub(super) async fn of_a_key_there_is_one_whoever_leads<H: Host>(scene: Scene<H>) {
     let mut ids = Vec::new();
     for client in 0..=NODES {
@@ -79,7 +79,7 @@ pub(super) async fn a_group_comes_to_its_end_whoever_is_killed<H: Host>(scene: S
         let numbers = [2 * node as u32 + 1, 2 * node as u32 + 2];
         scene.enqueue(node, member(numbers[0])).await;
         scene.kill(node);
-        // Whoever generates it goes on with a node less, and begins again at the beginning.
+        // The generator continues with one node fewer, and starts from the beginning.
         for number in 1..=numbers[1] {
             scene.enqueue((node + 1) % 3, member(number)).await;
         }
@@ -95,7 +95,7 @@ pub(super) async fn a_group_comes_to_its_end_whoever_is_killed<H: Host>(scene: S
     assert_eq!(scene.count("pages", None).await, u64::from(MEMBERS));
 }
 
-// O22: as soon as the completion is acknowledged they come, though somebody may be gone that has to see to it
+// O22: the children arrive once the completion is acknowledged, even if the node responsible for them has died
 pub(super) async fn children_are_there_once_whoever_is_killed<H: Host>(scene: Scene<H>) {
     const CHILDREN: usize = 5;
     let mut all = BTreeSet::new();
@@ -117,7 +117,7 @@ pub(super) async fn children_are_there_once_whoever_is_killed<H: Host>(scene: Sc
     assert_eq!(scene.count("parcels", None).await, all.len() as u64);
 }
 
-// C4, C9: its heartbeat keeps all claims whoever leads, and its end frees them
+// C4, C9: its heartbeat keeps all its claims, whichever node leads, and its end frees them
 pub(super) async fn a_session_outlives_each_node<H: Host>(scene: Scene<H>) {
     let session = sessions::open(&scene, 0, LONG).await;
     let ids = sessions::hold(&scene, 0, &session).await;
@@ -135,14 +135,14 @@ pub(super) async fn a_session_outlives_each_node<H: Host>(scene: Scene<H>) {
     assert_eq!(scene.claimed(2, &more).await, [], "each of them is held once");
 }
 
-// C7: what is granted just as a node dies is told all the same, and nothing is held for nobody
+// C7: a grant that is made just as a node dies still reaches its worker, and no task stays held without a worker
 pub(super) async fn what_is_granted_as_a_node_dies_is_told<H: Host>(scene: Scene<H>) {
     const EACH: usize = 10;
     for node in 0..NODES {
         for number in 0..EACH * CLIENTS {
             scene.enqueue(number % CLIENTS, Draft::new(scene.queue("work"), "")).await;
         }
-        // The others are in the middle of a claim, and so are the nodes that they talk to.
+        // The other clients are in the middle of a claim call, and so are their nodes.
         let told = RefCell::new(BTreeSet::new());
         let work = async |client: usize| {
             for _ in 0..EACH {

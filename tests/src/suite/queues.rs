@@ -1,4 +1,4 @@
-//! What is set for whole queues, and what there is in them.
+//! Settings of whole queues, and listings of their contents.
 
 use super::Host;
 use super::scene::{CLOCKS, LONG, Scene, millis};
@@ -25,7 +25,7 @@ pub(super) async fn a_paused_queue_grants_nothing<H: Host>(scene: Scene<H>) {
     assert_eq!(scene.take(2, "mail").await.id, id);
 }
 
-// T18: that a dozen comes in the order of age by chance happens once in 479 million times
+// T18: a dozen tasks come in order of age by chance once in 479 million times
 pub(super) async fn a_queue_of_random_order_gives_any<H: Host>(scene: Scene<H>) {
     scene.set("mail", QueueSetting::Order(Order::Random)).await;
     let ids = scene.neighbours(12).await;
@@ -79,7 +79,7 @@ pub(super) async fn a_full_queue_takes_no_more<H: Host>(scene: Scene<H>) {
     const MOST: u64 = 3;
     scene.set("mail", QueueSetting::Tasks(Some(MOST))).await;
     let draft = || Draft::new(scene.queue("mail"), "");
-    // A replica that has missed some lets in more: all of them count the same ones.
+    // A replica that missed some tasks admits more. With `acks=all` every replica counts the same tasks.
     let ids = scene.neighbours(MOST as u32 + 1).await;
     for id in &ids[..MOST as usize] {
         scene.enqueue_at_all(0, draft().id(*id)).await;
@@ -112,7 +112,7 @@ pub(super) async fn a_queue_is_full_by_bytes_too<H: Host>(scene: Scene<H>) {
 pub(super) async fn a_low_priority_does_not_starve_where_it_ages<H: Host>(scene: Scene<H>) {
     let level = Duration::from_secs(1);
     scene.set("mail", QueueSetting::Ageing(Some(millis(level)))).await;
-    // By its id a task is as old as these are: behind the oldest there are three levels, and as much as clocks may differ.
+    // A task's id determines its age. Between the oldest task and the others lie three levels plus the maximal difference of clocks.
     let old = scene.neighbours(1).await[0];
     scene.enqueue(0, Draft::new(scene.queue("mail"), "").id(old)).await;
     scene.pass(3 * level + CLOCKS).await;
@@ -124,7 +124,7 @@ pub(super) async fn a_low_priority_does_not_starve_where_it_ages<H: Host>(scene:
     assert_eq!(order, [urgent, old, young]);
 }
 
-// By age alone the key that came last would come last.
+// By age alone, the tasks of the key that came last would come last.
 pub(super) async fn keys_take_turns_where_a_queue_is_fair<H: Host>(scene: Scene<H>) {
     scene.set_at_once("mail", QueueSetting::KeyConcurrency(KeyConcurrency::Any)).await;
     scene.set("mail", QueueSetting::Order(Order::Fair)).await;
@@ -136,7 +136,7 @@ pub(super) async fn keys_take_turns_where_a_queue_is_fair<H: Host>(scene: Scene<
     for turn in 0..5 {
         let claim = scene.take(turn % 3, "mail").await;
         few.retain(|id| *id != claim.id);
-        // By the clock of whoever grants it is known who was served last.
+        // The time of last service is taken from the granting leader's clock.
         scene.pass(CLOCKS).await;
     }
     assert_eq!(few, [], "its turn has come twice");

@@ -1,4 +1,4 @@
-//! Scenes on real nodes: processes on loopback, reached by the client library.
+//! Scenes on real nodes: processes on loopback, with the client library.
 
 use super::{CLIENTS, Host, NODES, Play};
 use crate::wait;
@@ -13,7 +13,7 @@ use tokio::task::LocalSet;
 
 const PARTITIONS: u32 = 16;
 
-/// See the module.
+/// Real nodes as a host of scenes.
 pub struct Real {
     cluster: RefCell<Cluster>,
     clients: Vec<Client>,
@@ -21,7 +21,7 @@ pub struct Real {
 }
 
 impl Real {
-    /// A cluster that serves, and its clients.
+    /// Starts a cluster and its clients.
     pub async fn start() -> Rc<Real> {
         let cluster =
             Cluster::start_with(ClusterOptions { nodes: NODES, partitions: PARTITIONS, ..ClusterOptions::default() });
@@ -32,7 +32,7 @@ impl Real {
         Rc::new(Real { cluster: RefCell::new(cluster), clients, started: Instant::now() })
     }
 
-    /// Plays these scenes at the same time, until the last of them is over; gives those that failed. What failed them is printed.
+    /// Plays these scenes at the same time until all have ended. Prints failures, and returns the names of the failed scenes.
     pub async fn play(self: &Rc<Self>, plays: &[Play]) -> Vec<&'static str> {
         let local = LocalSet::new();
         let timed = |play: &Play| {
@@ -56,7 +56,7 @@ impl Real {
         failed.await
     }
 
-    /// Once no scene is played any more: waits until all nodes serve and all replicas hold the same.
+    /// Waits, after the last scene, until all nodes serve and all replicas agree.
     pub async fn settle(self: Rc<Self>) {
         let real = Rc::into_inner(self).expect("no scene is played any more");
         real.cluster.into_inner().wait_agreed().await;

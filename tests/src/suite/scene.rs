@@ -1,4 +1,4 @@
-//! The verbs of a scene. What must succeed panics if it does not, and says in which scene.
+//! The verbs of a scene. A verb that must succeed panics if it fails, and names the scene.
 
 use super::Host;
 use norn_client::session::{Call, Draft, Finish};
@@ -9,14 +9,14 @@ use norn_wire::{ClaimId, Error, ErrorCode, QueueName, Response, TaskId, Token};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A lease that does not run out as long as a scene is played.
+/// A lease that does not expire during a scene.
 pub const LONG: Duration = Duration::from_secs(180);
-/// Between two looks.
+/// Time between two checks.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// How far two good wall clocks may be apart: what is due by one of them may be so much early by another.
+/// Maximal difference between two correct wall clocks: what is due by one clock may be this much early by another.
 pub const CLOCKS: Duration = Duration::from_secs(1);
 
-/// A scene that is played on some host.
+/// A scene on a host.
 pub struct Scene<H> {
     name: &'static str,
     host: Rc<H>,
@@ -28,67 +28,67 @@ pub fn millis(time: Duration) -> u64 {
 }
 
 impl<H: Host> Scene<H> {
-    /// A scene of this name.
+    /// A scene with this name.
     pub fn new(name: &'static str, host: Rc<H>) -> Self {
         Scene { name, host }
     }
 
-    /// A queue of this scene alone.
+    /// A queue that only this scene uses.
     pub fn queue(&self, word: &str) -> QueueName {
         QueueName::new(&format!("{}/{word}", self.name)).expect("a good name")
     }
 
-    /// A name of this scene alone.
+    /// A name that only this scene uses.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The clock.
+    /// The host's clock.
     pub fn now(&self) -> Duration {
         self.host.now()
     }
 
-    /// How long anything may take that is expected to happen.
+    /// Time limit for anything that is expected to happen.
     pub fn patience(&self) -> Duration {
         self.host.patience()
     }
 
-    /// A time that passes while calls are made, longer where they take longer than on an idle machine.
+    /// A length of time in which calls are made, scaled up where calls take longer than on an idle machine.
     pub fn scaled(&self, length: Duration) -> Duration {
         self.host.scaled(length)
     }
 
-    /// Comes back after so long.
+    /// Completes after this length of time.
     pub async fn pass(&self, length: Duration) {
         self.host.pass(length).await;
     }
 
-    /// Comes back at that time, if it is still to come.
+    /// Completes at this time, or at once if the time has passed.
     pub async fn pass_until(&self, time: Duration) {
         self.pass(time.saturating_sub(self.now())).await;
     }
 
-    /// A node ends at once.
+    /// Kills a node at once.
     pub fn kill(&self, node: usize) {
         self.host.kill(node);
     }
 
-    /// A killed node starts again.
+    /// Restarts a killed node.
     pub fn restart(&self, node: usize) {
         self.host.restart(node);
     }
 
-    /// Any call, and its answer or refusal.
+    /// Makes any call; returns its answer or refusal.
     pub async fn ask(&self, client: usize, call: Call) -> Result<Response, Error> {
         self.host.call(client, call, self.host.patience()).await
     }
 
-    /// Any request, likewise.
+    /// Makes any request; returns its answer or refusal.
     pub async fn request(&self, client: usize, request: Request) -> Result<Response, Error> {
         self.ask(client, Call::Request(request)).await
     }
 
-    /// The code with which a request is refused.
+    /// Error code with which a request is refused.
     pub async fn refused(&self, client: usize, request: Request) -> ErrorCode {
         let text = format!("{request:?}");
         match self.request(client, request).await.map(first) {
@@ -101,26 +101,26 @@ impl<H: Host> Scene<H> {
         result.unwrap_or_else(|error| panic!("{}: {what}: {:?}: {error}", self.name, error.code))
     }
 
-    /// Stores a task on a majority of the disks.
+    /// Stores a task with `acks=quorum`.
     pub async fn enqueue(&self, client: usize, draft: Draft) -> TaskId {
         let result = self.try_enqueue(client, draft, self.host.patience()).await;
         self.must("enqueue", result).id
     }
 
-    /// Stores a task on all disks, where it matters what each leader knows.
+    /// Stores a task with `acks=all`, for scenes in which each leader must know it.
     pub async fn enqueue_at_all(&self, client: usize, draft: Draft) -> TaskId {
         let call = Call::Enqueue { drafts: vec![draft], acks: Acks::All };
         let result = self.ask(client, call).await.and_then(acked);
         self.must("enqueue", result).id
     }
 
-    /// Stores a task on a majority of the disks, if it is not refused.
+    /// Stores a task with `acks=quorum`, unless it is refused.
     pub async fn try_enqueue(&self, client: usize, draft: Draft, patience: Duration) -> Result<Acked, Error> {
         let call = Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum };
         acked(self.host.call(client, call, patience).await?)
     }
 
-    /// Stores a task unless there is one with its key; tells whether there was.
+    /// Stores a task unless an open one has its key; returns whether one existed.
     pub async fn enqueue_unique(&self, client: usize, draft: Draft) -> (TaskId, bool) {
         match self.ask(client, Call::EnqueueUnique { draft: Box::new(draft) }).await {
             Ok(Response::AckedUnique { acked, existing }) => (acked.id, existing),
@@ -128,7 +128,7 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// A claim as a worker makes it.
+    /// A claim request as a worker sends it.
     pub fn claim(&self, queue: &str, lease: Duration) -> Claim {
         Claim {
             claim: ClaimId(0),
@@ -145,7 +145,7 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// What a claim brings; the claim is made again until its answer is complete, or brings something.
+    /// Grants of a claim. Repeats the claim until some task is granted or no partition is unavailable.
     pub async fn claimed(&self, client: usize, claim: &Claim) -> Vec<Granted> {
         let end = self.now() + self.host.patience();
         loop {
@@ -161,12 +161,12 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// What can be claimed of a queue right now.
+    /// A claimable task of the queue, claimed at once, or none.
     pub async fn look(&self, client: usize, queue: &str) -> Option<Granted> {
         self.claimed(client, &self.claim(queue, LONG)).await.pop()
     }
 
-    /// Nobody can claim anything of a queue.
+    /// Asserts that no client can claim a task of the queue.
     pub async fn nothing(&self, queue: &str) {
         for client in 0..super::CLIENTS {
             let got = self.look(client, queue).await;
@@ -174,7 +174,7 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// Nobody can claim anything of a queue until that time.
+    /// Asserts that no task of the queue can be claimed until that time.
     pub async fn nothing_until(&self, queue: &str, time: Duration) {
         while self.now() < time {
             let got = self.look(0, queue).await;
@@ -191,12 +191,12 @@ impl<H: Host> Scene<H> {
         self.take_for(client, queue, LONG).await
     }
 
-    /// The same under a lease that may run out.
+    /// The same with a lease that may expire.
     pub async fn take_for(&self, client: usize, queue: &str, lease: Duration) -> Granted {
         self.take_as(client, &self.claim(queue, lease)).await.remove(0)
     }
 
-    /// The same with any claim; at least one task.
+    /// The same with any claim; returns at least one task.
     pub async fn take_as(&self, client: usize, claim: &Claim) -> Vec<Granted> {
         let wait_ms = (claim.lease_ms / 4).min(1_000);
         let end = self.now() + self.host.patience();
@@ -213,7 +213,7 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// Claims so many tasks of a queue, by any client.
+    /// Claims this many tasks of a queue, with the clients in turn.
     pub async fn take_all(&self, queue: &str, count: usize) -> Vec<Granted> {
         let mut tasks = Vec::new();
         while tasks.len() < count {
@@ -222,7 +222,7 @@ impl<H: Host> Scene<H> {
         tasks
     }
 
-    /// What a worker says at the end. Each call says anew when that was.
+    /// A worker's completion. Each call stamps it with its own time.
     pub fn finish(claim: &Granted, result: &str) -> Finish {
         let completion = Completion {
             id: claim.id,
@@ -235,25 +235,25 @@ impl<H: Host> Scene<H> {
         Finish { completion, children: Vec::new() }
     }
 
-    /// Ends a task as done.
+    /// Completes a task.
     pub async fn complete(&self, client: usize, claim: &Granted, result: &str) {
         let result = self.try_complete(client, Self::finish(claim, result)).await;
         self.must("complete", result);
     }
 
-    /// The same, perhaps with children; it may be refused.
+    /// Completes a task, perhaps with children. The completion may be refused.
     pub async fn try_complete(&self, client: usize, finish: Finish) -> Result<Acked, Error> {
         acked(self.ask(client, Call::Complete { items: vec![finish], acks: Acks::Quorum }).await?)
     }
 
-    /// Gives a claim back.
+    /// Releases a claim.
     pub async fn release(&self, client: usize, claim: &Granted) {
         let request = Request::Release { id: claim.id, token: claim.token };
         let result = self.request(client, request).await;
         assert_eq!(self.must("release", result), Response::Done);
     }
 
-    /// How long a claim has been prolonged by.
+    /// Renews a claim; returns its remaining lease in milliseconds.
     pub async fn renew(&self, client: usize, id: TaskId, token: Token, lease: Option<Duration>) -> Result<u64, Error> {
         let request = Request::Renew { items: vec![(id, token)], lease_ms: lease.map(millis) };
         match self.request(client, request).await? {
@@ -262,7 +262,8 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// Why a claim is over, once its leader knows that it is: what others have on their disks it may have yet to hear.
+    /// Error code of a claim that is over. Waits until the claim's leader knows: it may not yet have facts that other replicas have on
+    /// disk.
     pub async fn over(&self, client: usize, id: TaskId, token: Token) -> ErrorCode {
         let end = self.now() + self.patience();
         loop {
@@ -274,19 +275,19 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// Adds to a claim's log.
+    /// Appends to a claim's log.
     pub async fn update(&self, client: usize, claim: &Granted, sequence: u32, data: &str) {
         self.update_with(client, claim, (sequence, data), Acks::Quorum).await;
     }
 
-    /// Adds to a claim's log, durable on as many disks as `acks` says.
+    /// Appends to a claim's log, durable on as many disks as `acks` requires.
     pub async fn update_with(&self, client: usize, claim: &Granted, (sequence, data): (u32, &str), acks: Acks) {
         let (id, token, data) = (claim.id, claim.token, data.as_bytes().to_vec());
         let result = self.request(client, Request::Update { id, token, sequence, data, acks }).await;
         self.must("update", result);
     }
 
-    /// An attempt failed. Without a time it is for the queue to say how long the task waits.
+    /// A failed attempt. Without `retry_in`, the queue's setting determines the delay.
     pub fn failure(claim: &Granted, retry_in: Option<Duration>) -> Request {
         Request::Fail {
             id: claim.id,
@@ -298,25 +299,25 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// A task is invalid.
+    /// The report that a task is invalid.
     pub fn invalidity(claim: &Granted) -> Request {
         let (id, token, reason) = (claim.id, claim.token, "blank".to_owned());
         Request::Fail { id, token, reason, retry_in_ms: 0, invalid: true, retry_open: false }
     }
 
-    /// A request that must succeed.
+    /// Makes a request that must succeed.
     pub async fn done(&self, client: usize, request: Request) -> Response {
         let what = request.verb();
         let result = self.request(client, request).await;
         self.must(what, result)
     }
 
-    /// Nobody shall run a task any more.
+    /// Cancels a task, so that no worker runs it any more.
     pub async fn cancel(&self, client: usize, id: TaskId) {
         self.done(client, Request::Cancel { id, reason: "not needed".to_owned(), at_ms: 0, acks: Acks::Quorum }).await;
     }
 
-    /// How a task is.
+    /// Reads a task.
     pub async fn get(&self, client: usize, id: TaskId) -> TaskView {
         match self.done(client, Request::Get { id, minimum: None, minimum_sequence: None }).await {
             Response::Task(view) => *view,
@@ -324,7 +325,7 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// A task once something is so.
+    /// Reads a task repeatedly until it satisfies `wanted`.
     pub async fn get_when(&self, id: TaskId, what: &str, wanted: impl Fn(&TaskView) -> bool) -> TaskView {
         let end = self.now() + self.host.patience();
         loop {
@@ -337,7 +338,7 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// Waits until no majority knows a task any more.
+    /// Waits until no majority knows the task any more.
     pub async fn gone(&self, id: TaskId) {
         let end = self.now() + self.host.patience();
         loop {
@@ -350,7 +351,7 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// How many tasks a queue has.
+    /// Number of tasks in a queue.
     pub async fn count(&self, queue: &str, state: Option<State>) -> u64 {
         match self.done(0, Request::Count { queue: Some(self.queue(queue)), state }).await {
             Response::Count(count) => count,
@@ -368,28 +369,28 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// Sets something for a queue; all nodes have heard of it then.
+    /// Changes a setting of a queue, and waits until all nodes have heard of it.
     pub async fn set(&self, queue: &str, setting: QueueSetting) {
         self.set_at_once(queue, setting).await;
         self.host.heard().await;
     }
 
-    /// The same, and somebody may not have heard.
+    /// The same without the wait, so that some nodes may not have heard of it.
     pub async fn set_at_once(&self, queue: &str, setting: QueueSetting) {
         let change = Box::new(ClusterChange::Queue { queue: self.queue(queue), setting });
         self.done(0, Request::Change { change, dry_run: false }).await;
     }
 
-    /// Ids of one partition, one younger than the other.
+    /// Ids in one partition, in ascending order.
     pub async fn neighbours(&self, count: u32) -> Vec<TaskId> {
         let model = self.enqueue(0, Draft::new(self.queue("models"), "")).await;
         self.cancel(0, model).await;
         let id = |number| TaskId::new(model.time_ms(), number, model.minter(), model.tag());
-        // The model's counter was drawn; these are behind all that its session minted, or will in that millisecond.
+        // The session draws its counter at random. These counters exceed all that it used, or will use, in that millisecond.
         (0..count).map(|number| id(u32::MAX - count + number)).collect()
     }
 
-    /// Ends all that has not ended, of any scene.
+    /// Cancels all open tasks, of any scene.
     pub async fn clear(self) {
         let mut after = None;
         loop {
@@ -406,7 +407,7 @@ impl<H: Host> Scene<H> {
     }
 }
 
-/// Work on it is still to be done.
+/// Whether a task is open.
 pub fn is_open(state: State) -> bool {
     matches!(state, State::Waiting | State::Ready | State::Claimed)
 }

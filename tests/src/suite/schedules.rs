@@ -1,4 +1,4 @@
-//! What the cluster enqueues by itself.
+//! Tasks that the cluster enqueues by itself.
 
 use super::Host;
 use super::scene::{Scene, is_open, millis};
@@ -18,7 +18,7 @@ fn header(view: &TaskView, name: &str) -> String {
     found.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
-/// Times for which there are tasks; no time has two.
+/// Ticks for which there are tasks. Asserts that no tick has two.
 fn ticks(name: &str, tasks: &[TaskView]) -> BTreeSet<u64> {
     let mut ticks = BTreeSet::new();
     for view in tasks {
@@ -29,10 +29,10 @@ fn ticks(name: &str, tasks: &[TaskView]) -> BTreeSet<u64> {
     ticks
 }
 
-// O26, O27: again and again, and once; whoever sets it however often
+// O26, O27: repeated and one-time schedules, whichever clients set them, and however often
 pub(super) async fn a_schedule_makes_one_task_for_each_time<H: Host>(scene: Scene<H>) {
     let model = scene.enqueue(0, Draft::new(scene.queue("models"), "")).await;
-    // It is still to come when all have set it, and is waited for then.
+    // The time is still ahead when all clients have set the schedule, and then the scene waits for it.
     let ahead = scene.scaled(Duration::from_secs(15)).min(scene.patience() / 4 * 3);
     let at_ms = model.time_ms() + millis(ahead);
     let cron = When::Cron { expression: "* * * * * *".to_owned(), zone: "Europe/Berlin".to_owned() };
@@ -57,7 +57,7 @@ pub(super) async fn a_schedule_makes_one_task_for_each_time<H: Host>(scene: Scen
     let name = format!("{}-once", scene.name());
     assert_eq!(ticks(&name, &[scene.get(1, once.id).await]), BTreeSet::from([at_ms]));
     scene.complete(0, &once, "").await;
-    // What was being enqueued when it was removed may still come, but nothing that was due later.
+    // A task that was being enqueued at the removal may still arrive, but no later tick.
     scene.pass(Duration::from_millis(PERIOD_MS * 3)).await;
     let late = ticks(&often, &scene.list("often", None).await);
     assert!(late.is_superset(&seen) && late.len() <= seen.len() + 2, "{late:?}, before {seen:?}");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const TASKS: usize = 4;
 
-/// Opens a session.
+/// Opens a session; returns its claim.
 pub(super) async fn open<H: Host>(scene: &Scene<H>, client: usize, time_to_live: Duration) -> Granted {
     scene.enqueue(client, Draft::session(scene.name())).await;
     let queues = vec![QueueName::new(SESSIONS_QUEUE).expect("a good name")];
@@ -20,7 +20,7 @@ pub(super) async fn open<H: Host>(scene: &Scene<H>, client: usize, time_to_live:
 
 /// Enqueues tasks, and claims all of them under a session.
 pub(super) async fn hold<H: Host>(scene: &Scene<H>, client: usize, session: &Granted) -> BTreeSet<TaskId> {
-    // On a busy machine all of this takes longer than the session lives without a heartbeat.
+    // On a busy machine all of this takes longer than the session's time to live without a heartbeat.
     let beat = async || scene.renew(client, session.id, session.token, None).await.expect("it lives");
     let mut ids = BTreeSet::new();
     for _ in 0..TASKS {
@@ -37,7 +37,7 @@ pub(super) async fn hold<H: Host>(scene: &Scene<H>, client: usize, session: &Gra
     ids
 }
 
-// C9, C10: and what it held counts as given back
+// C9, C10: and its tasks count as released
 pub(super) async fn a_session_that_ends_frees_all_at_once<H: Host>(scene: Scene<H>) {
     let session = open(&scene, 0, LONG).await;
     let ids = hold(&scene, 0, &session).await;
@@ -52,8 +52,8 @@ pub(super) async fn a_session_that_ends_frees_all_at_once<H: Host>(scene: Scene<
     assert_eq!(scene.over(0, session.id, session.token).await, ErrorCode::Ended);
 }
 
-// C4, C7, C8, C9: kept by its heartbeat for longer than it lives; without it all that it held is free, long before their leases end,
-// and it never comes back
+// C4, C7, C8, C9: heartbeats keep a session beyond its time to live. Without them all tasks that it held are free, long before their
+// leases end, and the session never comes back
 pub(super) async fn a_session_that_is_not_renewed_is_over_for_good<H: Host>(scene: Scene<H>) {
     let time_to_live = scene.scaled(Duration::from_secs(20)).min(LONG / 4);
     let session = open(&scene, 0, time_to_live).await;
@@ -73,7 +73,7 @@ pub(super) async fn a_session_that_is_not_renewed_is_over_for_good<H: Host>(scen
     scene.enqueue(1, Draft::new(scene.queue("more"), "")).await;
     let end = scene.now() + scene.patience();
     loop {
-        // Who grants may not have heard of the end yet; then it takes back what it granted meanwhile.
+        // The granting leader may not have heard of the end yet. If so, it revokes what it granted meanwhile.
         let claim = Claim { session: Some(session.id), wait_ms: millis(CLOCKS), ..scene.claim("more", LONG) };
         let asked = scene.request(0, Request::Claim(claim)).await;
         if !matches!(&asked, Ok(Response::Claimed { tasks, .. }) if !tasks.is_empty()) {
@@ -84,8 +84,7 @@ pub(super) async fn a_session_that_is_not_renewed_is_over_for_good<H: Host>(scen
     scene.take(1, "more").await;
 }
 
-// C23: who claims at the same time as others is in nobody's way: as many claims as there are tasks get one each, and none is asked to
-// come again
+// C23: concurrent claims do not disturb each other: as many claims as there are tasks get one task each, and none is asked to retry
 pub(super) async fn sessions_that_claim_at_once_get_a_task_each<H: Host>(scene: Scene<H>) {
     const EACH: usize = 10;
     for number in 0..CLIENTS * EACH {
@@ -111,8 +110,8 @@ pub(super) async fn sessions_that_claim_at_once_get_a_task_each<H: Host>(scene: 
     assert_eq!(ids.len(), CLIENTS * EACH);
 }
 
-// C24, C25, C26: no session has to give anything up for one that comes, and none waits for a task because another one could have it;
-// what the end of one frees goes to whoever is waiting, at once
+// C24, C25, C26: no session gives up tasks for a new one, and none waits for a task because another session could have it. When a
+// session ends, its tasks go to waiting claims at once
 pub(super) async fn who_comes_and_goes_shares_all_work<H: Host>(scene: Scene<H>) {
     const TASKS: usize = 12;
     for number in 0..TASKS {

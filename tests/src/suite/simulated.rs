@@ -1,4 +1,4 @@
-//! Scenes on the stage of the simulator: futures that are polled by hand, as often as something has happened there.
+//! Scenes on the simulator's stage: futures that are polled by hand, once after each of its steps.
 
 use super::scene::Scene;
 use super::{CLIENTS, Host, Play};
@@ -15,12 +15,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// In which all nodes hear what is set, in any weather of a stage.
+/// Time in which all nodes hear of a setting, under any faults of a stage.
 const SPREAD_ROUGH: Duration = Duration::from_secs(12);
-/// Where nothing goes wrong.
+/// The same without faults.
 const SPREAD_CALM: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// The simulator's stage as a host of scenes.
 pub struct Simulated {
     stage: RefCell<Stage>,
     conditions: Conditions,
@@ -33,15 +33,15 @@ impl Simulated {
         Rc::new(Simulated { stage, conditions })
     }
 
-    /// A calm one whose nodes have a known bug, and of which the scenes alone are to say what is wrong.
+    /// A calm stage whose nodes have a planted bug, without the simulator's checks: only the scenes may find the bug.
     pub fn with_bug(seed: u64, bug: Mutant) -> Rc<Simulated> {
         let mut stage = Stage::new(seed, Conditions::Calm, CLIENTS, Keep::Tail, Some(bug));
         stage.close_eyes();
         Rc::new(Simulated { stage: RefCell::new(stage), conditions: Conditions::Calm })
     }
 
-    /// Plays these scenes at the same time, until the last of them is over. Then all that is left is cancelled, nothing breaks any
-    /// more, and all replicas must come to hold the same. Panics if anything is not as it is to be.
+    /// Plays these scenes at the same time until all have ended. Then cancels all open tasks, stops injecting faults, and requires
+    /// that all replicas agree. Panics on any failure.
     pub fn play(self: &Rc<Self>, plays: &[Play]) {
         self.play_at_once(plays);
         self.run(Scene::new("the end", self.clone()).clear());
@@ -60,7 +60,7 @@ impl Simulated {
         }));
     }
 
-    /// Has things happen until a future is done.
+    /// Steps the stage until a future completes.
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         let mut context = Context::from_waker(Waker::noop());
@@ -72,18 +72,18 @@ impl Simulated {
         }
     }
 
-    /// What happened, line by line, as far as it is kept.
+    /// The trace, line by line, as far as it is kept.
     pub fn text(&self) -> String {
         self.stage.borrow().lines().collect::<Vec<_>>().join("\n")
     }
 
-    /// Hash of all that happened.
+    /// Hash of the whole trace.
     pub fn trace_hash(&self) -> u128 {
         self.stage.borrow().trace_hash()
     }
 }
 
-/// Whoever drops a call gives it up.
+/// A call that waits for its answer. Dropping it gives the call up.
 struct Waiting<'a> {
     stage: &'a RefCell<Stage>,
     cue: Option<Cue>,
@@ -91,7 +91,7 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // When a scene has failed the stage is not to be stepped on.
+        // After a scene has failed the stage may still be borrowed; it must not be stepped further.
         if let Some(cue) = self.cue
             && let Ok(mut stage) = self.stage.try_borrow_mut()
         {

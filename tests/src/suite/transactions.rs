@@ -1,4 +1,4 @@
-//! Several tasks at once, and claims that depend on others.
+//! Transactions on several tasks, and claims that depend on other tasks.
 
 use super::Host;
 use super::scene::{LONG, Scene};
@@ -23,7 +23,7 @@ async fn version<H: Host>(scene: &Scene<H>, id: TaskId) -> TaskVersion {
     scene.get(1, id).await.version.expect("it has not ended")
 }
 
-// T9, T10, T11, T34, T35, T36, T39, T40, T41, T42: what was found and what comes of it, with a signal that all is to go on
+// T9, T10, T11, T34, T35, T36, T39, T40, T41, T42: a result and the tasks that follow from it, conditional on a signal task
 pub(super) async fn tasks_change_together<H: Host>(scene: Scene<H>) {
     let signal = scene.enqueue(0, Draft::new(scene.queue("signals"), "go on")).await;
     let near = |word: &str, payload: &str| Draft::new(scene.queue(word), payload).near(signal);
@@ -48,7 +48,7 @@ pub(super) async fn tasks_change_together<H: Host>(scene: Scene<H>) {
     scene.complete(2, &next, "").await;
 }
 
-// T10, T40, T41, T43, T44: all that stands against it is told, and nothing of it is made
+// T10, T40, T41, T43, T44: the refusal lists every conflict, and nothing of the transaction takes effect
 pub(super) async fn nothing_changes_where_one_is_not_as_it_was<H: Host>(scene: Scene<H>) {
     let signal = scene.enqueue(0, Draft::new(scene.queue("signals"), "go on")).await;
     let near = |word: &str| Draft::new(scene.queue(word), word).near(signal);
@@ -85,7 +85,7 @@ pub(super) async fn nothing_changes_where_one_is_not_as_it_was<H: Host>(scene: S
     scene.complete(1, &claim, "").await;
 }
 
-// T34, O29: what has one key in one queue lies together, and so does what is put beside it
+// T34, O29: tasks with one key in one queue are in one partition, and so is a new task with that key
 pub(super) async fn tasks_with_one_key_change_together<H: Host>(scene: Scene<H>) {
     let keyed = |payload: &str| Draft::new(scene.queue("changed"), payload).key("alice");
     let [first, second] = [scene.enqueue(0, keyed("first")).await, scene.enqueue(1, keyed("second")).await];
@@ -105,7 +105,7 @@ pub(super) async fn tasks_with_one_key_change_together<H: Host>(scene: Scene<H>)
     assert_eq!(scene.count("changed", None).await, 3);
 }
 
-// T45, T46: a signal switches claiming on and off, wherever it lies
+// T45, T46: a signal task switches claiming on and off, whatever partition it is in
 pub(super) async fn a_claim_depends_on_a_signal<H: Host>(scene: Scene<H>) {
     let signal = scene.enqueue(0, Draft::new(scene.queue("signals"), "go on")).await;
     for number in 0..2 {

@@ -1,4 +1,4 @@
-//! Whoever watches a queue or a group is told what becomes of its tasks.
+//! Watches of a queue or a group learn how its tasks end.
 
 use super::Host;
 use super::scene::{Scene, millis};
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How long a call waits for something to happen.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Asks once more.
+/// Sends the next watch request.
 async fn ask<H: Host>(scene: &Scene<H>, watch: &mut WatchState) {
     match scene.done(2, watch.request(millis(WAIT))).await {
         Response::Watched(watched) => watch.take(watched),
@@ -17,7 +17,7 @@ async fn ask<H: Host>(scene: &Scene<H>, watch: &mut WatchState) {
     }
 }
 
-/// Looks on until it was told of these, in whichever order. Whoever may have missed something looks at what is there.
+/// Watches until all these endings were reported, in any order. After a gap, reads the tasks instead.
 async fn hear<H: Host>(scene: &Scene<H>, watch: &mut WatchState, mut wanted: Vec<(TaskId, State)>) {
     let end = scene.now() + scene.patience();
     while !wanted.is_empty() {
