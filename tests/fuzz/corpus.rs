@@ -1,4 +1,4 @@
-//! Writes the valid samples to `corpus/TARGET/`, one file each, so that a fuzzer need not guess what bytes look like.
+//! Writes the valid samples to `corpus/TARGET/`, one file each, so that a fuzzer starts from well-formed inputs.
 
 use norn_tests::fuzz::samples;
 use std::fs;

@@ -1,9 +1,9 @@
-//! What any bytes may be taken for: a log, a record, a message. Each function takes what a stranger or a damaged disk may
-//! hold, and panics if something holds less than is promised of it.
+//! Decoders under arbitrary bytes: a log, a record, a message. Each function takes bytes as a stranger might send them or a damaged
+//! disk might hold them, and panics if the code breaks one of its promises.
 //!
-//! Goal: no bytes make a node panic, loop, or ask for memory out of proportion. Method: the same functions are called by
-//! `tests/tests/fuzz.rs` with some thousand seeded mutations of [`samples`], and by the targets of `tests/fuzz` with
-//! whatever a fuzzer thinks of. Through the public interface alone: a frame is reached through a log that holds it.
+//! Goal: no bytes make a node panic, loop, or allocate memory out of proportion. Method: `tests/tests/fuzz.rs` calls these functions
+//! with some thousand seeded mutations of [`samples`], and the targets of `tests/fuzz` call them with the inputs of a fuzzer. They use
+//! only the public interface: frames are tested through a log that contains them.
 
 pub mod bounded;
 pub mod mutation;
@@ -19,22 +19,22 @@ use norn_wire::codec::{self, Body, HEADER_BYTES, Kind};
 use norn_wire::{NodeId, Request, Response, Versions};
 use std::fmt::Debug;
 
-/// Bytes of a segment's header, and where its checksum is.
+/// Bytes of a segment's header, and the offset of its checksum.
 const SEGMENT_HEADER_BYTES: usize = 512;
 const CHECKSUM_PLACE: usize = SEGMENT_HEADER_BYTES - 4;
-/// Bytes of a slot, and where its checksum is.
+/// Bytes of a slot, and the offset of its checksum.
 const SLOT_BYTES: usize = 32;
 const SLOT_CHECKSUM_PLACE: usize = SLOT_BYTES - 4;
-/// Slots whose checksums are made good.
+/// Number of slots whose checksums are corrected.
 const SLOTS_SEALED: usize = 16;
 
-/// Of frames: as both sides of a connection have agreed.
+/// Protocol version of frames, as agreed by both sides of a connection.
 const VERSION: u8 = Versions::SPOKEN.newest;
 
-/// Settings of the logs below: small, so that three files are a whole log.
+/// Settings of the logs below: small segments, so that three files make a whole log.
 pub const CONFIG: LogConfig = LogConfig { segment_bytes: 1_000, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
-/// Who wrote the logs of [`samples`].
+/// Identity of the writer of the logs of [`samples`].
 pub const IDENTITY: Identity = Identity { node: NodeId(0xabc), incarnation: 7 };
 
 /// Name of a segment's file.
@@ -42,14 +42,14 @@ pub fn segment_name(number: usize) -> String {
     format!("{number:016}.log")
 }
 
-/// Reads bytes as the frames of a segment: what is found stands in order, without gap, and up to the end.
+/// Reads bytes as the frames of a segment. Asserts that the entries are in order, without gaps, and cover the file up to its end.
 pub fn frames(bytes: &[u8]) {
     let file = segment_name(1);
     let disk = Bounded::new([(file, [&[0; SEGMENT_HEADER_BYTES], bytes].concat())]);
     look(&disk);
 }
 
-/// Looks at every file of a directory.
+/// Inspects every file of a directory.
 fn look(disk: &Bounded) {
     let mut end_before: Option<(String, u64)> = None;
     let visited = inspect(disk, |file, offset, entry| {
@@ -72,8 +72,8 @@ fn look(disk: &Bounded) {
     }
 }
 
-/// Takes up to three files out of bytes: flags, the lengths of the first two in two bytes each, then the files. With the
-/// first flag, checksums of headers are made good, with the second those of slots, so that what stands in them is believed.
+/// Splits bytes into up to three files: one byte of flags, the lengths of the first two files in two bytes each, then the files. The
+/// first flag corrects the checksums of headers, and the second those of slots, so that the reader trusts their contents.
 pub fn unpack(bytes: &[u8]) -> Vec<Vec<u8>> {
     let Some(([flags, a, b, c, d], rest)) = bytes.split_first_chunk::<5>() else { return Vec::new() };
     let (one, rest) = rest.split_at(rest.len().min(usize::from(u16::from_be_bytes([*a, *b]))));
@@ -96,7 +96,7 @@ pub fn unpack(bytes: &[u8]) -> Vec<Vec<u8>> {
     files
 }
 
-/// The other way.
+/// The inverse of [`unpack`].
 pub fn pack(flags: u8, files: &[Vec<u8>]) -> Vec<u8> {
     let length = |place: usize| u16::try_from(files.get(place).map_or(0, Vec::len)).expect("a small log").to_be_bytes();
     let mut bytes = vec![flags];
@@ -106,7 +106,7 @@ pub fn pack(flags: u8, files: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Writes the checksum of bytes behind them, where there is room for it.
+/// Writes the checksum of a range behind it, if there is room.
 fn seal(file: &mut [u8], bytes: std::ops::Range<usize>) {
     let place = bytes.end..bytes.end + 4;
     if place.end <= file.len() {
@@ -115,8 +115,8 @@ fn seal(file: &mut [u8], bytes: std::ops::Range<usize>) {
     }
 }
 
-/// Starts on a directory with these files, packed as [`unpack`] says, and looks at it as an operator does. If the start
-/// succeeds, the log goes on and what was read is read again.
+/// Starts on a directory with these files, packed as in [`unpack`], and inspects it as an operator does. If the start succeeds,
+/// asserts that the log accepts more records and that a second start reads the same ones.
 pub fn directory(bytes: &[u8]) {
     let files = unpack(bytes);
     let disk = Bounded::new(files.into_iter().enumerate().map(|(place, file)| (segment_name(place + 1), file)));
@@ -128,20 +128,20 @@ pub fn directory(bytes: &[u8]) {
     log.sync().expect("the disk is good");
     records.extend(more.map(|record| Replay::Record { record, covered: false, again: false, place: None }));
     let (_, again) = start(&disk).expect("what was mended is whole");
-    // Where a record stands may change as files are mended.
+    // Repairs may move a record to another place.
     let plain = |replay: &Replay| match replay {
         Replay::Record { record, covered, again, .. } => {
             Replay::Record { record: record.clone(), covered: *covered, again: *again, place: None }
         }
         other @ (Replay::Promised { .. } | Replay::Lost { .. }) => other.clone(),
     };
-    // What is said again is no news, and may be said once more before anything is appended.
+    // Repeated records carry nothing new, and each start may repeat them again before anything is appended.
     let is_news = |replay: &&Replay| !matches!(replay, Replay::Promised { .. } | Replay::Record { again: true, .. });
     let plain = |replays: &[Replay]| replays.iter().filter(is_news).map(plain).collect::<Vec<Replay>>();
     assert_eq!(plain(&again), plain(&records));
 }
 
-/// Opens and replays; all records, and all losses.
+/// Opens and replays a log; returns all records and all losses.
 pub fn start(disk: &Bounded) -> Result<(Log<Bounded>, Vec<Replay>), String> {
     let mut log = Log::open(disk.clone(), CONFIG, || IDENTITY).map_err(|error| error.to_string())?;
     let mut records = Vec::new();
@@ -153,7 +153,7 @@ pub fn start(disk: &Bounded) -> Result<(Log<Bounded>, Vec<Replay>), String> {
     Ok((log, records))
 }
 
-/// Reads bytes as the body of a record. One that is understood reads back as what it was read as.
+/// Reads bytes as the body of a record. Asserts that a record that decodes survives encoding and decoding.
 pub fn record(bytes: &[u8]) {
     if let Ok(record) = Record::decode(bytes) {
         let mut encoded = Vec::new();
@@ -162,8 +162,7 @@ pub fn record(bytes: &[u8]) {
     }
 }
 
-/// Reads bytes as they come from a connection: as frames, and their bodies as every kind of message. Bodies are read
-/// whatever their checksums say.
+/// Reads bytes as they arrive on a connection: as frames, and their bodies as every kind of message, whatever their checksums.
 pub fn wire(bytes: &[u8]) {
     for limit in [FRAME_BYTES_MAX, PEER_FRAME_BYTES_MAX] {
         let mut rest = bytes;
@@ -188,7 +187,7 @@ fn bodies(body: &[u8]) {
     body_as::<PeerMessage>(body, Kind::Peer);
 }
 
-/// A body that is understood survives being sent on, named or compact.
+/// Asserts that a body that decodes survives encoding, named and compact.
 fn body_as<T: Body + PartialEq + Debug>(body: &[u8], kind: Kind) {
     let Ok(value) = T::read(body) else { return };
     let (mut named, mut compact) = (Vec::new(), Vec::new());

@@ -1,8 +1,8 @@
-//! Any bytes may come from a disk or from the network: the fuzz targets with seeded inputs, in seconds.
+//! Robustness against arbitrary bytes from disk or network: the fuzz targets with seeded inputs, in seconds.
 //!
-//! `tests/fuzz` calls the same functions with a fuzzer's inputs. Here every sample comes as it is, and then in thousands of
-//! mutations, the same ones each time. Memory of the whole process is bounded, so that what is allocated for a length that
-//! only somebody claims ends it.
+//! `tests/fuzz` calls the same functions with a fuzzer's inputs. Here every sample is used unchanged, and then in thousands of
+//! mutations, the same ones in each run. The memory of the whole process is limited, so that an allocation of a length that the input
+//! merely claims ends it.
 
 use norn_node::protocol::Record;
 use norn_node::storage::Replay;
@@ -16,7 +16,7 @@ use std::panic::{self, AssertUnwindSafe};
 /// The largest record takes 64 MiB, and a reader holds two of them.
 const ADDRESS_SPACE_BYTES: u64 = 3 << 30;
 
-/// Calls a target with every sample and with so many mutations of them.
+/// Calls a target with every sample and with this number of mutations.
 fn try_all(target: fn(&[u8]), samples: &[Vec<u8>], mutations: u64) {
     let limit = Rlimit { current: Some(ADDRESS_SPACE_BYTES), maximum: Some(ADDRESS_SPACE_BYTES) };
     setrlimit(Resource::As, limit).expect("a process may bound itself");
@@ -43,7 +43,7 @@ fn any_files_may_stand_for_a_log() {
     try_all(fuzz::directory, &samples::directories(), 3_000);
 }
 
-/// Whether this is what was written, up to some record, where what is lost is told in its place.
+/// Whether the replay is a prefix of the written records, with each loss reported in the place of the records it covers.
 fn is_of(found: &[Replay], written: &[Record]) -> bool {
     let mut place = 0;
     found.iter().all(|replay| match replay {
@@ -60,7 +60,7 @@ fn is_of(found: &[Replay], written: &[Record]) -> bool {
     })
 }
 
-/// Goal: whatever becomes of a disk at rest, a start reads what was written, tells what it cannot read, or refuses.
+/// Goal: whatever damage a disk at rest suffers, a start reads what was written, reports what it cannot read, or refuses.
 /// Method: every kind of damage, once or twice, at seeded places.
 #[test]
 fn a_damaged_disk_never_gives_another_record() {

@@ -1,4 +1,4 @@
-//! Bytes as the files of a log.
+//! Interprets bytes as the files of a log.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Bytes as the frames of a segment.
+//! Interprets bytes as the frames of a segment.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Bytes as the body of a record.
+//! Interprets bytes as the body of a record.
 
 #![no_main]
 

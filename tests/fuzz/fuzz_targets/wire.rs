@@ -1,4 +1,4 @@
-//! Bytes as they come from a connection.
+//! Interprets bytes as data from a connection.
 
 #![no_main]
 

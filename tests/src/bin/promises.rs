@@ -1,11 +1,11 @@
-//! Prints every promise with the tests that prove it, and then those without; with `--missing` the latter alone.
+//! Prints every promise with the tests that prove it, then those without tests; with `--missing` only the latter.
 
 use norn_tests::promises::Promises;
 use norn_tests::source;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// The list, as it is when this is built.
+/// The list at build time.
 const LIST: &str = include_str!("../../promises.txt");
 
 fn main() -> ExitCode {
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // Whoever reads this may stop reading; that is no failure.
+    // The reader of the output may close it early. That is not a failure.
     match Promises::read(LIST, &source::sources()) {
         Ok(promises) => {
             let _ = std::io::stdout().write_all(promises.to_text(missing).as_bytes());

@@ -1,4 +1,4 @@
-//! A disk in memory that bounds what may be asked of it.
+//! An in-memory disk with a bound on reads.
 
 use norn_node::storage::disk::{Disk, DiskError};
 use norn_sim::disk::{Damage, Harm, SimDisk};
@@ -6,17 +6,17 @@ use norn_wire::random::Random;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// How often each byte of the files may be read, and how many bytes on top of that.
+/// Allowed reads of each byte of the files, and the number of bytes allowed on top of that.
 const READS_OF_EACH_MAX: u64 = 64;
 const READ_BYTES_MORE: u64 = 16 << 20;
-/// Operations that read, for each byte of the files and on top.
+/// Read operations allowed on top of one for each byte of the files.
 const READS_MORE: u64 = 10_000;
 
-/// See the module. Clones share it.
+/// An in-memory disk that panics when the bound on reads is exceeded. Clones share the disk and its counters.
 #[derive(Debug, Clone)]
 pub struct Bounded {
     disk: SimDisk,
-    /// Bytes of the files at the beginning.
+    /// Bytes of all files at the start.
     bytes: u64,
     reads: Rc<Cell<u64>>,
     read_bytes: Rc<Cell<u64>>,
@@ -35,12 +35,12 @@ impl Bounded {
         Bounded { disk, bytes, reads: Rc::default(), read_bytes: Rc::default() }
     }
 
-    /// Bytes of a file that is there.
+    /// Size of an existing file in bytes.
     pub fn bytes_of(&self, file: &str) -> u64 {
         self.disk.length(file).expect("it is there")
     }
 
-    /// Damages what is there, and says how; none if there is nothing to damage so.
+    /// Damages a file and returns what was done; none if nothing can be damaged in this way.
     pub fn damage(&self, harm: Harm, random: &mut Random) -> Option<Damage> {
         self.disk.damage(harm, random)
     }

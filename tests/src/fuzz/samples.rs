@@ -1,4 +1,4 @@
-//! Valid bytes of every kind, to begin with.
+//! Valid bytes of every kind, as a starting point of mutations.
 
 use super::{Bounded, pack, start};
 use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
@@ -63,7 +63,7 @@ fn spec() -> Spec {
     }
 }
 
-/// One that says nothing of others, one that waits for others, and one with a key.
+/// A spec without references to other tasks for 0, then with a dependency, with a key in addition, and with a group in addition.
 fn keyed(number: u32) -> Spec {
     let after = if number > 0 { vec![id(7)] } else { Vec::new() };
     let member = Some(MemberOf { group: id(7), number: 3 });
@@ -274,7 +274,7 @@ pub fn record_bodies() -> Vec<Vec<u8>> {
     records().iter().map(encode).collect()
 }
 
-/// A log with so many of [`records`], synced two by two, and what it holds, with what is said again.
+/// A log with the first `count` of [`records`], synced in pairs, and the records that it contains, repeated ones included.
 pub fn log(count: usize) -> (Bounded, Vec<Record>) {
     let mut disk = Bounded::new([]);
     let (mut log, _) = start(&disk).expect("a fresh log");
@@ -290,7 +290,7 @@ pub fn log(count: usize) -> (Bounded, Vec<Record>) {
         Replay::Lost { .. } => panic!("it is whole"),
     };
     let written = replayed.into_iter().filter_map(record).collect();
-    // What that start has begun is at rest as well.
+    // The changes of that start are synced as well.
     for name in disk.list().expect("the disk is good") {
         disk.sync(&name).expect("the disk is good");
     }
@@ -298,7 +298,7 @@ pub fn log(count: usize) -> (Bounded, Vec<Record>) {
     (disk, written)
 }
 
-/// Logs of one to three segments, as [`super::unpack`] takes them, with every combination of flags.
+/// Logs of one to three segments in the form of [`super::unpack`], with every combination of flags.
 pub fn directories() -> Vec<Vec<u8>> {
     let logs = [0, 2, 6, records().len()].map(|count| log(count).0.files());
     assert!(logs.iter().all(|files| files.len() <= 3) && logs.iter().any(|files| files.len() > 1));
@@ -382,7 +382,7 @@ fn schedule() -> Arc<Schedule> {
     Arc::new(Schedule { when, queue, payload, priority: 1, attempts_max: 3, catch_up })
 }
 
-/// What is set, what is due and what has fired.
+/// Changes that set a schedule, mark it due, and mark it fired.
 fn schedule_changes() -> [schedules::Operation; 3] {
     let set = schedules::Operation::Set { name: "nightly".into(), number: 1, schedule: schedule(), at_ms: 1_000 };
     let turn = schedules::Turn { name: "nightly".into(), number: 1, through_ms: 9_000, ..schedules::Turn::default() };
@@ -485,9 +485,9 @@ fn heartbeat() -> Heartbeat {
     }
 }
 
-/// Samples of 43 of the 86 kinds. Without one are: of elections and replication all but `Vote`, `Rescue`, `State`, `Install` and
+/// Samples of 43 of the 86 kinds. These have none: of elections and replication all but `Vote`, `Rescue`, `State`, `Install` and
 /// `Ops`; of changes of a cohort `Ready`, `Stray` and `Unheld`; reads, counts, lists and their answers; `Kept`; `RootsAnswer`, `Want`,
-/// `Need`, `Tasks` and `Gone`; forgetting but for `Outboxes` and `Childless`; `Probed`, pulls, confirmations, `Return`, `Interest`,
+/// `Need`, `Tasks` and `Gone`; forgetting except `Outboxes` and `Childless`; `Probed`, pulls, confirmations, `Return`, `Interest`,
 /// `Available`; `Roster`.
 #[expect(clippy::too_many_lines, reason = "one sample of each of those kinds")]
 fn peer_messages() -> Vec<PeerMessage> {
@@ -610,7 +610,7 @@ fn peer_messages() -> Vec<PeerMessage> {
     ]
 }
 
-/// Frames with one message each, and one with several.
+/// Frames with one message each, and one sample with all of them in sequence.
 pub fn messages() -> Vec<Vec<u8>> {
     fn frame<T: Body>(value: &T, kind: Kind) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -1,26 +1,26 @@
-//! What the documents say of the repository is so: their links lead somewhere, and the files that they name are there.
+//! Checks of the documents against the repository: their links resolve, and the files that they name exist.
 //!
-//! The commands that they show are parsed in `node/src/cli/reference.rs`.
+//! `node/src/cli/reference.rs` parses the commands that the documents show.
 
 use norn_tests::binary;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Documents that are to be read at once, and their most bytes.
+/// Documents to be read at one sitting, and their maximal size in bytes.
 const SIZES: [(&str, usize); 2] = [("README.md", 14 << 10), ("ARCHITECTURE.md", 25 << 10)];
-/// Folders of which each path in a document is one of the repository.
+/// A path in a document that starts with one of these folders must exist in the repository.
 const FOLDERS: [&str; 5] = ["node/", "client/", "sim/", "tests/", "bench/"];
-/// Endings of files that documents name by a part of their path.
+/// File endings that documents may use with a partial path.
 const ENDINGS: [&str; 4] = [".rs", ".sh", ".md", ".toml"];
-/// Paths that begin so are not in the repository: of a machine, a home, or a cluster of `norn dev`.
+/// Beginnings of paths outside the repository: on a machine, in a home directory, or in a cluster of `norn dev`.
 const ELSEWHERE: [&str; 3] = ["/", "~", ".norn/"];
-/// Not looked at.
+/// Directories that the walk skips.
 const LEFT_OUT: [&str; 3] = ["target", ".git", ".norn"];
-/// Fewer documents than this would mean that the walk has gone astray.
+/// Fewer documents than this mean that the directory walk is broken.
 const DOCUMENTS_MIN: usize = 15;
 
-/// All files of the repository and the folders that they are in, by their paths from its root.
+/// All files and folders of the repository, relative to its root.
 fn paths() -> BTreeSet<String> {
     fn walk(root: &Path, directory: &Path, all: &mut BTreeSet<String>) {
         for entry in fs::read_dir(directory).expect("it can be listed").flatten() {
@@ -57,7 +57,7 @@ impl Document {
         documents
     }
 
-    /// Its lines outside of blocks of code, with their numbers. One that ends between backticks goes on with the next.
+    /// Lines outside code blocks, with their numbers. A line that ends inside backticks is joined with the next.
     fn prose(&self) -> Vec<(usize, String)> {
         let (mut is_code, mut lines) = (false, Vec::<(usize, String)>::new());
         for (index, line) in self.text.lines().enumerate() {
@@ -74,7 +74,7 @@ impl Document {
         lines
     }
 
-    /// What its headings are called in links.
+    /// Anchors of all headings, as links use them.
     fn anchors(&self) -> BTreeSet<String> {
         let mut seen = BTreeMap::new();
         let prose = self.prose();
@@ -83,7 +83,7 @@ impl Document {
     }
 }
 
-/// A heading as a link to it is written.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = |character: &char| character.is_alphanumeric() || matches!(character, ' ' | '-' | '_');
     let shown = without_targets(heading.trim());
@@ -95,28 +95,28 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
-/// A heading that was there before has a number behind it.
+/// Appends a number to the anchor of a heading that repeats an earlier one.
 fn numbered(seen: &mut BTreeMap<String, usize>, anchor: String) -> String {
     let count = seen.entry(anchor.clone()).or_default();
     *count += 1;
     if *count == 1 { anchor } else { format!("{anchor}-{}", *count - 1) }
 }
 
-/// A line without what its links lead to.
+/// A line without the targets of its links.
 fn without_targets(line: &str) -> String {
     let mut parts = line.split("](");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |shown, part| shown + part.split_once(')').map_or(part, |(_, behind)| behind))
 }
 
-/// What stands between backticks in a line, and the line without it.
+/// The texts between backticks in a line, and the line without them.
 fn code(line: &str) -> (Vec<&str>, String) {
     let parts: Vec<&str> = line.split('`').collect();
     let code = parts.iter().skip(1).step_by(2).copied().collect();
     (code, parts.iter().step_by(2).copied().collect::<Vec<_>>().join("`"))
 }
 
-/// Where the links of a line lead.
+/// The targets of the links in a line.
 fn targets(line: &str) -> Vec<String> {
     let (_, prose) = code(line);
     let targets =
@@ -124,7 +124,7 @@ fn targets(line: &str) -> Vec<String> {
     targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:")).collect()
 }
 
-/// A path from a document's folder as one from the root.
+/// Converts a path relative to a document into one relative to the root.
 fn resolve(document: &str, target: &str) -> String {
     let joined = Path::new(document).parent().unwrap_or(Path::new("")).join(target);
     let mut path = PathBuf::new();
@@ -138,7 +138,7 @@ fn resolve(document: &str, target: &str) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The paths that a text between backticks names, if it looks like one of the repository: `a/{b,c}.rs` names two.
+/// The paths that a text between backticks names, if it looks like a path of the repository: `a/{b,c}.rs` names two.
 fn named(text: &str) -> Vec<String> {
     let is_path = text.contains('/') && !text.contains([' ', '*', '<', '$', ':']) && !text.contains("...");
     let is_ours =
@@ -206,7 +206,7 @@ fn files_that_documents_name_are_there() {
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
-/// Files of a line with the names behind them that it says are in them: `a.rs`: `run`, `stop`.
+/// Pairs of a file and a name that a line places in it: `a.rs`: `run`, `stop`.
 fn members(line: &str) -> Vec<(&str, &str)> {
     let parts: Vec<&str> = line.split('`').collect();
     let mut members = Vec::new();

@@ -1,16 +1,17 @@
-//! Which files of the core know which. *Engine* is what has methods of `Node`, or runs one; everything else is *plain*: data, and
-//! functions of it. Plain files import nothing of the engine, so that each of them can be read, tested and moved without it.
+//! Dependencies between the files of the core. The *engine* consists of files with methods of `Node`, or that run one. All other files
+//! are *plain*: data, and functions on it. Plain files import nothing from the engine, so that each of them can be read, tested and
+//! moved without it.
 //!
-//! A path counts for the file that defines what it names, whatever re-exports it goes through. Tests may import what they like.
+//! A path counts for the file that defines the item, whatever re-exports it goes through. Tests may import anything.
 
 use norn_tests::source::{Source, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of what is in `node/src`, the core. The rest is its host.
+/// The parts of `node/src` that belong to the core. The rest is its host.
 const CORE: [&str; 6] = ["config", "gauge", "limits", "protocol", "restore", "storage"];
-/// These run a node, so they may know it.
+/// Files that run a node, so they may use the engine.
 const USERS: [&str; 2] = ["node/src/restore.rs", "node/src/storage/double/sample.rs"];
-/// Imports that are still to be undone, as they are complained of. One that is undone must go.
+/// Known violations, as the test reports them. A violation that has been fixed must be removed from this list.
 const WAIVERS: [&str; 0] = [];
 
 type Path = Vec<String>;
@@ -19,13 +20,13 @@ type Path = Vec<String>;
 struct Module {
     file: String,
     is_engine: bool,
-    /// Paths of imports, by the name that each of them brings in.
+    /// Paths of imports, by the name that each one binds.
     imports: BTreeMap<String, Path>,
-    /// Those, and all others that do not begin with such a name.
+    /// Paths of imports, and all other paths in the file, expanded by the imports.
     paths: Vec<Path>,
 }
 
-/// By their paths: `crate::protocol::task`.
+/// Modules by path: `crate::protocol::task`.
 struct Core(BTreeMap<String, Module>);
 
 fn segments(path: &str) -> Path {
@@ -41,7 +42,7 @@ fn module_of(file: &str) -> Option<String> {
     inside.then(|| format!("crate::{}", inner.replace('/', "::")))
 }
 
-/// Without tests, comments, and the modules in which something is visible.
+/// The text without tests, comments, and the arguments of `pub(...)`.
 fn code_of(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().expect("there is a first part");
     let lines = text.lines().map(|line| line.split("//").next().expect("there is a first part"));
@@ -51,7 +52,7 @@ fn code_of(text: &str) -> String {
     parts.fold(first, |code, part| code + "pub" + part.split_once(')').map_or("", |(_, rest)| rest))
 }
 
-/// Adds what a tree of imports brings in.
+/// Adds the names and paths of a tree of imports.
 fn expand(before: &str, tree: &str, imports: &mut Vec<(String, Path)>) {
     let Some((head, body)) = tree.split_once('{') else {
         let (path, name) = tree.split_once(" as ").unwrap_or((tree, ""));
@@ -87,7 +88,7 @@ fn module(file: &str, text: &str) -> Module {
         }
     }
     let words = rest.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
-    // Each is judged, also where two have one name, as globs have.
+    // All imports count, even those that bind the same name, as globs do.
     let mut paths: Vec<Path> = imports.iter().map(|(_, path)| path.clone()).collect();
     let imports: BTreeMap<String, Path> = imports.into_iter().collect();
     let others = words.filter(|word| word.contains("::")).map(segments);
@@ -104,7 +105,7 @@ impl Core {
         Core(of_core.map(|(path, source)| (path, module(&source.path, &source.text))).collect())
     }
 
-    /// The module that has what a path in another one means, re-exports followed.
+    /// The module that defines the item of a path as seen from another module, with re-exports followed.
     fn owner(&self, at: &str, path: &[String]) -> Option<&Module> {
         let Some((segment, rest)) = path.split_first() else { return self.0.get(at) };
         let child = format!("{at}::{segment}");
@@ -120,7 +121,7 @@ impl Core {
         }
     }
 
-    /// What plain files import of the engine.
+    /// Imports from the engine in plain files.
     fn complaints(&self) -> BTreeSet<String> {
         let plain = self.0.iter().filter(|(_, module)| !module.is_engine);
         let paths = plain.flat_map(|(at, module)| module.paths.iter().map(move |path| (at, module, path)));

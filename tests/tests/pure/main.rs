@@ -1,6 +1,6 @@
 //! Tests without processes, sockets or clocks: the simulator with its planted bugs, scenes and seeds, and rules over the sources.
 //!
-//! All of these compute. What needs real nodes is in `nodes`, and what bounds the memory of its whole process in `fuzz`.
+//! These only compute. Tests that need real nodes are in `nodes`, and those that limit the memory of their whole process in `fuzz`.
 
 mod documents;
 mod layout;

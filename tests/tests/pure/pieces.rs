@@ -1,11 +1,11 @@
-//! What depends on what: the pieces of Norn can be had one without the other.
+//! Dependencies between crates: each part of Norn can be used without the others.
 
 use std::process::Command;
 
-/// What brings sockets, threads and clocks.
+/// Crates that provide sockets, threads and clocks.
 const OF_SERVICES: [&str; 4] = ["tokio", "quinn", "rustls", "socket2"];
 
-/// Names of all crates that one of the workspace is built with.
+/// Names of all crates that a crate of the workspace depends on.
 fn built_with(package: &str, more: &[&str]) -> Vec<String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
@@ -15,7 +15,7 @@ fn built_with(package: &str, more: &[&str]) -> Vec<String> {
     text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
-/// The simulator runs the store and the client, and has nothing of the service; nor does the client know the store.
+/// The simulator runs the store and the client without any part of the service. The client does not depend on the store.
 // T1
 #[test]
 fn store_and_client_do_without_the_service_and_the_client_without_the_store() {

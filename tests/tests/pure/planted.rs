@@ -1,13 +1,14 @@
-//! Bugs that are planted into the nodes are caught by the simulator.
+//! The simulator catches bugs that are planted into the nodes.
 //!
-//! `cargo sim -- mutants` looks for all of them from the first seed on; here each is looked for where it is known to be found.
+//! `cargo sim -- mutants` searches for all of them from the first seed on. Here the search for each begins at a seed where it is known
+//! to be found.
 
 use norn_node::config::Mutant;
 use norn_sim::{Keep, Overrides, Report, mutants, run, run_until};
 use std::collections::BTreeSet;
 
-/// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
-/// Whoever changes what the simulator draws has to look for new ones.
+/// For each planted bug a seed from which it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`. A change of what
+/// the simulator draws requires a search for new ones.
 const CAUGHT_FROM: [(Mutant, u64); 100] = [
     (Mutant::VoteNotDurable, 1057),
     (Mutant::GrantBeforeQuorum, 2),
@@ -110,10 +111,10 @@ const CAUGHT_FROM: [(Mutant, u64); 100] = [
     (Mutant::TurnRetaken, 8),
     (Mutant::WantsWholeRoom, 3003),
 ];
-/// Seeds tried for each at most: a change of what a run draws moves the seeds a little, and that alone is no failure.
+/// Seeds tried for each bug at most. A change of what a run draws shifts the seeds a little, and that alone must not fail the test.
 const SEEDS_EACH: u64 = 60;
 
-/// What the nodes hold is checked seldom: many seeds are tried, and these bugs show in what clients see.
+/// Checks the nodes' state rarely: many seeds are tried, and these bugs show in what clients see.
 fn seldom() -> Overrides {
     Overrides { check_every: Some(128), ..Overrides::default() }
 }
@@ -128,17 +129,17 @@ fn are_caught<'a>(mutants: impl Iterator<Item = &'a (Mutant, u64)>) {
         let caught = catch(*mutant, *from);
         assert!(caught.is_some(), "{mutant:?} survives {SEEDS_EACH} seeds from {from}: `cargo sim -- mutants`");
         let report = caught.expect("it is");
-        // The very same run without the bug is right up to that moment: it is the bug that was caught.
+        // The same run without the bug has no violation up to that moment, so the violation comes from the bug.
         let healthy = Overrides { mutant: None, ..mutants::hunting(*mutant, &seldom()) };
         let healthy = run_until(report.seed, &healthy, Keep::Tail, report.time_us);
         assert_eq!(healthy.violation, None, "{}", healthy.headline());
     }
 }
 
-/// Tests that look for a part of the bugs each, so that the parts run beside each other.
+/// Tests that each search for a part of the bugs, so that the parts run in parallel.
 macro_rules! parts {
     ($($name:ident: $part:literal,)*) => {
-        /// Each begins at another bug, and leaves out those of the others.
+        /// Each part starts at another bug and skips those of the others.
         const PARTS: [usize; [$($part),*].len()] = [$($part),*];
 
         $(#[test]

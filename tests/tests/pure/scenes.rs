@@ -1,5 +1,5 @@
-//! Every scene of the suite in the simulator. `NORN_SCENE` chooses scenes by a part of their names, and `NORN_SEEDS` the number of
-//! seeds with which each is played; with `NORN_TRACE` the whole trace of a scene that fails is shown.
+//! Every scene of the suite in the simulator. `NORN_SCENE` selects scenes by a part of their names, and `NORN_SEEDS` sets the number
+//! of seeds with which each is played. With `NORN_TRACE`, a scene that fails prints its whole trace.
 
 use norn_node::config::Mutant;
 use norn_sim::{Conditions, Keep};
@@ -21,7 +21,7 @@ fn text(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// Plays each of these alone, with several seeds; tells of all that fail.
+/// Plays each scene alone, with several seeds; reports all failures.
 fn play_alone(conditions: Conditions, usual: u64) {
     let mut failed = Vec::new();
     for play in chosen(|_| true) {
@@ -56,7 +56,7 @@ fn all_scenes_are_played_at_once_in_the_simulator_and_a_seed_decides_what_happen
     assert_eq!(play(1), play(1));
 }
 
-/// Goal: scenes fail where what they are about is broken, whatever properties would say. Method: known bugs are put back.
+/// Goal: a scene fails where its subject is broken, independently of the simulator's properties. Method: known bugs are planted again.
 #[test]
 fn a_known_bug_is_noticed_by_the_scene_that_it_concerns() {
     let bugs = [

@@ -1,7 +1,8 @@
-//! Runs of the simulator under knobs that a swarm draws seldom, as a smoke test; and what holds where nothing fails, or no clock is right.
+//! Runs of the simulator under settings that a swarm rarely draws, as a smoke test; and runs without faults, or without correct
+//! clocks.
 //!
-//! A seed is no test of the bug that it once found: what it runs changes with every draw that is added. Such bugs have scripted
-//! tests beside the code that held them.
+//! A seed is not a regression test for the bug that it once found: its run changes with every draw that is added. Such bugs have
+//! scripted tests beside the code that contained them.
 
 use norn_sim::{Keep, Overrides, run};
 
@@ -11,7 +12,7 @@ fn holds(seed: u64, overrides: &Overrides) {
     assert!(report.trace_count > 100, "something happens in seed {seed}");
 }
 
-/// Members and cohorts change, and nodes crash at the steps of that.
+/// Members and cohorts change, and nodes crash during the steps of the changes.
 fn changing() -> Overrides {
     Overrides {
         arrange_mean_ms: Some(400),
@@ -85,8 +86,8 @@ fn seeds_with_all_kinds_of_work_hold() {
     }
 }
 
-/// Wall clocks that jump by hours and monotonic ones that run at half to double speed, at once: claims overlap in each of
-/// these, which is all that is wrong, and nodes say that their clocks are.
+/// Wall clocks that jump by hours together with monotonic clocks that run at half to double speed. Claims overlap in each of these
+/// runs, but nothing else is wrong, and nodes report that their clocks are wrong.
 #[test]
 fn without_any_clock_claims_overlap_and_nothing_else_is_wrong() {
     let clockless = Overrides { wild_wall_clock: Some(true), wild_monotonic: Some(true), ..Overrides::default() };
@@ -96,7 +97,7 @@ fn without_any_clock_claims_overlap_and_nothing_else_is_wrong() {
     }
 }
 
-// S6, S34: how far the order of claiming may be off between nodes
+// S6, S34: bounds on how far nodes may deviate from the order of claiming
 #[test]
 fn without_faults_the_first_of_a_queue_is_the_next() {
     let mut granted = 0;

@@ -1,9 +1,9 @@
-//! A fixed budget of seeds, by the commands of the simulator. `.ci/soak` runs more of them, for hours.
+//! A fixed budget of seeds, by the simulator's own commands. `.ci/soak` runs more of them, for hours.
 
 use clap::Parser;
 use norn_sim::command::{Arguments, execute};
 
-/// Runs a command line of the simulator, which must find nothing.
+/// Runs a command line of the simulator, which must find no violation.
 fn finds_nothing(line: &str) {
     let words = std::iter::once("norn-sim").chain(line.split(' '));
     let arguments = Arguments::try_parse_from(words).expect("the simulator has this command");

@@ -7,10 +7,10 @@ use norn_tests::source::{Source, sources};
 const COLUMNS_MAX: usize = 140;
 /// Longest file. Its tests, at the end, do not count.
 const LINES_MAX: usize = 700;
-/// The only places of the tests that may pause.
+/// The only files of the tests that may sleep.
 const PAUSES: [&str; 1] = ["tests/src/wait.rs"];
 
-/// Complains about every line of every file for which `wrong` has something to say.
+/// Complains about every line of every file for which `wrong` returns a complaint.
 fn no_line_is(wrong: impl Fn(&Source, &str) -> Option<String>) {
     let mut complaints = Vec::new();
     for source in sources() {
@@ -23,7 +23,7 @@ fn no_line_is(wrong: impl Fn(&Source, &str) -> Option<String>) {
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
-/// A macro's call, put together here so that this file does not contain what it looks for.
+/// A macro call, composed here so that this file does not contain the text that it searches for.
 fn call_of(name: &str) -> String {
     format!("{name}!(")
 }
@@ -45,7 +45,7 @@ fn no_line_is_too_long() {
     });
 }
 
-/// Lines before the tests that a file ends with.
+/// Number of lines before the tests at the end of a file.
 fn lines_without_tests(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let tests = lines.windows(2).position(|pair| pair[0] == "#[cfg(test)]" && pair[1].ends_with("mod tests {"));
@@ -64,7 +64,7 @@ fn no_file_is_too_long() {
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
-/// Comments that name promises have one form, stand above tests, and name rows of a well-formed list.
+/// Comments that name promises have the required form, stand above tests, and name rows of a well-formed list.
 #[test]
 fn promises_are_named_as_they_are_listed() {
     if let Err(complaints) = Promises::read(include_str!("../../promises.txt"), &sources()) {
@@ -72,7 +72,7 @@ fn promises_are_named_as_they_are_listed() {
     }
 }
 
-/// Tests of real processes wait on conditions, by the harness.
+/// Tests of real processes wait for conditions, with the functions of the harness.
 #[test]
 fn tests_do_not_pause_for_a_fixed_time() {
     let pause = format!("{}(", "sleep");
