@@ -1,5 +1,5 @@
-//! Goal: nodes find each other by whatever leads to them, and the member list follows nodes that have moved. Method: nodes that are
-//! started elsewhere than their cluster knows.
+//! Goal: nodes find each other by any address that leads to them, and the member list follows nodes that have moved. Method: nodes are
+//! started at other addresses than their cluster knows.
 
 use super::hostile::copy;
 use norn_tests::cluster::{Cluster, ClusterOptions, all_tasks};
@@ -9,7 +9,7 @@ use norn_tests::{cli, launch};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Where each node is that is a member, as the leader of the root says.
+/// Name and address of each member, as the leader of the metadata group reports them.
 fn listed(cluster: &Cluster) -> Option<BTreeSet<(String, String)>> {
     let answer = cluster.cli().json(&["cluster", "status"]);
     let status = (answer.code == Some(0)).then(|| answer.object())?;
@@ -18,7 +18,7 @@ fn listed(cluster: &Cluster) -> Option<BTreeSet<(String, String)>> {
     Some(members.map(|member| (text(&member["name"]), text(&member["address"]))).collect())
 }
 
-/// Waits until the member list has each node where it is.
+/// Waits until the member list has the current address of each node.
 fn wait_listed(cluster: &Cluster) {
     let nodes = || cluster.members().into_iter();
     let wanted: BTreeSet<(String, String)> =
@@ -26,14 +26,14 @@ fn wait_listed(cluster: &Cluster) {
     found("the member list has the address of each node", || listed(cluster).filter(|listed| *listed == wanted));
 }
 
-/// What a node says that was removed or replaced.
+/// Message of a node that was removed or replaced.
 const LEFT: &str = "this node is no member any more";
 
 fn elsewhere() -> String {
     format!("127.0.0.1:{}", free_port())
 }
 
-/// Enqueues, claims and completes.
+/// Enqueues, claims and completes a task.
 fn works(cluster: &Cluster, queue: &str) {
     let cli = cluster.cli().patient();
     cli.json(&["enqueue", queue, "data"]).done();
@@ -49,10 +49,10 @@ async fn count(cluster: &Cluster) -> usize {
     tasks.len()
 }
 
-/// What the name of the test below stands for: where no node listens comes first.
+/// Host names of the test below: the first addresses of the name are ones at which no node listens.
 const NAMED: &str = "127.0.0.1 localhost\n::1 several.test\n127.0.0.2 several.test\n127.0.0.1 several.test\n";
 
-/// From now on others reach a node that does not run by that name, which stands in its certificate.
+/// From now on others reach a stopped node by this name, which its certificate contains.
 fn call_by_name(cluster: &mut Cluster, index: usize) {
     let hosts = ["cert", "node", cluster.name(index), "--host", "127.0.0.1,several.test", "--dir", "certs"];
     let file = |kind: &str| cluster.certificates().join(format!("node-{}.{kind}", cluster.name(index)));
@@ -62,16 +62,16 @@ fn call_by_name(cluster: &mut Cluster, index: usize) {
     cluster.advertise(index, &name);
 }
 
-/// A change of the cluster that is made as soon as it can be.
+/// Makes a change of the cluster as soon as it is possible.
 fn changed(cluster: &Cluster, words: &[&str]) -> Value {
     let cli = cluster.cli().patient();
     let change = || Some(cli.json(words)).filter(|answer| answer.code != Some(3));
     found(&words.join(" "), change).done().object()
 }
 
-/// Goal: each address of a name is tried, by `cluster init`, by links, by a node that looks for another one at its own address, by who
-/// adds a node, by a node that joins, and by a copy that looks for the node that it is a copy of. Method: nodes and commands with a file
-/// of host names of their own.
+/// Goal: each address of a name is tried: by `cluster init`, by links, by a node that looks for a second instance at its own address,
+/// by the command that adds a node, by a node that joins, and by a copy that looks for its original. Method: nodes and commands with
+/// their own file of host names.
 #[test]
 fn nodes_are_reached_by_a_name_whose_first_addresses_lead_nowhere() {
     let mut cluster = Cluster::prepare(3, Vec::new());
@@ -88,7 +88,7 @@ fn nodes_are_reached_by_a_name_whose_first_addresses_lead_nowhere() {
     cluster.init(&[0, 1, 2], &["--partitions", "16"]).done();
     works(&cluster, "named");
     wait_listed(&cluster);
-    // A node that starts again calls itself by the name.
+    // A restarted node advertises itself by the name.
     cluster.terminate(1);
     cluster.restart(1);
     cluster.wait_ready(1);
@@ -111,7 +111,8 @@ fn nodes_are_reached_by_a_name_whose_first_addresses_lead_nowhere() {
     assert!(answer.code == Some(1) && answer.stderr.contains("copied is a copy"), "{answer:?}");
 }
 
-/// No majority can be reached where the member list says. The nodes that are told of each other make one, and have the list changed.
+/// No majority is reachable at the addresses of the member list. The nodes form one by the hints that they are started with, and have
+/// the list changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_of_which_all_nodes_have_moved_heals_by_what_each_is_told_of_its_peers() {
     let mut cluster = Cluster::start();
@@ -138,7 +139,7 @@ async fn a_cluster_of_which_all_nodes_have_moved_heals_by_what_each_is_told_of_i
     assert_eq!(count(&cluster).await, 20);
     works(&cluster, "moved");
 
-    // All that it takes is in the list by now, on each disk.
+    // By now the list on each disk has all addresses.
     cluster.wait_heard_changes();
     for index in 0..3 {
         cluster.terminate(index);
@@ -155,7 +156,7 @@ async fn a_cluster_of_which_all_nodes_have_moved_heals_by_what_each_is_told_of_i
     works(&cluster, "again");
 }
 
-/// A hint that leads nowhere, or to another node, costs nothing: the address of the list is tried as well.
+/// A hint to an unused address, or to another node, does no harm: the address in the member list is tried as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_hint_keeps_no_node_from_its_peers() {
     let mut cluster = Cluster::start();
@@ -163,13 +164,13 @@ async fn a_wrong_hint_keeps_no_node_from_its_peers() {
     cluster.hint(2, vec![format!("n1={}", elsewhere()), format!("n2={}", cluster.address(0))]);
     cluster.restart(2);
     cluster.wait_ready(2);
-    // It leads only what both others let it lead.
+    // With n2 down, a majority needs the link between n1 and n3.
     cluster.terminate(1);
     cluster.wait_led(&[0, 2], &[0, 2]).await;
     works(&cluster, "hinted");
 }
 
-/// A node that is elsewhere than before has the list changed by itself; what an operator has set since stays.
+/// A node at a new address has the list changed by itself, unless an operator has set the address since.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_has_moved_has_the_member_list_follow() {
     let mut cluster = Cluster::start();
@@ -180,7 +181,7 @@ async fn a_node_that_has_moved_has_the_member_list_follow() {
     wait_listed(&cluster);
     assert!(cluster.log(1).contains("this node has moved"), "{}", cluster.log(1));
     works(&cluster, "moved");
-    // It is where it is known: the next start asks for nothing.
+    // The member list has the address, so the next start requests no change.
     let before = cluster.log(1).matches("this node has moved").count();
     cluster.wait_heard_changes();
     cluster.terminate(1);
@@ -189,7 +190,7 @@ async fn a_node_that_has_moved_has_the_member_list_follow() {
     assert_eq!(cluster.log(1).matches("this node has moved").count(), before);
 }
 
-/// The node's own log is older than the list: what an operator has set while the node was down stays.
+/// The node's own log is older than the list: an address that an operator set while the node was down stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_has_moved_leaves_an_address_that_an_operator_has_set_meanwhile() {
     let mut cluster = Cluster::start();
@@ -209,8 +210,8 @@ async fn a_node_that_has_moved_leaves_an_address_that_an_operator_has_set_meanwh
     assert!(listed.contains(&("n2".to_owned(), set.clone())), "{set}: {listed:?}");
 }
 
-/// Goal: neither does a member stay where no peer looks for it, nor does a copy take the place of a member that is down, unless an
-/// operator says so. Method: starts at a new address without a word of where others reach it.
+/// Goal: a member does not run where no peer looks for it, and a copy does not take the place of a member that is down, unless an
+/// operator requests it. Method: starts at a new address without an advertised one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_bound_elsewhere_is_refused_until_an_operator_says_where_it_is() {
     let mut cluster = Cluster::start();
@@ -227,14 +228,14 @@ async fn a_member_bound_elsewhere_is_refused_until_an_operator_says_where_it_is(
             assert!(answer.stderr.contains(words), "no {words:?} in {answer:?}");
         }
     }
-    // No peer has heard of those starts: the member goes on where it was.
+    // No peer has heard of those starts, so the member continues at its old address.
     cluster.rebind(1, &before);
     cluster.restart(1);
     cluster.wait_ready(1);
     cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
     works(&cluster, "back");
 
-    // The list is an operator's word as well, though the member's own log does not have it yet.
+    // The operator can also set the address in the member list, though the member's own log does not have it yet.
     cluster.terminate(1);
     cluster.rebind(1, &after);
     let cli = cluster.cli_at(0);
@@ -251,8 +252,8 @@ async fn a_member_bound_elsewhere_is_refused_until_an_operator_says_where_it_is(
     works(&cluster, "moved");
 }
 
-/// Goal: an operator's word may be a name, and where there are no peers none is needed. Method: a member starts where the name that was
-/// set leads, and a cluster of one wherever it is bound.
+/// Goal: an operator may set a name as the address, and a node without peers needs no such setting. Method: a member starts at an
+/// address of the name that was set, and a cluster of one node starts at any address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_bound_where_a_listed_name_leads_goes_on_and_so_does_a_cluster_of_one() {
     let mut cluster = Cluster::start();
@@ -276,7 +277,7 @@ async fn a_member_bound_where_a_listed_name_leads_goes_on_and_so_does_a_cluster_
     works(&alone, "alone");
 }
 
-/// Goal: an operator need not wait for a start that waits for others. Method: it asks members none of which runs.
+/// Goal: an operator can stop a start that waits for other members. Method: the start asks members, and none of them runs.
 #[test]
 fn a_start_that_asks_members_ends_with_the_first_signal() {
     let mut cluster = Cluster::start();
@@ -286,12 +287,12 @@ fn a_start_that_asks_members_ends_with_the_first_signal() {
     cluster.rebind(1, &elsewhere());
     cluster.restart(1);
     wait::until("n2 asks the others", || cluster.log(1).contains("asking the members"));
-    // A start that goes on to its own end is refused.
+    // Without the signal the start would be refused in the end.
     assert!(cluster.terminate(1).success(), "{}", cluster.log(1));
     assert!(cluster.log(1).contains("stopped before it had started"), "{}", cluster.log(1));
 }
 
-/// What names no peer ends the start at once, and says what is wrong.
+/// A hint that names no peer ends the start at once, with a message that says what is wrong.
 #[test]
 fn what_names_no_peer_is_refused_at_the_start() {
     let mut cluster = Cluster::prepare(2, Vec::new());
@@ -322,7 +323,7 @@ fn what_names_no_peer_is_refused_at_the_start() {
     cluster.wait_ready(0);
 }
 
-/// Each address by which a node may be reached is looked at: the copy meets itself where the node was, and its double where it is.
+/// Each possible address of a node is checked: the copy finds itself at the node's old address, and the original at the current one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_is_refused_though_it_listens_where_its_node_was() {
     let mut cluster = Cluster::start();
@@ -335,7 +336,7 @@ async fn a_copy_is_refused_though_it_listens_where_its_node_was() {
     cluster.replace(1, None, vec![format!("advertise={elsewhere}")]);
     cluster.restart(1);
     cluster.wait_ready(1);
-    // It is started with the settings of the node, but for where it listens.
+    // The copy is started with the node's settings except for the listening address.
     let answer = cluster.fails_to_start_on(1, "copied", &before);
     assert_eq!(answer.code, Some(1), "{answer:?}");
     for words in ["\"n2\"", "runs already", cluster.address(1), "copied is a copy"] {
@@ -343,12 +344,12 @@ async fn a_copy_is_refused_though_it_listens_where_its_node_was() {
     }
 }
 
-/// A node whose place another one has taken says so when it starts again on its old directory.
+/// A node that was replaced says so when it restarts on its old directory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replaced_node_says_that_it_is_no_member() {
     let mut cluster = Cluster::start();
     cluster.kill(2);
-    // A member that seems to be alive would be drained, and stay one.
+    // A member that seems to be alive would be drained, and stay a member meanwhile.
     let is_silent = |status: &Value| {
         let members = status["members"].as_array().expect("it is a list");
         members.iter().any(|member| member["name"] == "n3" && member["alive"] == false)
@@ -359,7 +360,7 @@ async fn a_replaced_node_says_that_it_is_no_member() {
     let cli = cluster.cli_at(0);
     let replace = || Some(cli.json(&["cluster", "replace", "n3", &address])).filter(|answer| answer.code == Some(0));
     found("n3 is replaced", replace);
-    // What is counted and what is listed are of one moment.
+    // The count and the list come from the same moment.
     let status = cli.run(&["cluster", "status"]).done().stdout.clone();
     let counted =
         status.lines().find_map(|line| line.strip_prefix("partitions  ")).expect("there is a line").to_owned();
@@ -375,8 +376,8 @@ async fn a_replaced_node_says_that_it_is_no_member() {
     cluster.leave(2);
 }
 
-/// Goal: a node that was removed while it was down says nothing else, wherever it starts. Method: its own log knows nothing of that, and
-/// it is told another address.
+/// Goal: a node that was removed while it was down reports only that, wherever it starts. Method: its own log does not know of the
+/// removal, and it starts at another address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_node_that_starts_elsewhere_says_only_that_it_is_no_member() {
     let mut cluster = Cluster::start_with(ClusterOptions { nodes: 4, partitions: 16, ..ClusterOptions::default() });

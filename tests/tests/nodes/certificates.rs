@@ -1,4 +1,4 @@
-//! Certificates that are renewed, replaced by wrong ones, and expire, at real nodes.
+//! Certificates at real nodes: renewed, replaced by wrong ones, expired.
 
 use norn_client::client::{Client, ClientConfig};
 use norn_tests::cli::{self, Cli};
@@ -10,13 +10,13 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A setting with which only SIGHUP has files read again.
+/// A setting with which files are read again only at SIGHUP.
 const SELDOM: &str = "certs_check_ms=3600000";
 /// A setting with which a change is noticed soon.
 const OFTEN: &str = "certs_check_ms=100";
-/// What a node says once it uses other files.
+/// Message of a node that uses new files.
 const TAKEN: &str = "new certificate files are in use";
-/// What it says of files that it does not use.
+/// Message of a node that rejects new files.
 const REFUSED: &str = "the certificate files have changed and cannot be used";
 
 fn cluster(nodes: usize, setting: &str) -> Cluster {
@@ -27,7 +27,7 @@ fn norn(cluster: &Cluster, arguments: &[&str]) {
     cli::run(cluster.directory(), arguments).done();
 }
 
-/// Another authority with certificates of the client and of all nodes.
+/// Creates another authority with certificates of the client and of all nodes.
 fn other_authority(cluster: &Cluster, nodes: usize) -> PathBuf {
     norn(cluster, &["cert", "ca", "--dir", "other"]);
     norn(cluster, &["cert", "client", "tests", "--dir", "other"]);
@@ -37,7 +37,7 @@ fn other_authority(cluster: &Cluster, nodes: usize) -> PathBuf {
     cluster.directory().join("other")
 }
 
-/// Puts files of one directory in the place of those of another, each as a whole.
+/// Replaces files of one directory by those of another, each atomically.
 fn put(from: &Path, to: &Path, which: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(from).expect("it is there").flatten() {
         let name = entry.file_name().into_string().expect("it is text");
@@ -47,7 +47,7 @@ fn put(from: &Path, to: &Path, which: impl Fn(&str) -> bool) {
     }
 }
 
-/// Puts a text in the place of a file, so that a node which looks meanwhile finds one of the two as a whole.
+/// Replaces a file atomically, so that a node that reads meanwhile finds either the old or the new text.
 fn write(file: &Path, text: impl AsRef<[u8]>) {
     let half = file.with_added_extension("half");
     fs::write(&half, text).expect("it can be written");
@@ -74,8 +74,8 @@ fn count(text: &str, words: &str) -> usize {
     text.matches(words).count()
 }
 
-/// Goal: a node that is asked to takes a new authority for new connections, and interrupts no client. Method: the client that was
-/// there before could not connect again, as it keeps its old files.
+/// Goal: a node uses a new authority for new connections after SIGHUP, and interrupts no client. Method: the client that was connected
+/// before could not reconnect, because it keeps its old files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_takes_new_certificates_at_sighup_and_open_connections_go_on() {
     let cluster = cluster(1, SELDOM);
@@ -98,14 +98,14 @@ async fn a_node_takes_new_certificates_at_sighup_and_open_connections_go_on() {
     until("the old one does not", || is_refused(&cluster, &old));
     open.count(None, None).await.expect("what is open goes on");
 
-    // Another SIGHUP, with nothing new.
+    // Another SIGHUP, without a change.
     cluster.hang_up(0);
     until("it says that", || cluster.log(0).contains("the certificate files are those in use"));
     assert_eq!(count(&cluster.log(0), TAKEN), 1);
     open.close().await;
 }
 
-/// Goal: wrong files change nothing and are reported once, and right ones are noticed by themselves.
+/// Goal: wrong files change nothing and are reported once, and correct ones are noticed without a signal.
 #[test]
 fn broken_files_are_reported_and_not_used_and_right_ones_are_noticed() {
     let cluster = cluster(1, OFTEN);
@@ -140,7 +140,7 @@ fn broken_files_are_reported_and_not_used_and_right_ones_are_noticed() {
     assert!(is_answered(&cluster, &certificates));
 }
 
-/// Goal: a cluster passes from one authority to another while it serves, and a node that starts meanwhile links to the others.
+/// Goal: a cluster changes from one authority to another while it serves, and a node that restarts meanwhile connects to the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_passes_to_another_authority_while_it_serves() {
     let mut cluster = cluster(3, OFTEN);
@@ -167,7 +167,7 @@ async fn a_cluster_passes_to_another_authority_while_it_serves() {
     }
     put(&new, &certificates, |name| name.starts_with("node-") || name.starts_with("client-"));
     taken(&cluster, 2);
-    // The node in between is as good as the others.
+    // A node that restarts between two steps works like the others.
     cluster.kill(1);
     cluster.restart(1);
     cluster.wait_ready(1);
@@ -184,7 +184,7 @@ async fn a_cluster_passes_to_another_authority_while_it_serves() {
     until("all hear each other", || status()["nodes"]["alive"] == 3);
 }
 
-/// Makes a certificate anew, of the cluster's authority, from one year to another.
+/// Issues a certificate by the cluster's authority, valid from one year to another, in place of an existing one.
 fn make_valid(cluster: &Cluster, stem: &str, name: &str, from: i32, until: i32) {
     let certificates = cluster.certificates();
     let text = fs::read_to_string(certificates.join("ca.key")).expect("it is there");
@@ -201,7 +201,7 @@ fn make_valid(cluster: &Cluster, stem: &str, name: &str, from: i32, until: i32) 
     write(&certificates.join(format!("{stem}.key")), key.serialize_pem());
 }
 
-/// Goal: a certificate outside of its time is refused at once, with its file and date, by nodes and by commands.
+/// Goal: nodes and commands refuse a certificate outside its validity at once, and name its file and date.
 #[test]
 fn an_expired_certificate_is_refused_at_the_start_with_file_and_date() {
     let cluster = Cluster::prepare(1, Vec::new());
@@ -220,7 +220,7 @@ fn an_expired_certificate_is_refused_at_the_start_with_file_and_date() {
     let init = ["cluster", "init", "--peers", cluster.address(0), "--certs", "certs", "--json"];
     for answer in [cluster.cli().json(&["count"]), cluster.cli().json(&["repl"]), cli::run(cluster.directory(), &init)]
     {
-        // Nobody answers at the address: 1 and not 3 says that no node was asked for.
+        // No node answers at the address: exit code 1 instead of 3 shows that none was asked.
         let refusal = answer.refusal(1);
         let message = refusal["message"].as_str().expect("it is text");
         assert!(message.contains("client-tests.crt: the certificate has expired on 2020-03-04"), "{message}");
@@ -228,7 +228,7 @@ fn an_expired_certificate_is_refused_at_the_start_with_file_and_date() {
     }
 }
 
-/// Goal: an end that is near is said while there is time.
+/// Goal: a warning precedes the expiry of a certificate.
 #[test]
 fn certificates_that_expire_soon_are_warned_of() {
     let mut cluster = Cluster::prepare(1, Vec::new());
@@ -251,7 +251,7 @@ fn certificates_that_expire_soon_are_warned_of() {
     assert!(!answer.done().stderr.contains("certificate"), "{answer:?}");
 }
 
-/// Goal: commands take a key that comes through a pipe, from which it can be read once.
+/// Goal: commands accept a key from a pipe, which can be read only once.
 #[test]
 fn a_key_that_comes_through_a_pipe_is_read_once() {
     let cluster = cluster(1, SELDOM);

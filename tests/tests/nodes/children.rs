@@ -1,10 +1,10 @@
-//! Tasks that a completion brings, with real processes.
+//! Child tasks of a completion, with real processes.
 
 use norn_tests::Cluster;
 use norn_tests::wait::found;
 use std::path::Path;
 
-/// The tasks of a file are enqueued with the completion, though the node that was asked is killed right behind its answer.
+/// The tasks of a file are enqueued with the completion, though the coordinating node is killed right after its answer.
 // T4, O22
 #[test]
 fn children_outlive_the_node_that_took_the_completion() {

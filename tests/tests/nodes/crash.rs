@@ -1,8 +1,8 @@
 //! Crashes of real processes under load.
 //!
-//! The requirement: three `norn start` processes, real QUIC and disks: 10,000 tasks enqueued and drained while the
-//! leader of busy partitions is killed with SIGKILL and restarted, a follower is paused with SIGSTOP across an
-//! election, and all three are killed at once; every acknowledged task is completed, none is held twice, none lost.
+//! The requirement: three `norn start` processes, real QUIC and disks: 10,000 tasks enqueued and drained while the leader of busy
+//! partitions is killed with SIGKILL and restarted, a follower is paused with SIGSTOP across an election, and all three are killed at
+//! once. Every acknowledged task is completed, none has two holders at once, none is lost.
 
 use norn_client::client::Client;
 use norn_client::session::Draft;
@@ -17,30 +17,30 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Tasks in all.
+/// Total number of tasks.
 const TASKS: usize = 10_000;
 /// Tasks in one call of a producer.
 const BATCH: usize = 100;
 /// Calls that producers make before each fault, and after the last.
 const BATCHES_PER_STAGE: usize = TASKS / BATCH / 5;
-/// Clients that enqueue.
+/// Number of clients that enqueue.
 const PRODUCERS: usize = 4;
-/// Clients that work.
+/// Number of clients that work.
 const WORKERS: usize = 4;
-/// Tasks that a worker takes at once.
+/// Tasks that a claim asks for at most.
 const CLAIM_MAX: u32 = 40;
-/// Leases are short, so that many run out while nodes are away.
+/// Length of a lease: short, so that many leases expire while nodes are down.
 const LEASE: Duration = Duration::from_secs(4);
-/// A call is repeated by the client for so long before its outcome counts as unknown.
+/// How long a client repeats a call before its outcome counts as unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// For everything that has to get done under load.
+/// Time limit for anything that must be done under load.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn queues() -> Vec<QueueName> {
     ["mail", "images", "reports"].map(|name| QueueName::new(name).expect("a name")).to_vec()
 }
 
-/// What producers, workers and the test share.
+/// State that producers, workers and the test share.
 struct Load {
     workers: Arc<Workers>,
     /// One permit for each batch that may be enqueued.
@@ -58,8 +58,8 @@ impl Load {
         &self.workers.ledger
     }
 
-    /// Lets producers go on, and waits until some of that has been enqueued and a part of it completed, so that
-    /// what happens next hits work in every state.
+    /// Lets producers continue, and waits until part of the new tasks is enqueued and some are completed, so that the next fault hits
+    /// tasks in every state.
     async fn stage(&self) {
         let (acknowledged, completed) = (self.ledger().acknowledged_count(), self.ledger().completed_count());
         self.allowed.add_permits(BATCHES_PER_STAGE);
@@ -73,7 +73,7 @@ impl Load {
     }
 }
 
-/// Enqueues every `PRODUCERS`-th batch. What was not acknowledged is enqueued again until it is.
+/// Enqueues every `PRODUCERS`-th batch. Tasks without an acknowledgement are enqueued again until they have one.
 async fn produce(load: Arc<Load>, client: Client, producer: usize) {
     for batch in (producer..TASKS / BATCH).step_by(PRODUCERS) {
         load.allowed.acquire().await.expect("it is never closed").forget();
@@ -99,20 +99,20 @@ async fn produce(load: Arc<Load>, client: Client, producer: usize) {
     }
 }
 
-/// The index of the node that leads the most claims, by what a client is told.
+/// Index of the node that leads the most claims, according to a client's view.
 async fn busiest_leader(cluster: &Cluster, client: &Client) -> usize {
     let look = || async { client.nodes().await.ok().zip(client.partitions().await.ok()) };
     let (nodes, partitions): (Vec<NodeView>, Vec<PartitionView>) = eventually("views", PATIENCE, look).await;
     let weight = |node: &NodeView| -> u64 {
         let led = partitions.iter().filter(|partition| partition.leader == Some(node.node));
-        // The leadership of an idle partition counts a little, so that somebody is busiest in any case.
+        // The leadership of an idle partition counts a little, so that there always is a busiest node.
         led.map(|partition| 1 + 100 * partition.claims.unwrap_or(0)).sum()
     };
     let busiest = nodes.iter().max_by_key(|node| weight(node)).expect("there are nodes");
     (0..nodes.len()).find(|index| cluster.name(*index) == busiest.name).expect("it is one of ours")
 }
 
-/// The leader of busy partitions is killed and restarted.
+/// Kills the leader of busy partitions and restarts it.
 async fn kill_a_leader(cluster: &mut Cluster, client: &Client) {
     let leader = busiest_leader(cluster, client).await;
     let others = others_than(cluster, &[leader]);
@@ -122,8 +122,8 @@ async fn kill_a_leader(cluster: &mut Cluster, client: &Client) {
     cluster.wait_ready(leader);
 }
 
-/// A follower stands still while the others elect leaders, twice over: for what it led itself, and for what the one
-/// led that is killed meanwhile. Then it goes on, with no idea how late it is.
+/// Pauses a follower while the others elect leaders twice: for the partitions that the follower led, and for those of the leader that
+/// is killed meanwhile. Then resumes the follower, which does not know how late it is.
 async fn pause_a_follower(cluster: &mut Cluster, client: &Client) {
     let leader = busiest_leader(cluster, client).await;
     let others = others_than(cluster, &[leader]);
@@ -133,7 +133,7 @@ async fn pause_a_follower(cluster: &mut Cluster, client: &Client) {
     cluster.pause(follower);
     cluster.kill(leader);
     cluster.restart(leader);
-    // Whatever the third node does not lead still, it or the restarted one has to be elected for.
+    // Partitions that the third node does not still lead must get a new leader: the third node or the restarted one.
     let elected = |partition: &PartitionView| {
         let earlier = before.iter().find(|earlier| earlier.partition == partition.partition).expect("all are known");
         earlier.leader == Some(third) || partition.epoch > earlier.epoch
@@ -144,7 +144,7 @@ async fn pause_a_follower(cluster: &mut Cluster, client: &Client) {
     cluster.wait_led(&[follower], &[0, 1, 2]).await;
 }
 
-/// All three are killed at the same moment and started again.
+/// Kills all three nodes at the same moment and restarts them.
 async fn kill_all(cluster: &mut Cluster) {
     cluster.kill_together(&[0, 1, 2]);
     for index in 0..3 {

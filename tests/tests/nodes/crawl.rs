@@ -1,4 +1,4 @@
-//! Work that brings more work, while a worker and a node are killed: the example that reads pages that name each other.
+//! Tasks that create more tasks, while a worker and a node are killed: the example that crawls pages with links between them.
 
 use norn_tests::wait::{PATIENCE, eventually};
 use norn_tests::{Cluster, Example};
@@ -22,7 +22,7 @@ fn name(page: usize) -> String {
     format!("page-{page}.html")
 }
 
-/// Pages with links in circles, to themselves, and to pages that are not there. The first one leads to all others.
+/// Pages with links in cycles, to themselves, and to missing pages. All pages are reachable from the first.
 fn site(random: &mut StdRng) -> Vec<Page> {
     let page = |number: usize| {
         let mut links = BTreeSet::from([2 * number + 1, 2 * number + 2]);
@@ -41,20 +41,20 @@ fn write(folder: &Path, pages: &[Page]) {
     }
 }
 
-/// What the example is to say: words of each page, and of it and those to which it links.
+/// Expected output of the example: the words of each page, and the sum over it and the pages it links to.
 fn expected(pages: &[Page]) -> BTreeMap<String, (u64, u64)> {
     let words = |number: usize| pages.get(number).map_or(0, |page| page.words);
     let area = |number: usize| {
         let links = pages.get(number).into_iter().flat_map(|page| &page.links).filter(|link| **link != number);
         words(number) + links.map(|link| words(*link)).sum::<u64>()
     };
-    // Links of the last pages lead nowhere; such pages have no words, and are read all the same.
+    // Links of the last pages lead nowhere. Such pages have no words, but are read all the same.
     (0..2 * PAGES + 1).map(|number| (name(number), (words(number), area(number)))).collect()
 }
 
 // T4, O14, O16
-/// Each page is read by one task however many link to it, and no area is added up before its pages are read, though a worker and
-/// a node are killed meanwhile.
+/// One task reads each page, however many pages link to it, and no area is summed before its pages are read, though a worker and a
+/// node are killed meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_crawl_example_reads_each_page_once() {
     let mut cluster = Cluster::start();

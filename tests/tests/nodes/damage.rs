@@ -1,8 +1,8 @@
-//! Damaged logs of real nodes: what is healed, what is refused, and what people are told.
+//! Damaged logs of real nodes: what heals, what is refused, and what operators are shown.
 //!
-//! The requirement: a node of three whose log lost records starts all the same where other replicas can give back what is
-//! missing, says so, and counts again once it is whole: no task is lost, none is held twice. Where it may have made a
-//! promise that nobody can name any more it does not start, changes nothing, and says why and what to do; the others go on.
+//! The requirement: a node of three whose log lost records starts all the same if other replicas can restore what is missing. It
+//! reports the loss, and counts again once it is whole: no task is lost, none has two holders. If it may have made a promise that can
+//! no longer be determined, it does not start, changes nothing, and says why and what to do; the others continue.
 
 use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
 use norn_client::session::Draft;
@@ -17,30 +17,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::time::{Duration, Instant};
 
-/// The node whose log is damaged.
+/// Index of the node whose log is damaged.
 const DAMAGED: usize = 2;
-/// Partitions of three nodes, each of which holds all of them.
+/// Number of partitions. Each of the three nodes holds all of them.
 const PARTITIONS: usize = 16;
 /// Tasks that are enqueued at first.
 const TASKS: usize = 300;
-/// Of these are claimed.
+/// Number of these that are claimed.
 const CLAIMED: usize = 100;
-/// And of these completed. The rest is held while the log is damaged and healed.
+/// Number of the claimed that are completed. The rest is held while the log is damaged and healed.
 const COMPLETED: usize = 50;
-/// Tasks that are enqueued later, where it matters that the cluster serves.
+/// Tasks that are enqueued later, to check that the cluster serves.
 const MORE: usize = 24;
-/// Calls for these where each is to be a record of its own in the log of the damaged node: more than what a look asks for.
+/// Calls for these where each must be a separate record in the log of the damaged node: more than any test's `look` requires.
 const CALLS: usize = 6;
 /// Tasks in one call.
 const BATCH: usize = 12;
-/// Bytes of a task.
+/// Payload size of a task.
 const PAYLOAD_BYTES: usize = 8 << 10;
-/// Held tasks are held to the end, or may be completed all the same. What was granted in an answer that got lost is free only then.
+/// Held tasks stay held to the end, or can be completed after their leases. A grant whose answer got lost becomes claimable only after
+/// its lease.
 const LEASE: Duration = Duration::from_secs(120);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// What a start says that lost something.
+/// Message of a start that lost records.
 const WARNING: &str = "records of the log are lost";
-/// What producers and workers do, and the books about it.
+/// A client as producer and worker, with its books.
 struct Load {
     client: Client,
     ledger: Ledger,
@@ -50,14 +51,14 @@ struct Load {
 }
 
 impl Load {
-    /// Some tasks wait, some are held, some are done.
+    /// Leaves some tasks ready, some held, and some done.
     async fn begin(cluster: &Cluster) -> Load {
         let client = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
         let queue = QueueName::new("kept").expect("a name");
         let mut load = Load { client, ledger: Ledger::default(), queue, attempted: 0, held: Vec::new() };
         load.enqueue(TASKS).await;
         while load.held.len() < CLAIMED {
-            // One call is one record at least, however the tasks are spread: there is a choice of what to damage.
+            // One call makes at least one record, however its tasks are spread, so there are several records to choose from.
             let claims = load.claim(BATCH.min(CLAIMED - load.held.len()) as u32).await;
             load.held.extend(claims);
         }
@@ -70,7 +71,7 @@ impl Load {
         self.enqueue_in_calls(count, BATCH, Acks::Quorum).await;
     }
 
-    /// Each call is made once the one before is acknowledged: with all acks, each node writes and syncs it by itself.
+    /// Makes each call after the previous one is acknowledged: with `acks=all`, each node writes and syncs it separately.
     async fn enqueue_in_calls(&mut self, count: usize, each: usize, acks: Acks) {
         let mut numbers = self.attempted..self.attempted + count;
         self.attempted += count;
@@ -109,7 +110,7 @@ impl Load {
         }
     }
 
-    /// Completes everything.
+    /// Completes all tasks.
     async fn drain(&mut self) {
         let held = std::mem::take(&mut self.held);
         self.complete(held).await;
@@ -121,7 +122,7 @@ impl Load {
         }
     }
 
-    /// Completes everything, and judges what each node shows.
+    /// Completes all tasks, and checks the books against what each node shows.
     async fn finish(mut self, cluster: &Cluster) {
         self.drain().await;
         cluster.wait_agreed().await;
@@ -135,7 +136,7 @@ impl Load {
     }
 }
 
-/// Three nodes with small segments that have a load, and more settings. The log of the damaged one is still.
+/// Starts three nodes with small segments, more settings and a load. Returns once the log of the damaged node is idle.
 async fn three(more: &[&str]) -> (Cluster, Load) {
     let settings = [&["segment_bytes=1048576"], more].concat().iter().map(|setting| (*setting).to_owned()).collect();
     let cluster = Cluster::start_with(ClusterOptions {
@@ -144,25 +145,25 @@ async fn three(more: &[&str]) -> (Cluster, Load) {
         settings,
         ..ClusterOptions::default()
     });
-    // Each node lends something to clients, and takes a note of it.
+    // Each node reserves ids for clients, and logs that.
     for index in 0..3 {
         cluster.cli_at(index).patient().json(&["count"]).done();
     }
     let load = Load::begin(&cluster).await;
-    // All have all of it, also one that stood still meanwhile.
+    // All nodes have everything, even one that was stalled meanwhile.
     cluster.wait_agreed().await;
     heard_out(&cluster);
     (cluster, load)
 }
 
-/// The record in the middle of all that are of this kind.
+/// The middle one of all records of this kind.
 fn middle(entries: &[Entry], kind: &str) -> Entry {
     let of_kind: Vec<&Entry> = entries.iter().filter(|entry| entry.kind == kind).collect();
     assert!(of_kind.len() > 2, "{} records of {kind}", of_kind.len());
     of_kind[of_kind.len() / 2].clone()
 }
 
-/// The health of each replica of a node, as it tells itself.
+/// Health of each replica of a node, as the node itself reports it.
 async fn healths(cluster: &Cluster, index: usize) -> BTreeMap<u64, Health> {
     let client = cluster.client_of(vec![cluster.address(index).to_owned()], CALL_TIMEOUT).await;
     let look = || async {
@@ -177,7 +178,7 @@ async fn healths(cluster: &Cluster, index: usize) -> BTreeMap<u64, Health> {
     healths
 }
 
-/// What is wounded by the loss of these records.
+/// Health of the replicas that the loss of these records damages.
 fn wounded(lost: &[Entry]) -> BTreeMap<u64, Health> {
     let mut wounded = BTreeMap::new();
     for entry in lost {
@@ -191,7 +192,7 @@ fn wounded(lost: &[Entry]) -> BTreeMap<u64, Health> {
     wounded
 }
 
-/// Starts the damaged node while the others stand still: it must know by itself exactly what it misses. Then lets it heal.
+/// Starts the damaged node while the others are paused: it must find out by itself exactly what it lacks. Then lets it heal.
 async fn heals(cluster: &mut Cluster, wounded: &BTreeMap<u64, Health>) {
     let warnings = cluster.log(DAMAGED).matches(WARNING).count();
     cluster.pause(0);
@@ -210,7 +211,7 @@ async fn heals(cluster: &mut Cluster, wounded: &BTreeMap<u64, Health>) {
     assert!(shown.iter().all(|partition| partition["health"] == "whole"), "{shown:?}");
 }
 
-/// The healed node makes up a majority with one other: all that was promised must be known to these two.
+/// The healed node forms a majority with one other: these two must know everything that was acknowledged.
 async fn counts_again(mut cluster: Cluster, mut load: Load) {
     cluster.kill(0);
     cluster.wait_led(&[1, DAMAGED], &[1, DAMAGED]).await;
@@ -221,7 +222,7 @@ async fn counts_again(mut cluster: Cluster, mut load: Load) {
     load.finish(&cluster).await;
 }
 
-/// `norn log verify` finds that something is wrong; its problems.
+/// Asserts that `norn log verify` finds problems; returns them.
 fn problems(log: &Log) -> Vec<Value> {
     let answer = log.verify();
     assert_eq!(answer.code, Some(1), "{answer:?}");
@@ -235,7 +236,7 @@ fn problems(log: &Log) -> Vec<Value> {
     lines
 }
 
-/// A verification names these records, and nothing else is lost.
+/// Asserts that a verification names this record as lost, and no other.
 fn names_lost(log: &Log, lost: &Entry) {
     let lost_of: Vec<Value> =
         problems(log).iter().flat_map(|problem| problem["lost"]["of"].as_array().expect("a list").clone()).collect();
@@ -267,7 +268,7 @@ async fn lost_operations_are_fetched_again() {
     counts_again(cluster, load).await;
 }
 
-/// Whatever stands twice may be damaged once: second copies of heads, and headers, which follow from what is behind them.
+/// Redundant data may be damaged once: second copies of heads, and headers, which can be derived from the records behind them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_twice_is_not_lost() {
     let (mut cluster, load) = three(&[]).await;
@@ -291,7 +292,7 @@ async fn what_stands_twice_is_not_lost() {
     for file in &segments {
         assert_eq!(log.read(file)[..HEADER_BYTES], whole[file][..HEADER_BYTES], "the header of {file} is mended");
     }
-    // The end of the log is made what it should be; what lies before that stays as it is.
+    // The head in the last segment is repaired. Damaged heads before it stay as they are.
     let (file, head) = (segments.last().expect("there are some"), *heads.last().expect("there are some"));
     assert_eq!(log.read(file)[head..head + 32], whole[file][head..head + 32]);
     cluster.restart(DAMAGED);
@@ -299,7 +300,7 @@ async fn what_stands_twice_is_not_lost() {
     counts_again(cluster, load).await;
 }
 
-/// The records at the end of the last segment that other replicas can give back.
+/// The records at the end of the last segment that other replicas can restore.
 fn replaceable_end(log: &Log) -> Vec<Entry> {
     let last = log.segments().pop().expect("there is a log");
     let mut end = log.entries();
@@ -309,16 +310,15 @@ fn replaceable_end(log: &Log) -> Vec<Entry> {
     end
 }
 
-/// A node answers for itself.
+/// Whether a node answers for itself.
 fn answers(cluster: &Cluster, index: usize) -> bool {
     let answer = cluster.cli_at(index).patient().json(&["nodes"]);
     let name = cluster.name(index);
     answer.code == Some(0) && answer.lines().iter().any(|node| node["this"] == true && node["name"] == name)
 }
 
-/// Nothing is written to the log of the damaged node for the time of several heartbeats: the others have heard how far
-/// it is durable. A node that stands still is silent as well, so each must answer before that counts; the damaged one
-/// first, so that the others take in what it has sent.
+/// Waits until the log of the damaged node has been unchanged for several heartbeats, so that the others know how far it is durable. A
+/// stalled node is idle as well, so each node must answer too; the damaged one first, so that the others process what it has sent.
 fn heard_out(cluster: &Cluster) {
     let log = Log::of(cluster, DAMAGED);
     let end = || log.read(log.segments().last().expect("there is a log"));
@@ -333,7 +333,7 @@ fn heard_out(cluster: &Cluster) {
     });
 }
 
-/// Kills the damaged node where its log is such that a look finds something. Until then the cluster has more to do.
+/// Kills the damaged node at a moment when `look` finds something in its log. Until then gives the cluster more work.
 async fn killed<T>(cluster: &mut Cluster, load: &mut Load, what: &str, look: impl Fn(&Log) -> Option<T>) -> T {
     let log = Log::of(cluster, DAMAGED);
     let deadline = Deadline::after(3 * PATIENCE);
@@ -346,14 +346,13 @@ async fn killed<T>(cluster: &mut Cluster, load: &mut Load, what: &str, look: imp
         deadline.check(|| what.to_owned());
         cluster.restart(DAMAGED);
         cluster.wait_ready(DAMAGED);
-        // Lends something now: to ask it later writes no promise behind what is enqueued.
+        // The node reserves ids now, so that later requests write no promise behind the tasks that are enqueued next.
         until("the node answers", || answers(cluster, DAMAGED));
         load.enqueue_in_calls(MORE, MORE / CALLS, Acks::All).await;
     }
 }
 
-/// Cuts the end off the log of the damaged node, of which other replicas can give back everything; what is known to be
-/// lost.
+/// Cuts off the end of the damaged node's log, all of which other replicas can restore. Returns the records that are known to be lost.
 async fn truncate(cluster: &mut Cluster, load: &mut Load) -> Vec<Entry> {
     let look = |log: &Log| {
         let cut = replaceable_end(log);
@@ -361,7 +360,7 @@ async fn truncate(cluster: &mut Cluster, load: &mut Load) -> Vec<Entry> {
         let lost: Vec<Entry> = cut.iter().filter(|entry| entry.ordinal <= synced).cloned().collect();
         (lost.len() > 2).then_some((cut, lost))
     };
-    // While leases run the node goes on to write how old they are, and is never still for long.
+    // While leases run, the node keeps writing their ages and is never idle for long.
     let held = load.held.drain(..).collect();
     load.complete(held).await;
     let (cut, lost) = killed(cluster, load, "enough follows the last promise", look).await;
@@ -371,8 +370,8 @@ async fn truncate(cluster: &mut Cluster, load: &mut Load) -> Vec<Entry> {
     lost
 }
 
-/// The file ends too early: the heads at its beginning say what is lost. The last batch is taken for torn by a crash, as the
-/// others have been started since and do not remember that it was durable.
+/// The file ends too early: the heads at its beginning show what is lost. The last batch is taken for one that a crash tore, because
+/// the others have restarted since and do not remember that it was durable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_truncated_end_is_fetched_again() {
     let (mut cluster, mut load) = three(&[]).await;
@@ -385,8 +384,8 @@ async fn a_truncated_end_is_fetched_again() {
     counts_again(cluster, load).await;
 }
 
-/// Others remember that what such a node takes for torn was durable: it may have promised something there, and stays out for
-/// ever. Nothing is lost that two of three have.
+/// The other nodes remember that the part that the node takes for torn was durable: it may have promised something there, and is
+/// retired for good. Nothing is lost that two of three nodes have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_truncated_end_that_others_remember_retires_the_node() {
     let (mut cluster, mut load) = three(&[]).await;
@@ -408,9 +407,9 @@ async fn lost_facts_of_a_snapshot_are_learned_again() {
     cluster.kill(DAMAGED);
     let newest = log.files(".snapshot").pop().expect("there is one");
     let within: Vec<Entry> = log.entries().into_iter().filter(|entry| entry.file == newest).collect();
-    // The segment behind it says that again.
+    // The segment behind the snapshot repeats the votes.
     log.flip(&newest, within.iter().find(|entry| entry.kind == "vote").expect("there are votes").last_byte());
-    // Its end stands twice.
+    // The record that ends the snapshot has a second copy.
     let lost = middle(&within, "facts");
     let end = within.iter().find(|entry| entry.kind == "end").expect("it has one");
     log.flip(&newest, lost.offset + lost.bytes / 2);
@@ -420,8 +419,8 @@ async fn lost_facts_of_a_snapshot_are_learned_again() {
     counts_again(cluster, load).await;
 }
 
-/// Why a node that lost this record with both heads must not start: what nothing behind it replaces. All partitions are
-/// held by all nodes.
+/// The promises that no later record replaces. They keep a node from starting that lost this record with both heads. All nodes hold
+/// all partitions.
 fn unreplaced(entries: &[Entry], lost: &Entry) -> BTreeSet<(Option<u64>, &'static str)> {
     let node = ["boot", "mark"].map(|kind| (None, kind));
     let votes = (0..PARTITIONS as u64).map(|partition| (Some(partition), "vote"));
@@ -440,13 +439,13 @@ fn lose_with_head(log: &Log, lost: &Entry) {
     assert_eq!(unknown, 1);
 }
 
-/// All replicas recover: nobody can say what they lost.
+/// The health of all replicas when the lost record is unknown: all of them recover.
 fn all_recover() -> BTreeMap<u64, Health> {
     (0..PARTITIONS as u64).map(|partition| (partition, Health::Recovering)).collect()
 }
 
-/// Nobody can say what a record was that is lost with both heads: the node starts if all that must not be forgotten was
-/// said again behind it, as it is at the beginning of each segment, and then all of its replicas recover.
+/// The kind of a record that is lost with both heads is unknown. The node starts if all promises were repeated behind it, as they are
+/// at the beginning of each segment, and then all its replicas recover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_that_nobody_can_name_is_healed_if_promises_are_said_again_behind_it() {
     let (mut cluster, mut load) = three(&[]).await;
@@ -479,11 +478,11 @@ async fn a_record_that_nobody_can_name_is_healed_if_promises_are_said_again_behi
     counts_again(cluster, load).await;
 }
 
-/// What is done to the files of a log.
+/// Damages the files of a log.
 type Harm = fn(&Log, &[String], &BTreeMap<String, Vec<u8>>);
 
-/// Files in the middle that are gone, are each other's, or have neither a header nor a first record: the node says what it
-/// lost, and the others give it back.
+/// Files in the middle are missing, swapped, or without a header and a first record: the node reports what it lost, and the others
+/// restore it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_segments_are_fetched_again() {
     let harms: [(&str, Harm); 4] = [
@@ -510,8 +509,8 @@ async fn lost_segments_are_fetched_again() {
         cluster.kill(DAMAGED);
         let log = Log::of(&cluster, DAMAGED);
         let (mut segments, whole) = (log.segments(), log.save());
-        // A kill between the header of a new segment and its first write leaves it without promises: the one before it is
-        // still the last that says them, and without that one the node is right to refuse.
+        // A kill between the header of a new segment and its first write leaves it without promises. Then the segment before it is
+        // still the last one that repeats them, and without that one the node must refuse.
         let last = log.entries().pop().expect("there are records").file;
         segments.retain(|segment| *segment <= last);
         assert!(segments.len() > 3, "{segments:?}");
@@ -525,7 +524,7 @@ async fn lost_segments_are_fetched_again() {
     counts_again(cluster, load).await;
 }
 
-/// The damaged node does not start, says why and what to do, and changes nothing; what it says.
+/// Asserts that the damaged node does not start, says why and what to do, and changes nothing. Returns its message.
 fn refused(cluster: &Cluster, words: &[&str]) -> String {
     let index = if cluster.addresses().len() == 1 { 0 } else { DAMAGED };
     let log = Log::of(cluster, index);
@@ -540,17 +539,17 @@ fn refused(cluster: &Cluster, words: &[&str]) -> String {
     stderr
 }
 
-/// The last record of a kind, with nothing of its kind and owner behind it.
+/// The last record of a kind: no later one has its kind.
 fn last(entries: &[Entry], kind: &str) -> Entry {
     entries.iter().rfind(|entry| entry.kind == kind).expect("there is one").clone()
 }
 
-/// What a node must not forget, and files that are not where they belong.
+/// Lost promises, and files in the wrong place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_gives_back_is_refused_while_the_others_serve() {
     let (mut cluster, mut load) = three(&[]).await;
     let promises = ["vote", "mark", "boot"];
-    // What is last of all is taken for torn by a crash, and a segment may have been begun and no more.
+    // The very last record would be taken for torn by a crash. A segment may also have been created without records.
     let look = |log: &Log| {
         let (entries, segments) = (log.entries(), log.segments());
         let synced = entries.iter().map(|entry| entry.synced).max();
@@ -573,13 +572,13 @@ async fn what_nobody_gives_back_is_refused_while_the_others_serve() {
         refused(&cluster, &[&format!("{kind} of {owner}")]);
         log.restore(&whole);
     }
-    // The end is gone, and comes back with a copy of that file alone.
+    // The end of the log is missing, and a copy of that file alone restores it.
     let Entry { file, offset, .. } = last(&entries, "vote");
     fs::write(log.path(&file), &whole[&file][..offset]).expect("it can be written");
     refused(&cluster, &["which nothing behind it replaces", "restore the damaged file from a copy"]);
     fs::write(log.path(&file), &whole[&file]).expect("it can be written");
     assert!(log.save() == whole, "nothing else has to be made good");
-    // Behind the last segment there is none that says what is lost with it.
+    // No segment behind the last one can show what is lost with it.
     let (before, end) = (&segments[segments.len() - 2], segments.last().expect("there is one"));
     let first = entries.iter().find(|entry| entry.file == *end).expect("it has records");
     log.flip(end, HEADER_BYTES - 2);
@@ -602,7 +601,7 @@ async fn what_nobody_gives_back_is_refused_while_the_others_serve() {
     load.finish(&cluster).await;
 }
 
-/// A single node has nobody to learn from.
+/// A single node has no peer to restore records from.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_single_node_refuses_to_forget() {
     let mut cluster = Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, ..ClusterOptions::default() });

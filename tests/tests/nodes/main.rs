@@ -1,6 +1,6 @@
-//! Tests of real processes: nodes, the command line, examples. They wait for most of their time, and run beside each other.
+//! Tests of real processes: nodes, the command line, examples. They spend most of their time waiting, and run in parallel.
 //!
-//! Each takes its ports from `norn_tests::ports`, its files from a directory of its own, and waits by `norn_tests::wait`, so that
+//! Each takes its ports from `norn_tests::ports`, keeps its files in its own directory, and waits with `norn_tests::wait`, so that
 //! none depends on the others or on their order.
 
 mod addresses;

@@ -1,4 +1,4 @@
-//! Tests that take longest. Tests begin in the order of their names, so these do among the first, and do not go on alone at the end.
+//! The longest tests. Tests start in the order of their names, so these start early and do not run alone at the end.
 
 mod scenes;
 mod sessions;

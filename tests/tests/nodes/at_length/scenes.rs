@@ -1,4 +1,4 @@
-//! Every scene of the suite on real nodes. `NORN_SCENE` chooses scenes by a part of their names.
+//! Every scene of the suite on real nodes. `NORN_SCENE` selects scenes by a part of their names.
 
 use norn_tests::suite::{Real, chosen};
 

@@ -18,7 +18,7 @@ fn open(cli: &Cli, ttl: &str) -> (String, String) {
     (text(&session["id"]), text(&session["token"]))
 }
 
-/// Claims what there is, in a session or not; ids with attempts.
+/// Claims tasks, in a session if one is given; returns ids and attempts.
 fn claim(cli: &Cli, session: Option<&str>) -> Vec<(String, u64)> {
     let mut arguments = vec!["claim", "work", "--max", "100"];
     arguments.extend(session.iter().flat_map(|session| ["--session", session]));
@@ -39,8 +39,8 @@ fn claim_all(cli: &Cli, session: Option<&str>) -> Vec<u64> {
     attempts
 }
 
-/// One heartbeat keeps twelve claims of twelve partitions for longer than it lasts, while the leader of some of them is killed.
-/// Without it others get them, long before their own leases end. Who ends its session frees what it holds at once.
+/// One heartbeat keeps twelve claims in twelve partitions beyond its time to live, while the leader of some of them is killed. Without
+/// the heartbeat other workers get the tasks, long before the tasks' own leases end. Ending a session frees its tasks at once.
 // C4, C5, C6, C7, C9, C10, C11
 #[test]
 fn a_heartbeat_keeps_all_claims_and_without_it_all_are_free() {
@@ -63,7 +63,7 @@ fn a_heartbeat_keeps_all_claims_and_without_it_all_are_free() {
         assert_eq!(claim(&cli, None), Vec::new(), "all are held");
         (started.elapsed().as_secs() > 24).then_some(())
     });
-    // Nobody renews it any more.
+    // From here on the session is not renewed.
     let (next, next_token) = open(&cli, "60s");
     let attempts = claim_all(&cli, Some(&next));
     assert_eq!(attempts, vec![2; TASKS], "a worker that is gone has failed");
