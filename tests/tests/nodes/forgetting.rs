@@ -1,4 +1,4 @@
-//! Finished tasks of real nodes: archived, buried, forgotten everywhere, and not brought back by what was away.
+//! Finished tasks of real nodes: archived, buried, forgotten everywhere, and not brought back by a node that was down.
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
@@ -15,7 +15,7 @@ const PARTITIONS: u32 = 8;
 const TASKS: usize = 60;
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Three nodes that keep finished tasks of one queue only, and those briefly.
+/// Three nodes that keep finished tasks of only one queue; those of other queues are forgotten after a few seconds.
 fn cluster(archives: &Path) -> Cluster {
     let mut settings: Vec<String> =
         ["retain=0s, kept=1h", "forget_after_ms=4000"].map(|setting| setting.to_owned()).into();
@@ -23,12 +23,12 @@ fn cluster(archives: &Path) -> Cluster {
     Cluster::start_with(ClusterOptions { nodes: 3, partitions: PARTITIONS, settings, ..ClusterOptions::default() })
 }
 
-/// The task of a refused completion. One whose answer was late is made again, and its task may be forgotten by then:
-/// the archive, where everything is before it is forgotten, must know it as done.
+/// The task of a refused completion. The client repeats a completion whose answer was late, and the task may be forgotten by then.
+/// Everything is archived before it is forgotten, so the archive must show the task as done.
 fn forgotten(error: &Error, archive: &Path) -> TaskId {
     assert!(matches!(error.code, ErrorCode::NotFound | ErrorCode::TooOld), "{error:?}");
     let id = error.id.expect("it is about a task");
-    // Another line may just be written.
+    // Another line may be half written at this moment.
     let text = fs::read_to_string(archive).unwrap_or_default();
     let line = text.lines().find(|line| line.contains(&id.to_string()));
     let line = line.unwrap_or_else(|| panic!("it is not in the archive: {error:?}"));
@@ -36,7 +36,7 @@ fn forgotten(error: &Error, archive: &Path) -> TaskId {
     id
 }
 
-/// Hands in tasks and completes all of them.
+/// Enqueues tasks and completes all of them.
 async fn work(client: &Client, archive: &Path, queue: &str) -> BTreeSet<TaskId> {
     let name = QueueName::new(queue).expect("a name");
     let drafts = (0..TASKS).map(|number| Draft::new(name.clone(), format!("{queue} {number}").into_bytes())).collect();
@@ -55,13 +55,13 @@ async fn work(client: &Client, archive: &Path, queue: &str) -> BTreeSet<TaskId> 
     ids
 }
 
-/// Sums of a field of `norn partitions` at one node.
+/// Sum of a field of `norn partitions` at one node.
 fn sum(cluster: &Cluster, index: usize, field: &str) -> u64 {
     let lines = cluster.cli_at(index).patient().json(&["partitions"]).done().lines();
     lines.iter().map(|partition| partition[field].as_u64().expect("a number")).sum()
 }
 
-/// At each of these nodes so many tasks, and so many tombstones, are left.
+/// Waits until each of these nodes has this number of tasks and of tombstones left.
 async fn wait_left(cluster: &Cluster, nodes: &[usize], tasks: u64, tombstones: u64) {
     let look = || async {
         let left = |index: &usize| (sum(cluster, *index, "tasks"), sum(cluster, *index, "tombstones"));
@@ -99,13 +99,13 @@ async fn finished_tasks_are_archived_and_forgotten_everywhere() {
         client.get(*id).await.expect("its queue keeps it");
     }
 
-    // A member that is away keeps the others from forgetting, and brings nothing back.
+    // While a member is down, the others do not forget tombstones, and it brings nothing back when it returns.
     cluster.kill(2);
     cluster.wait_led(&[0, 1], &[0, 1]).await;
     let more = work(&client, &file, "brief").await;
     wait_left(&cluster, &[0, 1], TASKS as u64, TASKS as u64).await;
     let waits = || async {
-        // The leader says so.
+        // Only the leader reports it.
         let lines = [0, 1].map(|index| cluster.cli_at(index).patient().json(&["partitions"]).done().lines());
         let held_up = |partition: &Value| partition["held_up_by"].as_array().is_some_and(|by| by.len() == 1);
         lines.iter().flatten().any(held_up).then_some(())
@@ -116,7 +116,7 @@ async fn finished_tasks_are_archived_and_forgotten_everywhere() {
     wait_left(&cluster, &[0, 1, 2], TASKS as u64, 0).await;
     assert_eq!(archived(&file).len(), brief.len() + more.len());
 
-    // Nor does anybody's log.
+    // Nor does any node's log bring a task back.
     for index in 0..3 {
         cluster.kill(index);
     }

@@ -1,4 +1,4 @@
-//! Groups and their joins, with real processes: through the library, and through the command line.
+//! Groups and their join tasks, with real processes: through the library, and through the command line.
 
 use norn_client::client::{Client, GroupMember};
 use norn_client::session::Draft;
@@ -16,9 +16,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 const MEMBERS: u32 = 20;
-/// Calls itself invalid.
+/// Number of the member that is reported as invalid.
 const INVALID: u32 = 7;
-/// Brings a group of its own.
+/// Number of the member whose completion creates a group.
 const PARENT: u32 = 4;
 const LEASE: Duration = Duration::from_secs(15);
 const LEASE_OF_PLATES: Duration = Duration::from_secs(25);
@@ -31,21 +31,21 @@ fn queue_of(number: u32) -> &'static str {
     if number.is_multiple_of(2) { "plates" } else { "pages" }
 }
 
-/// What handlers have seen, in the order in which they did.
+/// Events that handlers saw, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Event {
     Page(String),
     Invalid(Option<MemberOf>, String),
-    /// The join of the inner group.
+    /// The join task of the inner group.
     Inner(TaskId, Option<GroupView>),
-    /// The join of the outer one, with its members.
+    /// The join task of the outer group, with its members.
     Outer(TaskId, Option<GroupView>, Vec<(u32, Option<State>, String)>),
 }
 
 #[derive(Clone)]
 struct Book {
     events: Arc<Mutex<Vec<Event>>>,
-    /// The later pages are held back until this is true.
+    /// The handler holds later pages back until this is true.
     go_on: watch::Receiver<bool>,
 }
 
@@ -90,7 +90,7 @@ impl Book {
         Outcome::Done(Some(b"bound".to_vec()))
     }
 
-    /// A worker for everything, until it is told to stop.
+    /// Runs a worker for all queues, until the test stops it.
     fn work(&self, client: &Client) -> (oneshot::Sender<()>, JoinHandle<Summary>) {
         let (stop, stopped) = oneshot::channel();
         let (pages, plates, joins, plain, invalid) =
@@ -114,7 +114,7 @@ impl Book {
     }
 }
 
-/// Opens a group and enqueues all its members; the same again is the same tasks.
+/// Opens a group and enqueues all its members. Repeating this yields the same tasks.
 async fn generate(client: &Client) -> (TaskId, Vec<TaskId>) {
     let join = Draft::new(queue("chapters"), "outer").join(None, false);
     let group = client.open_group(join, "the book").await.expect("the cluster serves");
@@ -132,8 +132,9 @@ async fn ended(client: &Client, id: TaskId) -> State {
     eventually("the task ends", PATIENCE, look).await
 }
 
-/// A group of twenty in two queues, one of which is invalid and one of which brings another group, is joined once, behind all of
-/// them and the other group's join, though a node is killed while half of them are held. The join reads what came of each.
+/// A group of twenty members in two queues, with one invalid member and one that creates another group, is joined once, after all
+/// members and the other group's join, though a node is killed while half of the members are held. The join reads the result of each
+/// member.
 // O8, O17, O18, O19, O21, O22, O23, O24, O32, O33, O35, O36
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_comes_behind_its_group_and_those_that_its_members_bring() {
@@ -164,7 +165,7 @@ async fn a_join_comes_behind_its_group_and_those_that_its_members_bring() {
     assert_eq!(counts, (Some(13), Some(10), Some(2)), "each is there once");
 }
 
-/// What the handlers must have seen. The id of the inner join.
+/// Checks the events, and returns the id of the inner join task.
 fn check_events(events: &[Event], group: TaskId) -> TaskId {
     let joins = events.iter().filter_map(|event| match event {
         Event::Inner(id, view) | Event::Outer(id, view, _) => Some((*id, *view)),
@@ -192,7 +193,7 @@ fn check_events(events: &[Event], group: TaskId) -> TaskId {
     inner.0
 }
 
-/// One member of a group fails that is to fail fast: those that nobody has begun are cancelled, and the join runs.
+/// One member of a fail-fast group fails: members that no worker has begun are cancelled, and the join runs.
 // O31
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_failure_ends_a_group_that_says_so() {
@@ -202,7 +203,7 @@ async fn one_failure_ends_a_group_that_says_so() {
     let group = client.open_group(join, "terms").await.expect("the cluster serves");
     for number in 1..=5 {
         let draft = Draft::new(queue("terms"), "term").member_of(group, number);
-        // The others would come in an hour.
+        // The other members would be due in an hour.
         let delay_ms = if number == 3 { 0 } else { 3_600_000 };
         client.enqueue(draft.delay_ms(delay_ms)).await.expect("the cluster serves");
     }
@@ -240,7 +241,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
 }
 
-/// Enqueues a member as a script does; gives its id and the group's.
+/// Enqueues a member as a script does; returns its id and the group's.
 fn enqueue(cli: &Cli, number: u32) -> (String, String) {
     let (number, data) = (number.to_string(), format!("line {number}"));
     let mut words = vec!["enqueue", "lines", &data, "--group", "poem", "--number", &number, "--join", "poems"];
@@ -251,7 +252,7 @@ fn enqueue(cli: &Cli, number: u32) -> (String, String) {
     (text(&answer["id"]), text(&answer["group"]))
 }
 
-/// Claims until so many tasks of a queue are held.
+/// Claims until this number of tasks of a queue is held.
 fn claim(cli: &Cli, name: &str, count: usize) -> Vec<Value> {
     let mut tasks = Vec::new();
     found("the tasks can be claimed", || {
@@ -267,7 +268,7 @@ fn why(cli: &Cli, id: &str) -> Value {
     cli.json(&["why", id]).done().lines().remove(0)
 }
 
-/// A script generates a group by its name, twice, and only its last member says how many there are.
+/// A script generates a group by name, twice, and only the last member states the number of members.
 // O17, O18, O19, O20, O21, O22, O28, O29, O34, O36
 #[test]
 fn a_script_generates_a_group_by_name() {
@@ -319,7 +320,7 @@ fn a_script_generates_a_group_by_name() {
     assert_ne!(next, group, "the group has ended, and its name is free");
 }
 
-/// The completion of the join brings a group in turn.
+/// The completion of the join task creates another group.
 fn completes_with_a_group(cli: &Cli, id: &str, token: &str) {
     let file = cli.directory().join("then.json");
     let tasks = r#"[{"queue": "copies", "number": 1}, {"queue": "copies", "number": 2}, {"queue": "shop", "join": {"total": 2}}]"#;

@@ -1,4 +1,4 @@
-//! Tasks that a real node takes while no node that holds their partitions is there.
+//! Tasks that a real node accepts while no node that holds their partitions is up.
 
 use norn_client::session::Draft;
 use norn_tests::wait::{PATIENCE, eventually};
@@ -24,7 +24,7 @@ async fn a_node_that_is_alone_keeps_tasks_for_the_others() {
     cluster.kill_together(&[0, 1, 2]);
     let queue = QueueName::new("mail").expect("a name");
     let mut ids = Vec::new();
-    // Tasks of a batch share a partition, and of four partitions each node holds three.
+    // Tasks of one batch share a partition, so each task is a batch of its own. Of four partitions each node holds three.
     for number in 0..TASKS {
         let draft = Draft::new(queue.clone(), format!("letter {number}").into_bytes());
         let acked = client.enqueue_many(vec![draft], Acks::One).await.remove(0).expect("one disk is enough");
@@ -45,7 +45,7 @@ async fn a_node_that_is_alone_keeps_tasks_for_the_others() {
     eventually("the others have what was kept", PATIENCE, handed).await;
     let client = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
     for id in ids {
-        // The gauge is told now and then, so a majority may have it a little later than it says.
+        // The counters are updated at intervals, so a majority may have a task a little later than they indicate.
         let read = || async { client.get(id).await.ok() };
         assert_eq!(eventually("it is there", PATIENCE, read).await.spec.queue, queue);
     }

@@ -1,4 +1,4 @@
-//! Noise, strangers, mistakes of operators, and torn logs.
+//! Garbage, strangers, operator errors, and torn logs.
 
 use norn_client::client::{Client, ClientConfig};
 use norn_client::session::Draft;
@@ -14,13 +14,13 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use tokio::task::JoinSet;
 
-/// How a node closes a connection on which something came that is no frame.
+/// Code with which a node closes a connection after data that is not a frame.
 const NOT_A_FRAME: u32 = 2;
-/// What the node and a client of the same build speak.
+/// Newest protocol version that the node and a client of the same build speak.
 const NEWEST: u8 = Versions::SPOKEN.newest;
 /// Bytes before the body of a frame.
 const HEADER_BYTES: usize = 20;
-/// Most that a client's frame may hold.
+/// Largest body of a client's frame.
 const FRAME_BYTES_MAX: u32 = 16 << 20;
 
 fn single() -> Cluster {
@@ -31,7 +31,7 @@ fn serves(cli: &Cli) {
     cli.clone().patient().json(&["enqueue", "probe", "data"]).done();
 }
 
-/// Bytes without a pattern, the same with every run.
+/// Pseudo-random bytes, the same in every run.
 fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -50,12 +50,12 @@ fn garbage_on_the_port_changes_nothing() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     for round in 0..2_000_u64 {
         let mut datagram = noise(round as usize * 7 % 1_400, round);
-        // Some of it looks like the beginning of a connection.
+        // Some datagrams look like the start of a connection.
         if let Some(first) = datagram.first_mut().filter(|_| round % 2 == 0) {
             *first |= 0xc0;
         }
         for index in 0..3 {
-            // The system may refuse to take so much at once, which is as good as a loss.
+            // The system may refuse to send so much at once, which has the effect of a loss.
             let _ = socket.send_to(&datagram, cluster.address(index));
         }
     }
@@ -63,7 +63,7 @@ fn garbage_on_the_port_changes_nothing() {
     until("all hear each other", || cli.clone().patient().json(&["status"]).done().object()["nodes"]["alive"] == 3);
 }
 
-/// An authority of its own with a client and a node, and what `ca` says for both sides.
+/// Creates another authority with certificates of a client and a node.
 fn other_authority(cluster: &Cluster) -> PathBuf {
     let make = |arguments: &[&str]| cli::run(cluster.directory(), arguments).done().clone();
     make(&["cert", "ca", "--dir", "other"]);
@@ -72,7 +72,7 @@ fn other_authority(cluster: &Cluster) -> PathBuf {
     cluster.directory().join("other")
 }
 
-/// A directory with the certificates of one authority that trusts another one.
+/// A directory with certificates of one authority, but another one as the trusted authority.
 fn that_trusts(cluster: &Cluster, certificates: &Path, name: &str, trusted: &Path) -> PathBuf {
     let mixed = cluster.directory().join(name);
     fs::create_dir(&mixed).expect("a new directory");
@@ -93,7 +93,7 @@ fn strangers_are_refused_by_both_sides() {
         let error = cli.json(&["count"]).refusal(1);
         assert!(error["message"].as_str().is_some_and(|message| message.contains(words)), "{error}");
     };
-    // The client does not trust the nodes; the nodes do not trust the client.
+    // The client does not trust the nodes. The nodes do not trust the client.
     refused(&other, "certificate");
     refused(&that_trusts(&cluster, &other, "liar", &ours), "certificate");
     for index in 0..3 {
@@ -105,8 +105,8 @@ fn strangers_are_refused_by_both_sides() {
     serves(&cluster.cli());
 }
 
-/// A node of another authority takes the place and the data of one of ours: it gets no word in, and the cluster goes
-/// on without it.
+/// A node of another authority takes over the address and the data of one of the cluster's nodes: no peer accepts its messages, and
+/// the cluster continues without it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_another_authority_stays_out() {
     let mut cluster = Cluster::start();
@@ -131,7 +131,7 @@ async fn a_node_of_another_authority_stays_out() {
     others.json(&["enqueue", "probe", "data"]).done();
     assert_eq!(others.json(&["count"]).done().object()["count"], 2);
 
-    // With the right certificates it is welcome again.
+    // With the right certificates the node is accepted again.
     cluster.kill(2);
     fs::remove_dir_all(&certificates).expect("it can be removed");
     fs::rename(&ours, &certificates).expect("it can be moved");
@@ -140,7 +140,7 @@ async fn a_node_of_another_authority_stays_out() {
     cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
 }
 
-/// What makes connections with good certificates.
+/// An endpoint with valid certificates.
 fn client_endpoint(cluster: &Cluster) -> Endpoint {
     let file = |name: &str| cluster.certificates().join(name);
     let loaded = tls::load(&file("ca.crt"), &file("client-tests.crt"), &file("client-tests.key"));
@@ -150,7 +150,7 @@ fn client_endpoint(cluster: &Cluster) -> Endpoint {
     endpoint
 }
 
-/// A connection with good certificates that speaks for itself.
+/// A raw connection with valid certificates.
 async fn connect(cluster: &Cluster, index: usize) -> (Endpoint, Connection) {
     let endpoint = client_endpoint(cluster);
     let address = cluster.address(index).parse().expect("an address");
@@ -158,17 +158,17 @@ async fn connect(cluster: &Cluster, index: usize) -> (Endpoint, Connection) {
     (endpoint, connecting.await.expect("the node lets us in"))
 }
 
-/// Sends bytes on a new stream; gives the code and the reason with which the node closes the connection.
+/// Sends bytes on a new stream; returns the code and the reason with which the node closes the connection.
 async fn closed_after(cluster: &Cluster, bytes: &[u8], peer: bool) -> (VarInt, String) {
     let (_endpoint, connection) = connect(cluster, 0).await;
-    // The node may close before everything is sent.
+    // The node may close the connection before everything is sent.
     if peer {
         let mut send = connection.open_uni().await.expect("a stream");
         let _ = send.write_all(bytes).await;
     } else {
         let (mut send, _receive) = connection.open_bi().await.expect("a stream");
         let _ = send.write_all(bytes).await;
-        // Kept open: the end of a stream is a good-bye, and this is none.
+        // The stream stays open, because its end would count as an orderly end of the connection.
         std::mem::forget(send);
     }
     match within("the node closes", PATIENCE, connection.closed()).await {
@@ -187,13 +187,13 @@ fn head(length: u32, version: u8, kind: u8) -> [u8; HEADER_BYTES] {
     head
 }
 
-/// Files that a process has open.
+/// Number of files that a process has open.
 fn open_files(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count()
 }
 
-/// Goal: a storm of connections takes neither the files of a node nor its service. Method: far more connections at once than it takes,
-/// where it may open hardly any more files.
+/// Goal: a storm of connections exhausts neither the file descriptors of a node nor its service. Method: far more simultaneous
+/// connections than the node accepts, while it may open hardly any more files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_connections_passes_and_leaves_the_node_as_it_was() {
     const STORM: usize = 300;
@@ -225,7 +225,7 @@ async fn a_storm_of_connections_passes_and_leaves_the_node_as_it_was() {
         eventually("those that are too many are closed", PATIENCE, shed).await;
         enqueue().await.expect("a client that is there is served on");
         drop((answered, endpoint));
-        // A client that comes then is served once the node knows that they are gone.
+        // A new client is served once the node has noticed that the connections are gone.
         serves(&cluster.cli());
     }
     let log = cluster.log(0);
@@ -269,7 +269,7 @@ fn a_data_directory_has_one_holder() {
         assert!(answer.stderr.contains(words), "no {words:?} in {}", answer.stderr);
     }
     serves(&cluster.cli_at(0));
-    // The lock does not outlive its holder.
+    // The lock does not outlive the process that holds it.
     cluster.kill(0);
     cluster.restart(0);
     cluster.wait_ready(0);
@@ -287,7 +287,7 @@ fn a_cluster_is_founded_once() {
     cluster.init(&[0, 1, 2], &["--partitions", "32"]).refusal(1);
     cluster.init(&[0, 1], &[]).refusal(1);
 
-    // A fourth node that was never told of the cluster stays out of it, whatever it is asked.
+    // A fourth node that is not part of the cluster refuses all requests.
     let fourth = cluster.add_place();
     cluster.restart(fourth);
     cluster.wait_ready(fourth);
@@ -304,8 +304,8 @@ async fn client_at(cluster: &Cluster, index: usize) -> Client {
     cluster.client_of(vec![cluster.address(index).to_owned()], PATIENCE).await
 }
 
-/// A node that has lost its disk is another node: it must not take part under the name of the old one, whose promises
-/// it does not know.
+/// A node that has lost its disk is a new node. It must not take part under the identity of the old one, whose promises it does not
+/// know.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wiped_node_is_a_stranger() {
     let mut cluster = Cluster::start();
@@ -333,7 +333,7 @@ async fn a_wiped_node_is_a_stranger() {
     assert_eq!(client.count(Some(queue), Some(State::Ready)).await.ok(), Some(51));
 }
 
-/// A node with some tasks in its log that does not run.
+/// A stopped node with some tasks in its log.
 fn stopped_with_tasks() -> Cluster {
     let mut cluster = single();
     let lines: String = (0..200).map(|number| format!("task {number}\n")).collect();
@@ -352,14 +352,14 @@ fn restarts_with(cluster: &mut Cluster, count: u64) {
 }
 
 // E5
-/// A crash in the middle of a write leaves the beginning of a record. It was never acknowledged, and is cut off.
+/// A crash in the middle of a write leaves the beginning of a record, which was never acknowledged. The start cuts it off.
 #[test]
 fn a_torn_tail_is_cut() {
     let mut cluster = stopped_with_tasks();
     let log = Log::of(&cluster, 0);
     let segment = log.path(log.segments().last().expect("there is one"));
     let whole = fs::read(&segment).expect("it can be read");
-    // Behind the last record there is space.
+    // Free space follows the last record.
     let end = log.entries().last().expect("a record").last_byte() + 1;
     assert!(end + 4_096 < whole.len(), "there is space for it");
     for (torn, tail) in [(&[0, 0, 1][..], 3), (&[1; 300], 300), (&[0xfe; 4_096], 4_096)] {
@@ -368,19 +368,19 @@ fn a_torn_tail_is_cut() {
         let cut = format!("cut_bytes={tail}");
         assert!(cluster.log(0).contains(&cut), "no {cut:?} in {}", cluster.log(0));
         cluster.kill(0);
-        // The node has gone on writing; the next round begins from the same bytes.
+        // The node has continued to write. The next round starts from the same bytes.
     }
     fs::write(&segment, &whole).expect("it can be written");
     restarts_with(&mut cluster, 220);
 }
 
-/// The log of another node is not taken for one's own.
+/// A node rejects the log of another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_from_elsewhere_is_refused() {
     let mut cluster = Cluster::start();
     serves(&cluster.cli());
     cluster.kill_together(&[0, 1]);
-    // n1 is started on what n2 has written: it would be n2 then, but its certificate is of n1.
+    // n1 is started on the log of n2. That would make it n2, but its certificate is that of n1.
     fs::rename(cluster.data(0), cluster.directory().join("aside")).expect("it can be moved");
     fs::create_dir(cluster.data(0)).expect("a new directory");
     let theirs = Log::of(&cluster, 1);
@@ -407,7 +407,7 @@ async fn a_log_from_elsewhere_is_refused() {
     eventually("all three are there again", PATIENCE, whole).await;
 }
 
-/// Copies what a directory holds, whoever writes there meanwhile.
+/// Copies a directory, even while another process writes to it.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("a new directory");
     for entry in fs::read_dir(from).expect("it is there").flatten() {
@@ -419,7 +419,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Waits until each node, asked alone, hears all.
+/// Waits until each node, queried alone, hears all others.
 async fn all_alive(cluster: &Cluster) {
     for index in 0..3 {
         let client = client_at(cluster, index).await;
@@ -433,15 +433,15 @@ async fn all_alive(cluster: &Cluster) {
 }
 
 // E3
-/// A process on a copy of a directory does not start while the node runs that the directory was copied of; that one never
-/// notices. Once it has ended it may be started elsewhere.
+/// A process on a copy of a data directory does not start while the original node runs, and that node never notices. After the node
+/// has ended, it may be started at another address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copied_directory_is_refused_while_its_node_runs() {
     let mut cluster = Cluster::start();
     for _ in 0..5 {
         cluster.cli().patient().json(&["enqueue", "kept", "data"]).done();
     }
-    // All have written what there is: then whoever asks this one who it is has an answer soon.
+    // All replicas have been written completely, so that the node soon answers a question about its identity.
     cluster.wait_agreed().await;
     copy(&cluster.data(1), &cluster.directory().join("copied"));
     let (original, elsewhere) = (cluster.address(1).to_owned(), format!("127.0.0.1:{}", free_port()));
@@ -454,7 +454,7 @@ async fn a_copied_directory_is_refused_while_its_node_runs() {
         assert!(error.contains(words), "no {words:?} in {error}");
     }
 
-    // It is the process that it was, and in no trouble.
+    // The node is still the same process, without trouble.
     all_alive(&cluster).await;
     assert!(!cluster.log(1).contains("ERROR"), "{}", cluster.log(1));
     let cli = cluster.cli_at(1).patient();
@@ -466,7 +466,7 @@ async fn a_copied_directory_is_refused_while_its_node_runs() {
     }
     cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
 
-    // The node itself moves: with its own directory, once nobody is where it was.
+    // The node itself moves, with its own directory, once no process runs at its old address.
     cluster.terminate(1);
     cluster.relocate(1, &elsewhere);
     cluster.restart(1);
@@ -480,7 +480,7 @@ async fn a_copied_directory_is_refused_while_its_node_runs() {
     serves(&cluster.cli_at(1));
 }
 
-/// A client that is given a wrong file says which.
+/// A client that is given a wrong file names it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_files_are_named() {
     let cluster = Cluster::prepare(1, Vec::new());

@@ -8,8 +8,8 @@ fn text(value: &Value) -> String {
     value.as_str().expect("text").to_owned()
 }
 
-/// Tasks of two keys and one without are handed in anywhere. Of each key the oldest can be claimed, the leader is killed while both
-/// are held, and whoever leads then grants none of these keys until the holder is through.
+/// Tasks of two keys are enqueued at different nodes. The oldest task of each key can be claimed. A node is killed while both are
+/// held, and no later leader grants another task of these keys before their holders complete.
 // O15
 #[test]
 fn tasks_of_one_key_are_run_one_at_a_time_whoever_leads() {
@@ -58,13 +58,13 @@ fn tasks_of_one_key_are_run_one_at_a_time_whoever_leads() {
     cluster.wait_ready(2);
 }
 
-/// The key of what a claim got, and with what to complete it.
+/// Payload, id and token of a claimed task.
 fn claimed(line: &Value) -> Option<(String, String, String)> {
     let [id, token, payload] = ["id", "token", "data"].map(|name| line[name].as_str().map(str::to_owned));
     Some((payload?, id?, token?))
 }
 
-/// Of a key with three places no four are ever held at once, and three are.
+/// Of a key with three slots, never more than three tasks are held at once, and sometimes three.
 // O15
 #[test]
 fn as_many_tasks_of_one_key_are_held_as_its_queue_says() {
@@ -93,7 +93,7 @@ fn as_many_tasks_of_one_key_are_held_as_its_queue_says() {
     assert_eq!(most, 3);
 }
 
-/// A tenant with 2,000 tasks and one with 20, which came later: the small one is through after about as many tasks of the large one.
+/// One tenant has 2,000 tasks, and one that comes later has 20: the small one is done after about as many tasks of the large one.
 // S6
 #[test]
 fn a_small_tenant_is_served_beside_a_large_one() {

@@ -8,8 +8,8 @@ fn text(value: &Value) -> String {
     value.as_str().expect("text").to_owned()
 }
 
-/// Tasks are called invalid, and the node that was told so is killed right behind its answer: each has one letter. Letters go
-/// back, a task that dies again is redriven, and what is redriven is told of once.
+/// Tasks are reported as invalid, and the node that took the last report is killed right after its answer: each task has one letter.
+/// Letters are sent back, a task that dies again is redriven, and a redrive is reported once.
 // O16, O32, O33, O37
 #[test]
 fn each_task_that_dies_has_one_letter_and_may_be_redriven() {
@@ -49,7 +49,7 @@ fn each_task_that_dies_has_one_letter_and_may_be_redriven() {
     let mut sent = 0;
     found("all letters are sent back", || {
         let answer = cli.json(&["redrive", "--letters", "mail/dead"]);
-        // That a partition could not be asked is told of behind those of others.
+        // The error for an unreachable partition follows the results of the others.
         sent += answer.lines().iter().filter(|line| line["error"].is_null()).count();
         (sent >= TASKS).then_some(())
     });
@@ -65,7 +65,7 @@ fn each_task_that_dies_has_one_letter_and_may_be_redriven() {
     });
     assert_eq!(rest.done().lines().len(), 0);
 
-    // Without a dead-letter queue the dead are redriven where they are.
+    // Without a dead-letter queue, dead tasks are redriven from their own queue.
     cli.json(&["queue", "set", "mail", "dead-letter", "none"]).done();
     let claimed = cli.claim(&["mail", "--wait", "20s"]).done().lines().remove(0);
     let (id, token) = (text(&claimed["id"]), text(&claimed["token"]));

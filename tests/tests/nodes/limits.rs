@@ -1,4 +1,4 @@
-//! A queue that is full, with real processes: producers wait for workers.
+//! A full queue, with real processes: producers wait for workers.
 
 use norn_client::client::{ClaimOptions, CompleteOptions};
 use norn_client::session::Draft;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 const MOST: u64 = 5;
 
-/// Several producers hand in ten times what the queue takes, while one worker works: nothing is refused for good, nothing is lost,
-/// and what is there at a time is near the limit at most.
+/// Several producers enqueue ten times the queue's limit while one worker works: nothing is refused for good, nothing is lost, and the
+/// number of queued tasks at any time is at most near the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn producers_wait_while_a_queue_is_full() {
     const PRODUCERS: u64 = 3;
@@ -62,6 +62,6 @@ async fn producers_wait_while_a_queue_is_full() {
         }
     }
     assert!(done >= MOST + PRODUCERS * (10 * MOST / PRODUCERS), "{done} tasks came out");
-    // Nodes let in what others have let in at the same moment, too, but nowhere near all that there was to do.
+    // Nodes that admit tasks at the same moment may exceed the limit, but the excess is far below the total.
     assert!((MOST - 1..=2 * MOST + PRODUCERS).contains(&most), "{most} tasks at a time");
 }

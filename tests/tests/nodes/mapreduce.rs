@@ -1,4 +1,4 @@
-//! Work that many share, while workers and a node are killed: the example that counts words.
+//! Tasks that many workers share, while workers and a node are killed: the example that counts words.
 
 use norn_tests::wait::{PATIENCE, eventually};
 use norn_tests::{Cluster, Example, binary};
@@ -14,16 +14,16 @@ use std::process::Command;
 
 const WORKERS: usize = 8;
 const KILLED: usize = 3;
-/// At least so much text.
+/// Minimal amount of text.
 const TEXT_BYTES: u64 = 5 << 20;
 
-/// Text that people have written and that is there wherever this is built: the sources of the libraries.
+/// Text written by people that exists wherever Norn is built: the sources of its dependencies.
 fn texts() -> Vec<PathBuf> {
     let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
     let version = String::from_utf8(rustc.stdout).expect("it says text");
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("it says for what it builds");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // What other systems need may not be here.
+    // Dependencies for other systems may not be here.
     let arguments = ["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", host];
     let told = Command::new(cargo).current_dir(binary::workspace()).args(arguments).output().expect("cargo runs");
     let metadata: Value = serde_json::from_slice(&told.stdout).expect("cargo tells JSON");
@@ -49,7 +49,7 @@ fn texts() -> Vec<PathBuf> {
     texts
 }
 
-/// The same on one thread.
+/// The same counts, computed on one thread.
 fn counted(texts: &[PathBuf]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for path in texts {
@@ -63,8 +63,7 @@ fn counted(texts: &[PathBuf]) -> BTreeMap<String, u64> {
 }
 
 // T4, T6, S5
-/// Three of eight workers and one of three nodes are killed at moments that are drawn, and each word is counted as often as it
-/// is there.
+/// Three of eight workers and one of three nodes are killed at random moments, and each word is counted exactly as often as it occurs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn words_are_counted_right_though_workers_and_a_node_are_killed() {
     let mut cluster = Cluster::start();
@@ -79,7 +78,7 @@ async fn words_are_counted_right_though_workers_and_a_node_are_killed() {
     workers.shuffle(&mut random);
     let client = cluster.client().await;
     let map = QueueName::new("wordcount/map").expect("a name");
-    // What is killed next, once so many tasks are done.
+    // Numbers of completed tasks at which the next process is killed.
     let mut moments: Vec<u64> = (0..=KILLED).map(|_| random.random_range(1..60)).collect();
     moments.sort_unstable();
     let node_at = random.random_range(0..=KILLED);

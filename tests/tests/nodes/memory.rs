@@ -1,4 +1,4 @@
-//! What real nodes take of memory: what is over leaves it, and can be read all the same; near its limit a node takes nothing new.
+//! Memory of real nodes: payloads of finished tasks leave it and stay readable, and a node near its limit accepts no new tasks.
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const RESULT_BYTES: usize = 700_000;
-/// The first ones fill what a node needs anyway: buffers, what it has read and written last.
+/// The first results fill memory that a node needs anyway: buffers, and what it read and wrote last.
 const FIRST: u32 = 12;
 const RESULTS: u32 = 60;
 
@@ -22,7 +22,7 @@ fn resident_bytes(process: u32) -> usize {
     kilobytes << 10
 }
 
-/// No two are alike.
+/// A result that differs from all others.
 fn result_of(number: u32) -> Vec<u8> {
     number.to_be_bytes().into_iter().cycle().take(RESULT_BYTES).collect()
 }
@@ -37,11 +37,11 @@ async fn finish(client: &Client, queue: &QueueName, number: u32) -> TaskId {
     id
 }
 
-/// Results that are many times larger than the memory that they may take: no node grows by nearly as much, and all are read.
+/// Results many times larger than the memory allowed for them: no node grows by nearly as much, and all results can be read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_of_finished_tasks_do_not_fill_memory() {
     let settings = vec!["payload_memory_bytes=1048576".to_owned()];
-    // As many as people have: each of them keeps something.
+    // A realistic number of partitions, because each keeps something in memory.
     let cluster = Cluster::start_with(ClusterOptions { partitions: 256, settings, ..ClusterOptions::default() });
     let queue = QueueName::new("reports").expect("a name");
     let client = cluster.client().await;
@@ -65,12 +65,12 @@ async fn results_of_finished_tasks_do_not_fill_memory() {
     }
 }
 
-/// More than the node may have.
+/// More than the node may use.
 const MANY_RESULTS: u32 = 160;
 const GROUP_BYTES: usize = 104 << 20;
 const _: () = assert!(MANY_RESULTS as usize * RESULT_BYTES > GROUP_BYTES);
 
-/// The system kills a process that takes more than its group may have, and a node near that takes no more tasks.
+/// The system kills a process that exceeds the limit of its group, so a node near that limit accepts no more tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_of_more_bytes_than_a_control_group_may_have_are_kept_by_a_node_in_it() {
     let directory = TempDir::new().expect("a directory");
@@ -95,7 +95,7 @@ async fn results_of_more_bytes_than_a_control_group_may_have_are_kept_by_a_node_
 }
 
 const ENTRY_BYTES: usize = 60_000;
-/// Of each claim.
+/// Number of log entries of each claim.
 const ENTRIES: u32 = 16;
 const HELD: u32 = 40;
 const LONG: Duration = Duration::from_secs(600);
@@ -104,7 +104,7 @@ fn entry_of(number: u32, sequence: u32) -> Vec<u8> {
     [number, sequence].into_iter().flat_map(u32::to_be_bytes).cycle().take(ENTRY_BYTES).collect()
 }
 
-/// A worker that holds its task and writes down how far it is.
+/// A worker that holds its task and logs its progress.
 async fn work_on(client: &Client, queue: &QueueName, number: u32) -> (TaskId, Token) {
     let id = client.enqueue(Draft::new(queue.clone(), number.to_be_bytes())).await.expect("it is taken").id;
     let claimed = || async { client.claim(ClaimOptions::new([queue.clone()]).lease(LONG)).await.ok()?.tasks.pop() };
@@ -116,8 +116,8 @@ async fn work_on(client: &Client, queue: &QueueName, number: u32) -> (TaskId, To
     (id, task.token)
 }
 
-/// Logs of tasks that are held, many times larger than the memory that they may take: no node grows by nearly as much, and the next
-/// worker of a task is shown its log.
+/// Logs of held tasks, many times larger than the memory allowed for them: no node grows by nearly as much, and the next worker of a
+/// task gets its log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_of_tasks_that_are_worked_on_do_not_fill_memory() {
     let settings = vec!["payload_memory_bytes=1048576".to_owned()];
@@ -147,12 +147,13 @@ async fn logs_of_tasks_that_are_worked_on_do_not_fill_memory() {
     }
 }
 
-/// What a node may have.
+/// Memory limit of the node.
 const MEMORY_BYTES: usize = 240 << 20;
 const PAYLOAD_BYTES: usize = 250_000;
-/// In a call.
+/// Tasks in one call.
 const TASKS: usize = 4;
-/// Of calls that must succeed, and of those that may be refused: a client goes on for so long before it says so.
+/// Timeouts of calls that must succeed, and of calls that may be refused. A client repeats a call that long before it reports a
+/// refusal.
 const TIMEOUTS: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(3)];
 
 async fn enqueue(client: &Client, queue: &QueueName) -> Result<(), Error> {
@@ -167,7 +168,7 @@ async fn a_node_near_the_limit_of_its_settings_refuses_tasks_and_goes_on_with_al
     refuses_tasks_and_goes_on(&cluster).await;
 }
 
-/// The system kills a process that takes more than its group may have.
+/// The system kills a process that exceeds the limit of its group.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_near_the_limit_of_its_control_group_refuses_tasks_and_lives() {
     let directory = TempDir::new().expect("a directory");
@@ -184,7 +185,7 @@ fn limited(settings: Vec<String>, program: Option<PathBuf>) -> ClusterOptions {
     ClusterOptions { nodes: 1, partitions: 4, settings, program, ..ClusterOptions::default() }
 }
 
-/// A backlog that would take more than there is: it is refused, work goes on, and makes room for more.
+/// A backlog larger than the memory is refused at some point. Work continues, and makes room for more.
 async fn refuses_tasks_and_goes_on(cluster: &Cluster) {
     let [client, poll] = [
         cluster.client_of(cluster.addresses(), TIMEOUTS[0]).await,
@@ -196,7 +197,7 @@ async fn refuses_tasks_and_goes_on(cluster: &Cluster) {
         match enqueue(&poll, &queue).await {
             Ok(()) => calls += 1,
             Err(error) if error.code == ErrorCode::Overloaded => break error,
-            // A busy machine.
+            // A busy machine causes these.
             Err(error) => assert!(matches!(error.code, ErrorCode::Unknown | ErrorCode::Unavailable), "{error:?}"),
         }
         assert!(calls * TASKS * PAYLOAD_BYTES < 2 * MEMORY_BYTES, "it takes more than it may have");
@@ -206,7 +207,7 @@ async fn refuses_tasks_and_goes_on(cluster: &Cluster) {
     let counters = cluster.cli_at(0).patient().json(&["status"]).done().object()["counters"].clone();
     assert_eq!(counters["memory_short"], 1, "{counters}");
 
-    // A quarter of them.
+    // Completes a quarter of the tasks.
     let mut done = 0;
     while done * 4 < calls * TASKS {
         let claims = client.claim(ClaimOptions::new([queue.clone()]).max(8).timeout(TIMEOUTS[0])).await;
@@ -216,6 +217,6 @@ async fn refuses_tasks_and_goes_on(cluster: &Cluster) {
         assert!(completed.iter().all(Result::is_ok), "completions go on: {completed:?}");
         done += claims.len();
     }
-    // The allocator may keep what was freed: the node goes by what it has given up as well.
+    // The allocator may not return freed memory, so the node also takes into account how much it has freed.
     eventually("there is room for more", PATIENCE, async || enqueue(&poll, &queue).await.ok()).await;
 }
