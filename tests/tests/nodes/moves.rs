@@ -1,8 +1,7 @@
-//! Clusters that grow, shrink and lose nodes while they work, as an operator has them changed.
+//! Clusters that grow, shrink and lose nodes under load, by an operator's commands.
 //!
-//! The requirement for each: the verb ends with the cluster that was asked for; claims go on meanwhile, in all partitions;
-//! nothing that was acknowledged is lost, nothing was held twice, and tokens grew. The longest time in which nobody was granted
-//! anything is printed for each step.
+//! The requirement for each: the verb ends with the cluster that was requested; claims continue meanwhile, in all partitions; nothing
+//! that was acknowledged is lost, no task had two holders at once, and tokens grew. Each step prints the longest time without a grant.
 
 use norn_tests::cli::Cli;
 use norn_tests::wait::{PATIENCE, eventually_or};
@@ -11,19 +10,19 @@ use serde_json::Value;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Clients that know all nodes; with this variable, more of them.
+/// Names the number of clients that know all nodes.
 const CLIENTS_VARIABLE: &str = "NORN_TRIAL_CLIENTS";
-/// Unless that says otherwise.
+/// Default number of clients.
 const CLIENTS_DEFAULT: usize = 8;
-/// Partitions.
+/// Number of partitions.
 const PARTITIONS: u32 = 16;
-/// A cluster that grants nobody anything for so long does not go on while it changes. It takes a twentieth of that on a machine
-/// with nothing else to do.
+/// Time without any grant after which a changing cluster counts as stuck. The usual pause is a twentieth of that on an otherwise idle
+/// machine.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Longest that a cluster may take to be as it should, with five nodes and their clients on two cores.
+/// Time limit for a cluster to reach a requested state, with five nodes and their clients on two cores.
 const MOVED: Duration = PATIENCE.saturating_mul(3);
 
-/// Clients of a trial in which nodes go that clients know.
+/// Number of clients of a trial in which nodes leave that clients know.
 fn clients() -> usize {
     std::env::var(CLIENTS_VARIABLE).map_or(CLIENTS_DEFAULT, |text| text.parse().expect("a number of clients"))
 }
@@ -32,34 +31,35 @@ fn options(nodes: usize) -> ClusterOptions {
     ClusterOptions { nodes, partitions: PARTITIONS, replicas: Some(3), ..Default::default() }
 }
 
-/// Replicas in the whole cluster, with so many of each partition.
+/// Number of replicas in the whole cluster, with this many of each partition.
 fn replicas(each: u64) -> u64 {
     u64::from(PARTITIONS) * each
 }
 
-/// Runs a verb to its end while others work.
+/// Runs a verb to its end without blocking the runtime.
 async fn run(cli: Cli, words: &[&str]) -> Answer {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let verb = move || cli.json(&words.iter().map(String::as_str).collect::<Vec<_>>());
     tokio::task::spawn_blocking(verb).await.expect("it ends")
 }
 
-/// The cluster as `cluster status` shows it, if its root has a leader that the node knows.
+/// The answer of `cluster status`, if the asked node knows a leader of the metadata group.
 async fn try_status(cli: &Cli) -> Result<Value, String> {
     let answer = run(cli.clone(), &["cluster", "status"]).await;
     if answer.code == Some(0) { Ok(answer.object()) } else { Err(answer.stdout) }
 }
 
-/// The same, once there is one.
+/// The same, after waiting for such a leader.
 async fn status_of(cli: &Cli) -> Value {
     eventually_or("the root has a leader", MOVED, || try_status(cli)).await
 }
 
-/// What a verb changes, once the cluster can be asked for it: what is as it should be already may be asked for again.
+/// Runs a verb that changes the cluster, and repeats it while it is temporarily refused. Repeating a change that is already made does
+/// no harm.
 async fn changed(cli: &Cli, words: &[&str]) -> Value {
     let change = || async {
         let answer = run(cli.clone(), words).await;
-        // A node that stands still for a moment takes nothing just then.
+        // A node that stalls for a moment cannot take over replicas just then.
         let passes = answer.code == Some(3) || answer.stdout.contains("is down and cannot take");
         if passes { Err(answer.stdout) } else { Ok(answer.done().object()) }
     };
@@ -83,20 +83,21 @@ fn member<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
     members(status).iter().find(|member| member["name"] == name && member["state"] != "gone")
 }
 
-/// What a member has to do with partitions: it holds, comes to hold, and leaves.
+/// Numbers of partitions that a member holds, is to receive, and is to give up.
 fn load(status: &Value, name: &str) -> [u64; 3] {
     let member = member(status, name).unwrap_or_else(|| panic!("{name} is no member: {status}"));
     ["holds", "comes", "goes"].map(|what| number(&member[what]))
 }
 
-/// Waits until each member, asked alone, sees the cluster at rest, with so many replicas in all and none at some members, and
-/// each member leading its share of what it holds.
+/// Waits until each member, queried alone, sees a cluster without open changes, with this number of replicas in all, none at some
+/// members, and each member leading its share of what it holds.
 async fn at_rest(trial: &mut Trial, held: u64, without: &[&str]) {
     at_rest_as(trial, held, without, true).await;
 }
 
-/// What keeps leaders from being where they belong: each partition's is the one that its cohort prefers, and where the
-/// cluster chose that (`evenly`), each member leads as many as it holds, divided by the replicas of each, rounded down or up.
+/// Describes a leader that is not where it belongs, if any: each partition must be led by the first member of its cohort. Where the
+/// cluster chose the cohorts (`evenly`), the number of partitions that a member leads must be the number that it holds, divided by the
+/// replicas of each, rounded down or up.
 async fn misled(cli: &Cli, status: &Value, held: u64, evenly: bool) -> Option<String> {
     let answer = run(cli.clone(), &["partitions"]).await;
     if answer.code != Some(0) {
@@ -125,7 +126,7 @@ async fn at_rest_as(trial: &mut Trial, held: u64, without: &[&str], evenly: bool
             let holds: u64 = members(&status).iter().map(|member| number(&member["holds"])).sum();
             let layout = &status["layout"];
             let open = ["open", "unknown", "moving", "leaving"].iter().map(|what| number(&layout[*what])).sum::<u64>();
-            // Whoever answers last may not have heard of a leader yet that has taken over.
+            // The asked node may not have heard yet of a leader that has just taken over.
             let led = number(&status["partitions"]["led"]) == u64::from(PARTITIONS);
             let empty = without.iter().all(|name| load(&status, name) == [0; 3]);
             let whole = members(&status).len() == members_of_cluster.len();
@@ -138,7 +139,7 @@ async fn at_rest_as(trial: &mut Trial, held: u64, without: &[&str], evenly: bool
     }
 }
 
-/// Asserts that claims went on since then, in all partitions in the end, and tells the longest time without.
+/// Asserts that claims continued since then and in the end reach all partitions. Prints the longest time without a grant.
 async fn went_on(trial: &Trial, what: &str, since: Instant) {
     let ended = Instant::now();
     let silence = trial.longest_silence(since, ended);
@@ -153,7 +154,8 @@ async fn step(trial: &Trial, words: &[&str]) -> Value {
     let since = Instant::now();
     let change = changed(&trial.cli(), words).await;
     assert_eq!(change["state"], "done", "{change}");
-    // A move waits for its own partition alone, of which the root may hear later than who asks the leader does.
+    // A move waits only for its own partition. The metadata group may learn of its end later than the command, which asks the
+    // partition's leader.
     if words[1] != "move" {
         assert_eq!(change["open"], 0, "{change}");
     }
@@ -161,7 +163,7 @@ async fn step(trial: &Trial, words: &[&str]) -> Value {
     change
 }
 
-/// Makes a blank node a member under load.
+/// Adds a blank node as a member under load.
 async fn add(trial: &mut Trial) -> usize {
     let index = trial.cluster().start_blank();
     let address = trial.cluster().address(index).to_owned();
@@ -170,7 +172,7 @@ async fn add(trial: &mut Trial) -> usize {
     index
 }
 
-/// A blank node joins by itself under load, and gets its share.
+/// Starts a blank node that joins by itself under load and gets its share.
 async fn join(trial: &mut Trial) -> usize {
     let since = Instant::now();
     let token = changed(&trial.cli(), &["cluster", "token"]).await;
@@ -179,7 +181,7 @@ async fn join(trial: &mut Trial) -> usize {
     index
 }
 
-/// Waits until so many nodes are alive, as the nodes see it.
+/// Waits until this number of nodes is alive, according to the nodes.
 async fn alive(cli: &Cli, count: usize) {
     let seen = || async {
         let nodes = run(cli.clone(), &["nodes"]).await.lines();
@@ -190,7 +192,8 @@ async fn alive(cli: &Cli, count: usize) {
 }
 
 // S42, S46
-/// Two of five nodes are emptied, one after the other; the second time nothing comes back to the first. They stay after all.
+/// Two of five nodes are drained, one after the other. The second drain moves nothing back to the first node. In the end both are
+/// undrained.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_are_drained_under_load() {
     let mut trial = Trial::start_with("drain", options(5)).await;
@@ -212,12 +215,12 @@ async fn two_nodes_are_drained_under_load() {
 }
 
 // O1, S10, S48
-/// Three nodes, then five, then three of which one is new, and one of the old ones loses its disk.
+/// Three nodes, then five, then three of which one is new. Then one of the old ones loses its disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_grows_and_shrinks_under_load() {
     let mut trial = Trial::start_crowded("grow", options(3), clients() / 2).await;
     let added = [add(&mut trial).await, join(&mut trial).await];
-    // What it is told to join is its own cluster from now on.
+    // The restart repeats the join token, which now names the node's own cluster.
     trial.cluster().terminate(added[1]);
     trial.cluster().restart(added[1]);
     trial.cluster().wait_ready(added[1]);
@@ -234,7 +237,7 @@ async fn a_cluster_grows_and_shrinks_under_load() {
     for (name, index) in [("n1", 0), ("n5", added[1])] {
         step(&trial, &["cluster", "drain", name]).await;
         at_rest(&mut trial, replicas(3), &[name]).await;
-        // The root may have to move away from it first.
+        // The metadata group may first have to move away from the member.
         let removed = || async {
             let answer = run(trial.cli(), &["cluster", "remove", name]).await;
             if answer.code == Some(0) { Ok(()) } else { Err(answer.stdout) }
@@ -247,7 +250,7 @@ async fn a_cluster_grows_and_shrinks_under_load() {
     trial.end().await;
 }
 
-/// Every node holds every partition, and then three do again.
+/// Every partition gets a replica on every node, and then three replicas again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_grow_and_shrink_under_load() {
     let mut trial = Trial::start_with("replicas", options(5)).await;
@@ -255,13 +258,13 @@ async fn replicas_grow_and_shrink_under_load() {
     at_rest(&mut trial, replicas(5), &[]).await;
     step(&trial, &["cluster", "set", "replicas", "3"]).await;
     at_rest(&mut trial, replicas(3), &[]).await;
-    // A partition that two of its nodes have only just left, and come back to.
+    // A partition returns to two nodes that have only just left it.
     step(&trial, &["cluster", "move", "7", "n5,n1,n2"]).await;
     at_rest_as(&mut trial, replicas(3), &[], false).await;
     trial.end().await;
 }
 
-/// The disk of a node is lost. Another one of its name, at its address, takes its place; what only a majority had is there.
+/// A node loses its disk. A new node with the same name and address replaces it, and facts that were only on a majority survive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_disk_is_lost_is_replaced() {
     let mut trial = Trial::start_strict("replace", options(4)).await;
@@ -269,7 +272,7 @@ async fn a_node_whose_disk_is_lost_is_replaced() {
     trial.end().await;
 }
 
-/// Loses the disk of a node, and replaces it.
+/// Deletes the disk of a node, and replaces the node.
 async fn replace(trial: &mut Trial, index: usize) {
     let name = trial.cluster().name(index).to_owned();
     let others: Vec<usize> = trial.cluster().members().into_iter().filter(|other| *other != index).collect();
@@ -281,7 +284,7 @@ async fn replace(trial: &mut Trial, index: usize) {
     let address = trial.cluster().address(index).to_owned();
     let replace = ["cluster", "replace", &name, &address];
     let since = Instant::now();
-    // As long as the root's leader holds the old one for alive, its name is taken.
+    // The old node's name is in use as long as the leader of the metadata group considers it alive.
     let replaced = || async {
         let answer = run(cli.clone(), &replace).await;
         if answer.code == Some(0) { Ok(answer.object()) } else { Err(answer.stdout) }
@@ -296,11 +299,11 @@ async fn replace(trial: &mut Trial, index: usize) {
     assert_eq!(step(trial, &replace).await["already"], true, "it may be repeated");
 }
 
-/// The node that is drained is killed before it has handed over everything, and started again once all others miss it: the
-/// drain ends all the same. The same with a node that takes something in, and with whoever leads the root.
+/// The drained node is killed before it has handed over everything, and restarted once all others consider it dead: the drain ends all
+/// the same. The same with a node that receives replicas, and with the leader of the metadata group.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_ends_though_nodes_are_killed() {
-    // What hangs on the node that is killed is given up soon, and begun anew.
+    // Moves that hang on the killed node are soon reverted and started again.
     let settings = vec!["revert_after_ms=5000".to_owned()];
     let mut trial = Trial::start_with("killed", ClusterOptions { settings, ..options(5) }).await;
     step(&trial, &["cluster", "set", "moves", "2"]).await;
@@ -311,7 +314,7 @@ async fn a_drain_ends_though_nodes_are_killed() {
         let (since, cli) = (Instant::now(), trial.cli());
         let status = status_of(&cli).await;
         let leader = members(&status).iter().position(|member| member["node"] == status["root"]["leader"]);
-        // Members are numbered as their nodes' places are drawn, so names tell them apart.
+        // Members are numbered in a random order, so the test compares names.
         let leader = leader.and_then(|place| members(&status)[place]["name"].as_str()).expect("it is a member");
         let killed = killed.unwrap_or_else(|| node_called(&mut trial, leader));
         let held = load(&status, drained)[0];
@@ -338,7 +341,8 @@ fn node_called(trial: &mut Trial, name: &str) -> usize {
     nodes.into_iter().find(|index| trial.cluster().name(*index) == name).expect("it is a node of the cluster")
 }
 
-/// A verb is refused in the end: where the root's leader has not heard somebody for a moment, there is another reason first.
+/// Asserts that a verb is refused in the end. For a moment there may be another reason, when the leader of the metadata group has not
+/// heard some node.
 async fn is_refused(cli: &Cli, words: &str, code: i32, reason: &str) {
     let words: Vec<&str> = words.split(' ').collect();
     let look = || async {
@@ -349,7 +353,7 @@ async fn is_refused(cli: &Cli, words: &str, code: i32, reason: &str) {
     eventually_or(&format!("{words:?} is refused with {reason:?}"), PATIENCE, look).await;
 }
 
-/// What is set for a queue is what its tasks are granted for, and wait for.
+/// Settings of a queue determine the leases and backoffs of its tasks.
 async fn policies_are_heeded(cli: &Cli) {
     let patient = cli.clone().patient();
     for words in [
@@ -364,11 +368,11 @@ async fn policies_are_heeded(cli: &Cli) {
     let policies = run(patient.clone(), &["queue", "show"]).await.done().lines();
     assert!(policies.len() == 1 && policies[0]["queue"] == "mail" && policies[0]["paused"] == true, "{policies:?}");
     run(patient.clone(), &["queue", "set", "mail", "paused", "no"]).await.done();
-    // The cluster grants what is set, and says so.
+    // The cluster grants the lease that is set, and reports it.
     run(patient.clone(), &["queue", "set", "mail", "lease", "2m"]).await.done();
     run(patient.clone(), &["queue", "set", "mail", "lease-max", "1m"]).await.done();
     run(patient.clone(), &["enqueue", "mail", "x"]).await.done();
-    // Whoever leads hears of it with a heartbeat.
+    // Leaders learn of settings by heartbeats.
     let claimed = || async {
         let answer = run(cli.clone(), &["claim", "mail", "--wait", "10s"]).await;
         let Some(granted) = answer.lines().into_iter().find(|line| line["token"].is_string()) else {
@@ -381,7 +385,7 @@ async fn policies_are_heeded(cli: &Cli) {
         Err(granted.to_string())
     };
     let granted = eventually_or("the lease is as it was set", MOVED, claimed).await;
-    // The failed attempt waits as its queue says.
+    // The failed attempt waits according to its queue's setting.
     run(patient.clone(), &["queue", "set", "mail", "backoff", "exponential", "1m", "1h", "jitter", "20%"]).await.done();
     let held = Mutex::new(granted);
     let failed = || async {
@@ -408,7 +412,7 @@ async fn policies_are_heeded(cli: &Cli) {
     assert!(run(patient.clone(), &["queue", "show"]).await.done().lines().is_empty(), "nothing is set");
 }
 
-/// Mistakes are refused with a reason and with what to do, and change nothing.
+/// Operator errors are refused with a reason and a remedy, and change nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mistakes_are_refused() {
     let mut cluster = Cluster::start_with(ClusterOptions { nodes: 3, partitions: 8, ..Default::default() });
@@ -430,7 +434,7 @@ async fn mistakes_are_refused() {
     refused("cluster set heal-after 1s", 1, "1m to").await;
     refused("cluster set heal-after soon", 2, "duration").await;
     refused("cluster add nowhere", 2, "HOST:PORT").await;
-    // A member of this cluster under another name, a node of another cluster, and one whose name is taken.
+    // A node with certificates of another authority, and then a node of another cluster.
     let others = Cluster::start_with(ClusterOptions { nodes: 1, partitions: 8, ..Default::default() });
     let address = others.address(0);
     refused(&format!("cluster add {address}"), 1, "certificate").await;
@@ -446,7 +450,7 @@ async fn mistakes_are_refused() {
     assert!(refusal.code == Some(1) && refusal.stderr.contains("empty data directory"), "{}", refusal.stderr);
     assert_eq!(run(cli.clone(), &["ring"]).await.done().stdout, before, "nothing was changed");
     policies_are_heeded(&cli).await;
-    // Nobody is there yet, and then somebody is.
+    // A dry run of adding a node adds none.
     let address = cluster.address(second).to_owned();
     let would_be = changed(&cli, &["cluster", "add", &address, "--dry-run"]).await;
     assert_eq!(would_be["members"].as_array().map(Vec::len), Some(4), "{would_be}");
@@ -454,8 +458,8 @@ async fn mistakes_are_refused() {
     assert_eq!(members.as_array().map(Vec::len), Some(3), "a dry run adds nobody");
     cluster.kill(2);
     alive(&cli, 2).await;
-    // It holds partition 0 already, so it need not be alive to go on doing so.
+    // n3 is down but holds partition 0, and may keep it while down. So the partition first moves away from it.
     changed(&cli, &["cluster", "move", "0", "n1,n2"]).await;
-    // Whoever is asked may not have heard yet that it is let go of.
+    // The asked node may not have heard yet that n3 no longer holds it.
     refused("cluster move 0 n3,n1 --dry-run", 1, "n3 is down").await;
 }

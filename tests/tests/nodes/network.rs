@@ -1,14 +1,14 @@
-//! Faults of the network between real nodes, under load: the shapes of partitions by which queues and consensus protocols
-//! have been found wanting.
+//! Faults of the network between real nodes, under load: shapes of partitions under which queues and consensus protocols have been
+//! found to fail.
 //!
-//! The requirement for each: while the network has the shape, a node that hears no majority grants nothing; where some node
-//! hears a majority and is heard by it, claims go on within seconds; and when it is mended, nothing that was acknowledged is
-//! lost, nothing was held twice, and tokens grew. `NORN_NETWORK_SECONDS` says how long a shape lasts at least.
+//! The requirement for each: while the network has the shape, a node that hears no majority grants nothing. Where some node hears a
+//! majority and is heard by it, claims continue within seconds. After the network has healed, nothing that was acknowledged is lost,
+//! no task had two holders at once, and tokens grew. `NORN_NETWORK_SECONDS` sets the minimum duration of a shape.
 
 use norn_tests::{Rule, Trial};
 use std::time::Duration;
 
-/// Nodes where it matters that there are several majorities.
+/// Number of nodes where several different majorities are needed.
 const FIVE: usize = 5;
 
 fn others_than(nodes: usize, one: usize) -> Vec<usize> {
@@ -20,7 +20,7 @@ fn others_than(nodes: usize, one: usize) -> Vec<usize> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn halves() {
     let trial = Trial::start("halves", FIVE, 5).await;
-    // Of the smaller half one leads something.
+    // The smaller half contains the busiest leader.
     let first = trial.busiest();
     let small = [first, (first + 1) % FIVE];
     let large: Vec<usize> = (0..FIVE).filter(|node| !small.contains(node)).collect();
@@ -32,7 +32,7 @@ async fn halves() {
     trial.end().await;
 }
 
-/// One node hears nobody and is heard by nobody. It has no replica of some partitions, and keeps what it is given of them.
+/// One node hears no other and is heard by none. It has no replica of some partitions, and keeps hints for their tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_isolated() {
     let trial = Trial::start("one isolated", 4, 3).await;
@@ -45,7 +45,7 @@ async fn one_isolated() {
     trial.end().await;
 }
 
-/// Each node hears its two neighbours in a ring: a majority with itself, and for each node another one.
+/// Each node hears its two neighbours in a ring: a majority including itself, and a different one for each node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn majority_ring() {
     let trial = Trial::start("majority ring", FIVE, 5).await;
@@ -67,20 +67,20 @@ async fn bridge() {
 }
 
 // S45
-/// Three nodes in a row: the ends do not hear each other, and each holds the other for dead while it leads. Elections must
-/// come to an end all the same.
+/// Three nodes in a row: the ends do not hear each other, and each considers the other dead while it leads. Elections must end all the
+/// same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chained() {
     let trial = Trial::start("chained", 3, 3).await;
     let shape = trial.cut(|from, to| from == 1 || to == 1);
-    // The one in the middle is asked who leads: the ends do not hear of each other's leaderships.
+    // The middle node is asked who leads too, because the ends do not hear of each other's leaderships.
     trial.goes_on(&shape, "three in a row", &[0, 2, 1]).await;
     trial.bites(&shape);
     trial.end().await;
 }
 
-/// All nodes hear one alone, which may lead nothing yet. The leaders still hear somebody, but no majority: they must let go,
-/// and the one must take over.
+/// All nodes hear only one node, which may lead nothing yet. The leaders still hear one node, but no majority: they must step down,
+/// and that node must take over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quorum_loss() {
     let trial = Trial::start("quorum loss", FIVE, 5).await;
@@ -93,8 +93,8 @@ async fn quorum_loss() {
 }
 
 // S44
-/// As before, but the only node that hears a majority was away for a while, so that its tables are old, and the busiest
-/// leader is cut off from everybody. The one must get the newer tables before it can be elected.
+/// As before, but the only node that hears a majority was away for a while, so that its tables are old, and the busiest leader is
+/// isolated. The node must fetch newer tables before it can be elected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn constrained_election() {
     let trial = Trial::start("constrained election", FIVE, 5).await;
@@ -112,7 +112,7 @@ async fn constrained_election() {
 }
 
 // S3
-/// Two of five are cut off, each time other two.
+/// Two of five nodes are cut off, a different pair each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moving_minority() {
     let trial = Trial::start("moving minority", FIVE, 5).await;
@@ -127,7 +127,7 @@ async fn moving_minority() {
     trial.end().await;
 }
 
-/// The busiest leader is heard by all and hears nobody: it must find out, and the others must not wait for it.
+/// All others hear the busiest leader, which hears none of them: it must notice that, and the others must not wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_way_deaf() {
     let trial = Trial::start("one-way, deaf", 3, 3).await;
@@ -140,7 +140,7 @@ async fn one_way_deaf() {
     trial.end().await;
 }
 
-/// The busiest leader hears all and is heard by nobody.
+/// The busiest leader hears all others, and none of them hears it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_way_mute() {
     let trial = Trial::start("one-way, mute", 3, 3).await;
@@ -153,7 +153,7 @@ async fn one_way_mute() {
     trial.end().await;
 }
 
-/// One node does not hear one other. All have a majority that they hear and that hears them.
+/// One node does not hear one other. Each has a majority that it hears and that hears it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_way_link() {
     let trial = Trial::start("one-way link", 3, 3).await;
@@ -164,7 +164,7 @@ async fn one_way_link() {
     trial.end().await;
 }
 
-/// No path is cut, and every path loses, doubles, delays and reorders.
+/// No path is cut, but every path drops, duplicates, delays and reorders datagrams.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_weather() {
     let trial = Trial::start("bad weather", 3, 3).await;

@@ -1,4 +1,4 @@
-//! What becomes of claims is told afterwards, by every node and after all were killed.
+//! The outcome of a claim can be read later, at every node and after all nodes were killed.
 
 use norn_tests::Cluster;
 use norn_tests::wait::found;
@@ -8,7 +8,7 @@ fn text(value: &Value) -> String {
     value.as_str().expect("text").to_owned()
 }
 
-/// One attempt fails and is to be repeated in an hour, and one task is called invalid.
+/// One attempt fails and is due again in an hour, and one task is reported as invalid.
 #[test]
 fn the_reason_of_a_failed_attempt_is_told_by_every_node_and_outlives_all_of_them() {
     let mut cluster = Cluster::start();
@@ -33,7 +33,8 @@ fn the_reason_of_a_failed_attempt_is_told_by_every_node_and_outlives_all_of_them
             assert!(Some(ended_ms) >= claim["start_ms"].as_u64() && claim["running"] == false, "{task}");
             assert_eq!((&task["state"], &task["ended_ms"]), (&"waiting".into(), &Value::Null));
             assert_eq!(task["next_attempt_ms"], ended_ms + 3_600_000, "{task}");
-            // By the clock of the session that gave the id, which may be ahead of the leader's by as much as clocks differ.
+            // The clock of the session that assigned the id determines this time. It may be ahead of the leader's by the maximal
+            // difference of clocks.
             assert!(task["enqueued_ms"].as_u64().is_some_and(|ms| ms <= ended_ms + 1_000), "{task}");
             let task = cli.json(&["get", &dead]).done().object();
             let claim = &task["claims"][0];
@@ -58,7 +59,7 @@ fn the_reason_of_a_failed_attempt_is_told_by_every_node_and_outlives_all_of_them
     });
 }
 
-/// Goal: who cannot be told on standard output what was done is told on standard error, with the id or token that is needed to go on.
+/// Goal: if standard output fails, a command reports on standard error what it did, with the id or token that is needed to continue.
 #[test]
 fn what_was_done_is_told_though_standard_output_is_full() {
     let cluster = Cluster::start();

@@ -1,4 +1,4 @@
-//! The `norn` binary as a person or a script meets it: real processes, real certificates, real ports.
+//! The `norn` binary as a person or a script uses it: real processes, real certificates, real ports.
 
 use norn_node::runtime::disk::FileDisk;
 use norn_tests::ports::{free_port, free_ports, is_free};
@@ -32,7 +32,7 @@ fn succeeds(directory: &Path, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Exit code and stderr of a command that must fail.
+/// Exit code and standard error of a command that must fail.
 fn fails(directory: &Path, arguments: &[&str]) -> (i32, String) {
     let output = run(directory, arguments);
     assert!(!output.status.success(), "{arguments:?} must fail: {}", text(&output.stdout));
@@ -41,7 +41,7 @@ fn fails(directory: &Path, arguments: &[&str]) -> (i32, String) {
     (output.status.code().expect("no signal"), message)
 }
 
-/// A process that is ended with the test.
+/// A process that ends with the test.
 struct Running {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -66,7 +66,7 @@ impl Running {
         assert_eq!(received("it gets ready", &self.lines), "ready");
     }
 
-    /// Stops it as a person would; whatever else it said on stdout.
+    /// Stops the process as an operator would; returns the rest of its standard output.
     fn stop(mut self) -> Vec<String> {
         signal(i32::try_from(self.child.id()).unwrap(), "TERM");
         let rest = self.lines.iter().collect();
@@ -95,7 +95,7 @@ fn authority(directory: &Path, nodes: &[&str]) {
     succeeds(directory, &["cert", "client", "me", "--dir", "certs"]);
 }
 
-/// Processes that run a node of this cluster, by its data directory.
+/// Id of the process that runs a node of this cluster, found by its data directory.
 fn node_process(directory: &Path, name: &str) -> Option<i32> {
     let data = directory.join(".norn").join(name);
     let data = data.to_str().unwrap();
@@ -133,7 +133,7 @@ fn certificates_are_never_overwritten() {
     assert_eq!(fails(place, &["cert", "node", "n2", "--dir", "certs"]).0, 2, "a node needs a host");
 }
 
-/// Goal: the length of a certificate's life is chosen within bounds, and said.
+/// Goal: the validity of a certificate can be chosen within bounds, and is reported.
 #[test]
 fn certificates_are_made_for_a_number_of_days_and_say_until_when() {
     let directory = TempDir::new().unwrap();
@@ -182,7 +182,7 @@ fn settings_show_where_they_come_from() {
     assert_eq!(fails(place, &["start", "--data", "d", "--certs", "c", "--join", "h:1"]).0, 2);
 }
 
-/// Goal: what cannot be written to standard output is said on standard error, whatever the command.
+/// Goal: if standard output fails, every command reports it on standard error.
 #[test]
 fn what_cannot_be_written_is_said_on_standard_error() {
     let directory = TempDir::new().unwrap();
@@ -217,7 +217,7 @@ fn what_makes_no_sense_says_so_and_json_errors_are_one_object() {
     }
 }
 
-/// Goal: a script needs one table of exit codes, for the commands that the client does not have, too.
+/// Goal: one table of exit codes is enough for a script, also for the commands that only the `norn` program has.
 #[test]
 fn each_command_of_the_program_ends_by_the_table_of_exit_codes() {
     let directory = TempDir::new().unwrap();
@@ -255,18 +255,18 @@ fn each_command_of_the_program_ends_by_the_table_of_exit_codes() {
         if arguments[0] != "start" {
             assert_eq!(fails(place, &[arguments, &["--no-such-flag"]].concat()).0, usage, "{arguments:?}");
         }
-        // As it is said to a program.
+        // The same with output for programs.
         let output = run(place, &[arguments, &["--json"]].concat());
         let told: Value =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {arguments:?}"));
         assert_eq!((output.status.code(), told["error"]["message"].is_string()), (Some(code), true), "{told}");
     }
-    // Refusals are answers of the prompt's, and end it not.
+    // A refusal is an answer at the prompt and does not end it.
     let output = run(place, &["--connect", &nobody, "--certs", "certs", "repl"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
-/// What a node has said on standard error, line by line: its level and its words.
+/// The lines of a node's standard error: level and message of each.
 fn objects(said: &str) -> Vec<(String, String)> {
     let read = |line: &str| {
         let object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?} in {said}"));
@@ -277,7 +277,8 @@ fn objects(said: &str) -> Vec<(String, String)> {
     said.lines().map(read).collect()
 }
 
-/// Goal: what reads the log of a node as JSON reads nothing else, be it a remark, a refused start, or a command line that is wrong.
+/// Goal: a program that reads a node's log as JSON reads nothing else, whether it is a message, a refused start, or a wrong command
+/// line.
 #[test]
 fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
     let mut cluster = Cluster::prepare(1, vec!["log_format=json".to_owned()]);
@@ -317,7 +318,7 @@ fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
     refused(&text(&output.stderr), "nowhere");
 }
 
-/// Goal: `cluster init` can be repeated, completes what was begun, and refuses what does not fit.
+/// Goal: `cluster init` can be repeated, completes an interrupted run, and refuses arguments that do not fit the cluster.
 #[test]
 fn a_cluster_is_founded_once() {
     let directory = TempDir::new().unwrap();
@@ -361,7 +362,7 @@ fn a_cluster_is_founded_once() {
     }
 }
 
-/// Goal: `norn dev` serves, restarts a killed node, keeps its state, refuses to share, and leaves nobody behind.
+/// Goal: `norn dev` serves, restarts a killed node, keeps its state, refuses to share its directory, and leaves no process behind.
 #[test]
 fn a_development_cluster_lives_and_ends_as_one() {
     let directory = TempDir::new().unwrap();
@@ -393,7 +394,7 @@ fn a_development_cluster_lives_and_ends_as_one() {
     second.is_ready();
     assert_eq!(cluster(place), before);
 
-    // One that is started at once behind a killed one gets its directory and its ports.
+    // A `norn dev` that is started right after another was killed gets its directory and its ports.
     signal(i32::try_from(second.child.id()).unwrap(), "KILL");
     let mut third = Running::start(place, &dev(&[]));
     third.is_ready();
@@ -404,7 +405,7 @@ fn a_development_cluster_lives_and_ends_as_one() {
     signal(i32::try_from(third.child.id()).unwrap(), "KILL");
     let gone = || ["n1", "n2", "n3"].iter().all(|name| node_process(place, name).is_none());
     until("the nodes end as well", gone);
-    // A process that ends has no command line any more, but still its sockets.
+    // An ending process loses its command line before its sockets are closed.
     until("their ports are free", || ports.clone().all(is_free));
     drop(third);
     let mut fresh = Running::start(place, &dev(&["--fresh", "--nodes", "1", "--base-port", port]));
@@ -418,8 +419,8 @@ fn a_development_cluster_lives_and_ends_as_one() {
     assert!(place.join("precious").exists());
 }
 
-/// Goal: right after a `norn dev` was killed, another one waits for its nodes, says so, and goes on once they have ended. Method: the
-/// test takes the directory of a node that has ended, and holds it as that node would.
+/// Goal: right after a `norn dev` was killed, another one waits for its nodes, says so, and continues once they have ended. Method:
+/// the test locks the directory of a node that has ended, as that node would.
 #[test]
 fn a_development_cluster_waits_for_the_nodes_of_a_killed_one() {
     let directory = TempDir::new().unwrap();

@@ -1,11 +1,11 @@
-//! The prompt of `norn repl` as a person at a terminal meets it.
+//! The prompt of `norn repl` as a person at a terminal uses it.
 
 use norn_tests::wait::until;
 use norn_tests::{Cluster, Terminal};
 
 const PROMPT: &str = "prod> ";
 
-/// A cluster whose name is not the one that the prompt has where no node tells it.
+/// A cluster whose name differs from the prompt that is shown when no node answers.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::prepare(1, Vec::new());
     cluster.restart(0);
@@ -14,12 +14,12 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Waits for the count that a command shows on a line of its own.
+/// Waits for the count that a command prints on a line of its own.
 fn counts(terminal: &mut Terminal, count: usize) {
     terminal.shows(&format!("\n{count}\r\n"));
 }
 
-/// Goal: each line that is pasted runs, in order, whether or not the terminal marks a paste; and an open quote goes on.
+/// Goal: each pasted line runs, in order, whether or not the terminal marks a paste, and an open quote continues on the next line.
 #[test]
 fn each_line_of_a_paste_runs() {
     let cluster = cluster();
@@ -43,7 +43,8 @@ fn each_line_of_a_paste_runs() {
     assert_eq!(terminal.end(), Some(0));
 }
 
-/// Goal: an interrupt between the first Enter and its verb does not end the prompt. Method: before anything is typed the signal is caught.
+/// Goal: an interrupt between the first Enter and the start of its verb does not end the prompt. Method: the signal is already handled
+/// before any input.
 #[test]
 fn a_prompt_hears_interrupts_before_its_first_verb() {
     let cluster = cluster();
@@ -54,8 +55,8 @@ fn a_prompt_hears_interrupts_before_its_first_verb() {
     assert_eq!(terminal.end(), Some(0));
 }
 
-/// Goal: who stops waiting for work at the prompt takes no task. Method: the task that comes afterwards may be tried once, and whoever
-/// else claims it has it; the lease that was asked for is longer than the test.
+/// Goal: a wait for work that is interrupted at the prompt takes no task. Method: the task that follows allows one attempt, and
+/// another claim must get it. The requested lease is longer than the test.
 #[test]
 fn a_wait_that_is_interrupted_at_the_prompt_takes_no_task() {
     let cluster = cluster();
@@ -79,7 +80,7 @@ fn a_wait_that_is_interrupted_at_the_prompt_takes_no_task() {
     assert_eq!(terminal.end(), Some(0));
 }
 
-/// Goal: Ctrl-C is how a watch ends, and no error; what is typed meanwhile runs afterwards.
+/// Goal: Ctrl-C ends a watch without an error. Input that is typed meanwhile runs afterwards.
 #[test]
 fn an_interrupt_ends_a_watch_without_an_error() {
     let cluster = cluster();

@@ -1,4 +1,4 @@
-//! Tasks that have ended are purged, with real processes.
+//! Purging of ended tasks, with real processes.
 
 use norn_tests::Cluster;
 use norn_tests::cli::Cli;
@@ -10,7 +10,7 @@ fn text(value: &Value) -> String {
     value.as_str().expect("text").to_owned()
 }
 
-/// The ids of a queue's tasks.
+/// Ids of a queue's tasks.
 fn listed(cli: &Cli, queue: &str) -> BTreeSet<String> {
     cli.json(&["list", queue]).done().lines().iter().map(|task| text(&task["id"])).collect()
 }
@@ -22,7 +22,7 @@ fn are_gone(cli: &Cli, ids: &BTreeSet<String>) -> bool {
     })
 }
 
-/// Enqueues tasks and completes them, but for the last one. Those that are done, and the one that is open.
+/// Enqueues tasks and completes all but one. Returns the ids of the completed tasks, and that of the open one.
 fn work(cli: &Cli, tasks: usize) -> (BTreeSet<String>, String) {
     let mut ids = Vec::new();
     for number in 0..tasks {
@@ -48,8 +48,8 @@ fn work(cli: &Cli, tasks: usize) -> (BTreeSet<String>, String) {
     (done, open.clone())
 }
 
-/// An operator purges the tasks of a queue that are done, and nothing else: those that are open are refused, a wrong number changes
-/// nothing, and what is gone stays gone when all nodes are killed.
+/// An operator purges the completed tasks of a queue, and nothing else: open tasks are refused, a wrong number changes nothing, and
+/// purged tasks stay gone after all nodes are killed.
 // S27
 #[test]
 fn what_is_done_is_purged_by_queue_and_stays_gone() {
@@ -94,7 +94,7 @@ fn what_is_done_is_purged_by_queue_and_stays_gone() {
         assert!(!done.contains(&text(&task["id"])), "{task}");
     }
 
-    // One that is cancelled, at the prompt.
+    // Purges a cancelled task at the prompt.
     let mut repl = cli.repl();
     assert_eq!(repl.refusal(&format!("purge {open}"))["code"], "invalid");
     assert_eq!(text(&repl.ask(&format!("cancel {open}"))["id"]), open);

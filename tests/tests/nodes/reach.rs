@@ -1,6 +1,7 @@
-//! Goal: a client that cannot get through says why, with a next step that helps, and what does not pass by itself is not tried on.
-//! Method: clusters that are not founded, stopped, of another authority, behind dead addresses, or without a majority. Calls may take
-//! longer than a test: one that waits for its deadline fails here by what it says then.
+//! Goal: a client that cannot reach the cluster says why, with a next step that helps, and does not retry what will not pass by
+//! itself.
+//! Method: clusters that are not founded, stopped, of another authority, behind dead addresses, or without a majority. Calls have a
+//! longer timeout than a test: a call that waits for its deadline fails here by the message that it then shows.
 
 use norn_client::client::{ClaimOptions, CompleteOptions};
 use norn_client::session::Draft;
@@ -17,7 +18,7 @@ fn started(nodes: usize) -> Cluster {
     Cluster::start_with(ClusterOptions { nodes, ..ClusterOptions::default() })
 }
 
-/// Where no node listens.
+/// An address at which no node listens.
 fn nowhere() -> String {
     format!("127.0.0.1:{}", free_port())
 }
@@ -60,7 +61,7 @@ fn dead_addresses_in_a_file_do_not_keep_a_command_from_the_node_that_lives() {
         path("client-tests.key")
     );
     fs::write(&file, text).expect("it can be written");
-    // Wherever it begins, and without more time than a command has by itself.
+    // Whichever address it starts with, and with the default timeout of commands.
     for _ in 0..5 {
         cli::run(cluster.directory(), &["--json", "count"]).done();
     }
@@ -79,11 +80,11 @@ fn where_no_node_is_reached_a_command_ends_before_its_time_and_says_what_was_tri
     assert!(has(message, &["no node was reached", cluster.address(0), &nowhere]), "{message}");
     let shown = cli.run(&["count"]);
     assert!(has(&shown.stderr, &["norn start"]) && !shown.stderr.contains("trying on"), "{shown:?}");
-    // A person sees what is waited for.
+    // At a terminal the command shows what it is waiting for.
     cli.patient().terminal(&["count"]).shows("no node answers now, trying on: ");
 }
 
-/// Certificates of another authority in a directory of their own.
+/// Certificates of another authority in their own directory.
 fn foreign(cluster: &Cluster) -> PathBuf {
     for arguments in [["cert", "ca", "--dir", "foreign"].as_slice(), &["cert", "client", "tests", "--dir", "foreign"]] {
         cli::run(cluster.directory(), arguments).done();
@@ -95,7 +96,7 @@ fn foreign(cluster: &Cluster) -> PathBuf {
 fn certificates_of_another_authority_are_refused_at_once_by_either_side() {
     let cluster = started(1);
     let foreign = foreign(&cluster);
-    // Once this side does not trust the node, once the node does not trust this side.
+    // First the client does not trust the node, then the node does not trust the client.
     for (own, words) in [("ca.crt", "foreign/ca.crt"), ("client-tests.crt", "foreign/client-tests.crt")] {
         let cli = Cli::new(cluster.directory(), cluster.addresses(), &foreign).patient();
         let refusal = cli.json(&["count"]).refusal(1);
@@ -124,14 +125,14 @@ fn without_a_majority_the_status_shows_what_needs_none() {
         has(&shown.done().stdout, &["1 of 3 alive", "16 partitions, of which no majority can be read"]),
         "{shown:?}"
     );
-    // What is wanted of the cluster only its root knows; that one node stands alone is shown all the same.
+    // Only the metadata group knows the cluster's intended state. The status still shows that one node is alone.
     let shown = cli.run(&["cluster", "status", "--timeout", "3s"]);
     assert!(shown.code == Some(3) && has(&shown.stdout, &["1 of 3 alive"]), "{shown:?}");
     assert_eq!(cli.json(&["count", "--timeout", "3s"]).code, Some(3), "what needs a majority says so");
 }
 
-/// Goal: where a router gives a client another port under its connection, the client goes on and loses nothing: neither what it hands in
-/// then, nor what it waits for, nor what it says of a claim. Method: one node, so that the client has no other to turn to.
+/// Goal: if a NAT router moves a client to another port in the middle of a connection, the client continues and loses nothing: no task
+/// that it enqueues then, no claim that it waits for, and no completion. Method: one node, so that the client cannot turn to another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_whose_port_is_another_one_under_way_goes_on_and_loses_nothing() {
     let options = ClusterOptions { nodes: 1, partitions: 4, proxied: true, ..ClusterOptions::default() };

@@ -1,7 +1,7 @@
-//! Majorities that are lost for good, and what `cluster recover --unsafe` makes of the rest, on real nodes.
+//! Majorities that are lost for good, and the result of `cluster recover --unsafe` for the rest, on real nodes.
 //!
-//! The requirement: nothing goes on before an operator says so; then the partitions go on with whoever is left, what these had
-//! is there, and nothing is granted before the longest lease has run out.
+//! The requirement: nothing continues before an operator requests it. Then the partitions continue with the surviving replicas, whose
+//! facts are kept, and nothing is granted before the longest lease has expired.
 
 use norn_tests::cli::{Answer, Cli};
 use norn_tests::wait::{Deadline, PATIENCE, found};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The longest lease in use, as the operator says.
+/// The longest lease in use, as the operator states it.
 const LEASE: Duration = Duration::from_secs(2);
 
 fn options(nodes: usize) -> ClusterOptions {
@@ -24,9 +24,9 @@ fn enqueue(cli: &Cli, count: usize) -> BTreeSet<String> {
     data.iter().map(one).collect()
 }
 
-/// Ids that are claimed, until all of these are. Fails as long as partitions are not available.
+/// Claims until all of these ids have been claimed; returns all claimed ids. Fails if partitions stay unavailable.
 fn claim_all(cli: &Cli, wanted: &BTreeSet<String>) -> BTreeSet<String> {
-    // What was granted in an answer that got lost comes again after its lease, and so does what was claimed long before.
+    // A grant whose answer was lost becomes claimable again after its lease, and so does a task that was claimed long before.
     let deadline = Deadline::after(3 * PATIENCE);
     let mut claimed = BTreeSet::new();
     while !wanted.is_subset(&claimed) {
@@ -39,20 +39,20 @@ fn claim_all(cli: &Cli, wanted: &BTreeSet<String>) -> BTreeSet<String> {
     claimed
 }
 
-/// What a verb about the cluster says; it is repeated for as long as too few nodes answer.
+/// Answer of a verb about the cluster. Repeats the verb while too few nodes answer.
 fn operate(cli: &Cli, arguments: &[&str]) -> Answer {
     let answered = |answer: &Answer| answer.code != Some(3);
     found("enough nodes answer", || Some(cli.json(arguments)).filter(answered))
 }
 
-/// What went on, as far as it was told.
+/// The recovered partitions, as far as answers reported them.
 struct Recovered {
     partitions: BTreeSet<String>,
-    /// No attempt ended in between, whose part is not told.
+    /// Whether no attempt was cut short, so that no recovered partitions are unreported.
     all: bool,
 }
 
-/// Recovers until nothing is left to: a node that does not answer in time is passed over.
+/// Repeats the recovery until nothing is left to recover: each attempt skips nodes that do not answer in time.
 fn recover(cli: &Cli, arguments: &[&str]) -> Recovered {
     let deadline = Deadline::after(3 * PATIENCE);
     let mut recovered = Recovered { partitions: BTreeSet::new(), all: true };
@@ -79,7 +79,7 @@ fn list(value: &Value) -> usize {
 
 #[test]
 fn one_node_of_three_is_left() {
-    // Nodes that stand still for a moment are alive all the same: the refusal below rests on that.
+    // A node that stalls for a moment still counts as alive. The refusal below depends on that.
     let settings = vec!["election_timeout_ms=5000".to_owned()];
     let mut cluster = Cluster::start_with(ClusterOptions { settings, ..options(3) });
     let ids = enqueue(&cluster.cli(), 30);
@@ -106,7 +106,7 @@ fn one_node_of_three_is_left() {
     assert!(began.elapsed() >= LEASE, "nothing is granted while leases may run");
     let again = operate(&cli, &unsafely).done().object();
     assert_eq!(list(&again["partitions"]), 0, "it may be repeated");
-    // The lost are taken out, and a new node comes in.
+    // The lost members are removed, and a new node is added.
     operate(&cli, &["cluster", "set", "replicas", "1", "--no-wait"]).done();
     operate(&cli, &["cluster", "remove", "n2", "--no-wait"]).done();
     let removed = || (cli.json(&["cluster", "remove", "n3"]).code == Some(0)).then_some(());
@@ -136,6 +136,6 @@ fn two_nodes_of_five_are_lost() {
     assert!(some, "some have a majority, and so has the root: {:?}", recovered.partitions);
     operate(&cli, &["cluster", "remove", "n4", "--no-wait"]).done();
     operate(&cli, &["cluster", "remove", "n5"]).done();
-    // What was acknowledged by all is there, as somebody is left of each partition.
+    // Every write was acknowledged with `acks=all`, so each is on a surviving replica of its partition.
     assert_eq!(claim_all(&cli, &ids), ids);
 }

@@ -1,4 +1,4 @@
-//! A worker's session, with real processes: the example that renders films.
+//! Sessions of workers, with real processes: the example that renders films.
 
 use norn_client::client::{ClaimOptions, Client};
 use norn_client::session::SESSIONS_QUEUE;
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 const FILMS: usize = 20;
 const FRAMES: usize = 200;
-/// How long a frame takes those who are not to finish a film.
+/// Time per frame of workers that must not finish a film.
 const SLOW_MS: u64 = 1_000;
-/// What a worker says of a film that others have.
+/// Message of a worker about a film that it has lost.
 const LOST: &str = "is lost in the middle";
 const TTL: Duration = Duration::from_secs(5);
 
@@ -26,18 +26,18 @@ fn work(cluster: &Cluster, ttl: Duration, frame_ms: u64) -> (Example, Lines) {
     (worker, lines)
 }
 
-/// Which films a line each is about.
+/// The films that the lines are about.
 fn films(lines: &[String]) -> BTreeSet<String> {
     lines.iter().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
 }
 
-/// All films have gone on from a checkpoint.
+/// Whether all films have continued from a checkpoint.
 fn all_go_on(lines: &Lines) -> bool {
     let begun = lines.with("goes on at frame");
     begun.iter().all(|line| !line.ends_with("frame 0")) && films(&begun).len() == FILMS
 }
 
-/// How often each film was claimed, once somebody has all of them, and a frame of each.
+/// Number of claims of each film, once all films are claimed and each has a frame.
 async fn all_have_a_frame(client: &Client, queue: &QueueName) -> BTreeMap<TaskId, usize> {
     let look = || async {
         let mut begun = BTreeMap::new();
@@ -52,9 +52,10 @@ async fn all_have_a_frame(client: &Client, queue: &QueueName) -> BTreeMap<TaskId
     eventually("a worker has all films, and a frame of each", PATIENCE, look).await
 }
 
-/// One worker with twenty films is killed: another one has all of them after the session's time, though their leases last an hour,
-/// and goes on where they stood. Then that one stands still for too long: the next one has all, and when it wakes up it is told
-/// that each is lost in the middle. The last one is interrupted, and all are to be had at once, long before its session would end.
+/// A worker with twenty films is killed: after its session has expired, another worker gets all of them, though their leases last an
+/// hour, and continues where they stood. Then that worker is paused for too long: the next one gets all films, and when the paused one
+/// resumes, it learns that each of its films is lost. The last worker is interrupted, and all films can be claimed at once, long
+/// before its session would expire.
 // C4, C5, C7, C8, C9, C10, C20, O38
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn films_go_on_where_sessions_are_lost_in_the_middle() {
@@ -69,7 +70,7 @@ async fn films_go_on_where_sessions_are_lost_in_the_middle() {
     drop(killed);
     let (paused, paused_lines) = work(&cluster, TTL, SLOW_MS);
     until("another one goes on with all films of the one that was killed", || all_go_on(&paused_lines));
-    // A machine that is very slow may have taken films from it before.
+    // On a very slow machine the worker may have lost films before.
     let before = paused_lines.with(LOST).len();
     all_have_a_frame(&client, &queue).await;
 
@@ -96,7 +97,7 @@ async fn films_go_on_where_sessions_are_lost_in_the_middle() {
         deadline.check(|| format!("{} are claimable", taken.len()));
     }
     for film in taken {
-        // What a worker that stood still was given unheard is told of as a claim, and is no attempt, either.
+        // Grants whose answers did not reach the paused worker are listed as claims, but are no attempts either.
         assert!(film.granted.attempt as usize <= claims[&film.granted.id], "what was given back is no attempt");
         client.release(film.granted.id, film.granted.token).await.expect("it is held");
     }

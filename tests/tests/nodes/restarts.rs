@@ -1,4 +1,4 @@
-//! What a restart must not change: how long tasks are held, how many of a queue, and what is there.
+//! State that a restart must preserve: remaining leases, used slots of a queue, and tasks.
 
 use norn_tests::wait::{found, until};
 use norn_tests::{Cli, Cluster, ClusterOptions};
@@ -10,7 +10,7 @@ fn text(value: &Value) -> String {
     value.as_str().expect("text").to_owned()
 }
 
-/// Claims some tasks, as many as there are at once: ids and tokens.
+/// Claims as many tasks as one call returns: ids and tokens.
 fn claimed(cli: &Cli, arguments: &[&str]) -> Vec<(String, String)> {
     cli.claim(arguments).lines().iter().map(|task| (text(&task["id"]), text(&task["token"]))).collect()
 }
@@ -32,9 +32,10 @@ fn restart_one_by_one(cluster: &mut Cluster) {
     }
 }
 
-/// Goal: a restart does not make leases count anew. Method: a lease of which most is over by then, and one that is taken behind the
-/// restart and is shorter than that, but longer than what is left of it. A worker waits for either task: it gets the older one, though it
-/// would get the other one if that lease was whole again. Both lie in one partition, so that one leader judges both.
+/// Goal: a restart does not make leases start again. Method: most of one lease has passed before the restart. Another one is granted
+/// after the restart; it is shorter than the whole first lease, but longer than the rest of it. A worker waits for either task. It
+/// must get the older one; it would get the other one if the first lease had started again. Both tasks are in one partition, so that
+/// one leader judges both.
 #[test]
 fn a_lease_goes_on_over_a_restart_of_all_nodes_and_over_restarts_one_by_one() {
     const LEASE: &str = "8s";
@@ -60,7 +61,7 @@ fn a_lease_goes_on_over_a_restart_of_all_nodes_and_over_restarts_one_by_one() {
     }
 }
 
-/// Goal: no more tasks of a queue are held at once than it allows, whichever node dies, and none of its slots is lost with a worker.
+/// Goal: a queue never has more holders than it allows, whichever node dies, and a slot is not lost with its worker.
 #[test]
 fn slots_of_a_queue_outlive_nodes_and_workers() {
     const SLOTS: usize = 3;
@@ -71,7 +72,7 @@ fn slots_of_a_queue_outlive_nodes_and_workers() {
     let lines: String = (0..SLOTS * 3).map(|number| format!("{number}\n")).collect();
     cli.run_with(&["--json", "enqueue", "imports", "--lines", "-"], lines.as_bytes()).done();
     let mut held = Vec::new();
-    // A first claim of many may get a few.
+    // The first claim may get fewer tasks than it asks for.
     until("all slots are taken", || {
         held.extend(claimed(&cli, &["imports", "--max", "9", "--lease", "1h"]));
         held.len() >= SLOTS
@@ -85,7 +86,7 @@ fn slots_of_a_queue_outlive_nodes_and_workers() {
         cluster.wait_ready(index);
         is_full(&cli);
     }
-    // One has ended. The worker that takes its slot dies, and the lease of its task runs out while a node is down.
+    // One task is completed. The worker that takes its slot dies, and the lease of its task expires while a node is down.
     let [(id, token), ..] = &held[..] else { panic!("{held:?}") };
     cli.json(&["complete", id, token]).done();
     found("the slot is free", || claimed(&cli, &["imports", "--lease", "2s"]).pop());
@@ -101,7 +102,7 @@ fn slots_of_a_queue_outlive_nodes_and_workers() {
     is_full(&cli);
 }
 
-/// Goal: a node with many tasks is back with all of them.
+/// Goal: a node with many tasks restarts with all of them.
 #[test]
 fn a_node_with_a_hundred_thousand_tasks_starts_again() {
     const TASKS: usize = 100_000;

@@ -1,4 +1,4 @@
-//! Schedules: each time that is due makes one task, though the leader of the cluster's root is killed again and again.
+//! Schedules: each due time creates one task, though the leader of the metadata group is killed again and again.
 
 use norn_client::client::Client;
 use norn_tests::cluster::all_tasks;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 const KILLS: usize = 3;
 
-/// All nodes are away for so long: more than what `skip` puts up with, by some seconds.
+/// How long all nodes are down: some seconds longer than what `skip` tolerates.
 const AWAY: Duration = Duration::from_secs(14);
-/// Times that were due longer ago than that are skipped.
+/// Due times that are older than this are skipped.
 const SKIPPED_MS: u64 = 10_000;
 
 fn every_second(queue: &str) -> Schedule {
@@ -30,7 +30,7 @@ fn every_second(queue: &str) -> Schedule {
     }
 }
 
-/// The place of the node that leads the root.
+/// Index of the node that leads the metadata group.
 async fn root_leader(cluster: &Cluster, client: &Client, places: &BTreeMap<NodeId, usize>) -> usize {
     let look = || async { Some(places[&client.cluster().await.ok()?.leader]) };
     let leader = eventually("the root has a leader", PATIENCE, look).await;
@@ -51,7 +51,7 @@ fn tick_of(task: &TaskView) -> u64 {
 }
 
 // O26, O27
-/// The leader of the root is killed while a schedule fires every second, and all seconds up to the last have one task each.
+/// The leader of the metadata group is killed while a schedule fires every second, and all seconds up to the last have one task each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_second_has_one_task_though_the_leader_is_killed() {
     let mut cluster = Cluster::start();
@@ -88,7 +88,8 @@ fn wall_ms() -> u64 {
 }
 
 // O26
-/// Goal: what was due while no node was there comes as each schedule says: all of it, the last one alone, or none of what is too old.
+/// Goal: times that were due while no node was up are handled according to each schedule: all of them, only the last, or none that is
+/// too old.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_missed_is_caught_up_with_as_the_schedule_says() {
     let mut cluster = Cluster::start();
@@ -106,13 +107,13 @@ async fn what_was_missed_is_caught_up_with_as_the_schedule_says() {
     };
     fired(1).await;
     cluster.kill_together(&[0, 1, 2]);
-    // Not before: killing takes as long as it takes, and what is due meanwhile may still come in time.
+    // Taken after the kill, which takes some time. Times that are due meanwhile may still fire in time.
     let gone_ms = wall_ms();
     until_instant(Instant::now() + AWAY).await;
     let back_ms = wall_ms();
     (0..3).for_each(|index| cluster.restart(index));
     (0..3).for_each(|index| cluster.wait_ready(index));
-    // Each fires again, for times that come after all that was missed.
+    // Each schedule fires again, for times after all that were missed.
     let later = async |name: &String| {
         let look = || async {
             let view = client.schedule(name).await.ok()?;
@@ -129,7 +130,7 @@ async fn what_was_missed_is_caught_up_with_as_the_schedule_says() {
         let of = tasks.iter().filter(|task| task.spec.queue.as_str() == name);
         of.filter_map(|task| task.spec.header(TICK_HEADER)?.parse().ok()).collect()
     };
-    // What was due around both moments may have come in time.
+    // Times around both moments may have fired in time.
     let away = |from_ms: u64, to_ms: u64| move |tick: &&u64| (from_ms..to_ms).contains(*tick);
     let (from_ms, to_ms) = (gone_ms + 1_000, back_ms - 1_000);
     let [all, last, skip] = [0, 1, 2].map(|place| ticks(&names[place]));
@@ -142,13 +143,13 @@ async fn what_was_missed_is_caught_up_with_as_the_schedule_says() {
 }
 
 // O26
-/// What people type: each verb, what is refused with the reason, and that the same again changes nothing.
+/// Commands as people type them: each verb, refusals with their reasons, and that a repeat changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_verbs_set_show_and_refuse() {
     let cluster = Cluster::start();
     let cli = cluster.cli().patient();
     let set = ["schedule", "set", "backup", "jobs", "all of it", "--cron", "30 2 * * *", "--zone", "Europe/Berlin"];
-    // A call that is repeated may find that it has happened.
+    // A repeated call may find that the change is already made.
     let says = |words: &[&str], done: &str, again: &str| {
         let told = cli.run(words).done().stdout.clone();
         assert!(told.contains(done) || told.contains(again), "{told}");
@@ -176,7 +177,7 @@ async fn the_verbs_set_show_and_refuse() {
     cli.json(&["schedule", "show", "backup"]).refusal(1);
 }
 
-/// Two workers of the example share what is fired, while a node is killed.
+/// Two workers of the example share the fired tasks, while a node is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_nightly_example_works_for_each_time_once() {
     let mut cluster = Cluster::start();

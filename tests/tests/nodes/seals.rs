@@ -1,10 +1,10 @@
-//! Tasks that are ended by their holder alone, with real processes.
+//! Tasks that only their holder can end, with real processes.
 
 use norn_tests::Cluster;
 use norn_tests::wait::found;
 
-/// Claims run out under their workers, and the node that they all talk to is killed: one completion of each task is
-/// acknowledged, and it is the one that is shown.
+/// Leases expire while their workers hold the tasks, and the node that these workers use is killed: one completion of each task is
+/// acknowledged, and that one is shown.
 // T23, C2, C15, C16
 #[test]
 fn one_completion_of_each_task_is_acknowledged() {
@@ -41,7 +41,7 @@ fn one_completion_of_each_task_is_acknowledged() {
     }
     cluster.restart(0);
     cluster.wait_ready(0);
-    // Its leader tells the others of it by and by.
+    // The task's leader sends it to the others a little later.
     let kept = || {
         let mut late = 0;
         for id in &ids {

@@ -1,4 +1,4 @@
-//! Many tasks changed together, with real processes.
+//! Changes of many tasks at once, with real processes.
 
 use norn_tests::wait::until;
 use norn_tests::{Cli, Cluster};
@@ -10,7 +10,7 @@ fn are(cli: &Cli, count: usize, state: &str) {
     until(&format!("{count} are {state}"), counted);
 }
 
-/// Claims as many tasks: their ids, and which attempts these are.
+/// Claims this many tasks; returns their ids and attempts.
 fn claim(cli: &Cli, count: usize) -> Vec<(String, u64)> {
     let mut held = Vec::new();
     until("all are claimed", || {
@@ -24,7 +24,7 @@ fn claim(cli: &Cli, count: usize) -> Vec<(String, u64)> {
     held
 }
 
-/// Goal: many tasks are cancelled, and given back, only under their number, and then all of them.
+/// Goal: many tasks are cancelled or released only if their number is confirmed, and then all of them.
 #[test]
 fn many_tasks_are_cancelled_and_released_once_their_number_is_confirmed() {
     const UNWANTED: usize = 30;
@@ -63,7 +63,7 @@ fn many_tasks_are_cancelled_and_released_once_their_number_is_confirmed() {
     with(&release, &["--confirm", "6"]).refusal(1);
     are(&cli, HELD, "claimed");
     assert_eq!(with(&release, &["--confirm", "7"]).done().stdout, outcome(HELD, HELD));
-    // What is given back was no attempt, and is there for others at once.
+    // A released claim was no attempt, and the task is available to others at once.
     let again = claim(&cli, WANTED);
     let ids: BTreeSet<&String> = again.iter().map(|(id, _)| id).collect();
     assert!(ids.len() == WANTED && again.iter().all(|(_, attempt)| *attempt == 1), "{again:?}");

@@ -1,6 +1,6 @@
-//! A data directory that fills up: new tasks are refused, all else goes on, and room that comes back is noticed.
+//! A data directory that fills up: new tasks are refused, everything else continues, and freed space is noticed.
 //!
-//! The setting `disk_bytes_max` stands for the size of a disk, and a file without content for what others put on it.
+//! The setting `disk_bytes_max` stands for the size of a disk, and a sparse file for other data on it.
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions, TransactError};
 use norn_client::session::{Draft, TransactionDraft};
@@ -13,26 +13,26 @@ use std::path::Path;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
-/// Size of the disk, so to speak.
+/// Simulated size of the disk.
 const DISK_BYTES: u64 = 100 * MIB;
-/// What the node keeps of it.
+/// The part that the node keeps in reserve.
 const RESERVE_BYTES: u64 = 8 * MIB;
-/// The file of what others put there.
+/// Name of the sparse file that stands for other data.
 const BALLAST: &str = "ballast";
-/// Of calls that must succeed.
+/// Timeout of calls that must succeed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Of calls that may be refused: a client goes on for so long before it says so.
+/// Timeout of calls that may be refused. A client repeats a call that long before it reports a refusal.
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bytes of all but the ballast.
+/// Bytes of all files but the ballast.
 fn bytes_in(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).expect("it can be listed").flatten();
     // The node may remove a file meanwhile.
     entries.filter(|entry| entry.file_name() != BALLAST).filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
 }
 
-/// Leaves so many bytes of room. Ballast that is there is never away: in a moment with more room the node would fill
-/// its reserve again.
+/// Leaves this many bytes of free space. Existing ballast is never removed in between: if there were more space for a moment, the node
+/// would refill its reserve.
 fn fill(directory: &Path, room_bytes: u64) {
     let length = DISK_BYTES - room_bytes - bytes_in(directory);
     let ballast = OpenOptions::new().write(true).create(true).truncate(false).open(directory.join(BALLAST));
@@ -66,7 +66,7 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
         refused.code == ErrorCode::NoSpace && refused.message.contains("the data directory of node n1")
     };
     eventually("tasks are refused", PATIENCE, async || enqueue(&poll, &queue).await.err().filter(full)).await;
-    // What a leader decides is no less certain where the node is asked that leads.
+    // Operations that a leader decides get an equally definite refusal when the asked node is that leader.
     let draft = || Draft::new(queue.clone(), vec![7; 1_000]);
     let refused = poll.enqueue_unique(draft().key("one")).await.expect_err("there is no room");
     assert!(full(&refused), "{refused:?}");
@@ -87,7 +87,7 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
     fs::remove_file(data.join(BALLAST)).expect("it is there");
     eventually("room is noticed", PATIENCE, async || enqueue(&poll, &queue).await.ok()).await;
 
-    // Without any room, the next writes use up the reserve, and then the node stops by itself.
+    // Without any free space the next writes use up the reserve, and then the node stops by itself.
     fill(&data, 0);
     until("the node stops", || {
         fill(&data, 0);
@@ -95,7 +95,7 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
         cluster.log(0).contains("the node stopped by itself: ")
     });
     assert!(fs::metadata(data.join("reserve")).is_err(), "the reserve is used up");
-    // As long as that is so, a start ends at once.
+    // While there is no space, a start ends at once.
     cluster.kill(0);
     fill(&data, 0);
     cluster.restart(0);
@@ -113,10 +113,10 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
 
 /// Size of a disk that is smaller than the log at which a node usually takes a snapshot.
 const SMALL_DISK_BYTES: u64 = 64 * MIB;
-/// Of the tasks that fill it.
+/// Size of the tasks that fill it.
 const LARGE_BYTES: usize = 250_000;
 
-/// Goal: disks that are full of tasks which have ended make room by themselves, on all nodes of a cluster.
+/// Goal: disks that are full of ended tasks free space by themselves, on all nodes of a cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disks_full_of_finished_tasks_make_room() {
     let settings = [format!("disk_bytes_max={SMALL_DISK_BYTES}"), format!("reserve_bytes={}", RESERVE_BYTES / 2)];
@@ -131,7 +131,7 @@ async fn disks_full_of_finished_tasks_make_room() {
         match poll.enqueue(draft()).await {
             Ok(acked) => drop(stored.insert(acked.id)),
             Err(error) if error.code == ErrorCode::NoSpace => break error,
-            // A busy machine, or a leader elsewhere that is full.
+            // A busy machine causes these, or a leader elsewhere whose disk is full.
             Err(error) => assert!(matches!(error.code, ErrorCode::Unknown | ErrorCode::Unavailable), "{error:?}"),
         }
         assert!(stored.len() * LARGE_BYTES <= SMALL_DISK_BYTES as usize, "a disk takes more than it has");
@@ -144,12 +144,12 @@ async fn disks_full_of_finished_tasks_make_room() {
         let complete = claims.iter().map(|claimed| CompleteOptions::new(claimed.granted.id, claimed.granted.token));
         let completed = client.complete_many(complete.collect(), Acks::Quorum).await;
         for (claimed, completed) in claims.iter().zip(completed) {
-            // A task that was not acknowledged may be known to too few.
+            // A task that was not acknowledged may be known to too few replicas.
             let was_stored = open.remove(&claimed.granted.id);
             assert!(completed.is_ok() || !was_stored, "completions go on: {completed:?}");
         }
     }
-    // For far more than the reserve.
+    // These take far more space than the reserve.
     for _ in 0..stored.len() / 2 {
         eventually("room is made", PATIENCE, async || poll.enqueue(draft()).await.ok()).await;
     }

@@ -1,4 +1,4 @@
-//! Several tasks at once, with real processes: through the library while a node is killed, and through the command line.
+//! Transactions on several tasks, with real processes: through the library while a node is killed, and through the command line.
 
 use norn_client::client::{Client, ListOptions, TransactError};
 use norn_client::session::{Draft, TransactionDraft};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Coins that there are at any time.
+/// Number of coins at any time.
 const COINS: usize = 12;
 const SPENDERS: usize = 4;
 const SPENT_EACH: u64 = 40;
@@ -24,7 +24,7 @@ async fn open(client: &Client) -> Vec<TaskId> {
     let options = ListOptions::new().queue(coins()).state(State::Ready);
     let mut listing = client.list(options);
     let mut ids = Vec::new();
-    // While leaders change a page may have to be asked for again.
+    // While leaders change, a page may have to be requested again.
     loop {
         match listing.next().await {
             Ok(Some(task)) => ids.push(task.id),
@@ -34,7 +34,7 @@ async fn open(client: &Client) -> Vec<TaskId> {
     }
 }
 
-/// Replaces a coin that it has seen by two halves, or two by one, again and again; gives the coins that it used up.
+/// Replaces a coin that it has seen by a new one, again and again; returns the coins that it used up.
 async fn spend(client: Client, spent: Arc<AtomicU64>) -> BTreeSet<TaskId> {
     let mut used = BTreeSet::new();
     let mut done = 0;
@@ -53,7 +53,7 @@ async fn spend(client: Client, spent: Arc<AtomicU64>) -> BTreeSet<TaskId> {
     used
 }
 
-/// Whether it was made; where that is not known it is asked for again, under its id.
+/// Whether the transaction was made. Repeats one with unknown outcome under the same id.
 async fn transact(client: &Client, mut draft: TransactionDraft) -> bool {
     loop {
         match client.transact(draft.clone()).await {
@@ -61,7 +61,7 @@ async fn transact(client: &Client, mut draft: TransactionDraft) -> bool {
             Err(TransactError::Refused(_)) => return false,
             Err(TransactError::Failed(error)) => {
                 assert!(error.passes(), "{error}");
-                // Else it has another id the next time, and the same task is not there any more if it was made.
+                // With a new id a repeat would be refused if the first attempt was made, because its task is gone by then.
                 if error.code == ErrorCode::Unknown {
                     draft.id = error.id;
                 }
@@ -70,8 +70,8 @@ async fn transact(client: &Client, mut draft: TransactionDraft) -> bool {
     }
 }
 
-/// Many replace the same tasks at the same time, each by another one, while a node is killed: no task is replaced twice, and
-/// there are always as many.
+/// Several clients replace the same tasks at the same time, each by a new one, while a node is killed: no task is replaced twice, and
+/// the number of tasks stays the same.
 // T6, T10, T34, T41, T42
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_replaced_twice_though_a_node_is_killed() {
@@ -103,7 +103,7 @@ fn transact_with(cli: &Cli, transaction: &Value) -> Value {
     cli.json(&["transact", &transaction.to_string()]).object()
 }
 
-/// The example of `client/docs/tasks.md`: a task moves on as long as a switch is there, and its old holder is told what stands against it.
+/// The example of `client/docs/tasks.md`: a task moves on while a switch exists, and a refused transaction lists every conflict.
 // T36, T43, T44, T45, T46
 #[test]
 fn a_task_moves_on_as_long_as_the_switch_is_there() {
@@ -127,7 +127,7 @@ fn a_task_moves_on_as_long_as_the_switch_is_there() {
     let next = text(&moved["added"][0]["id"]);
     let shown = second.json(&["get", &order]).done().object();
     assert_eq!((&shown["state"], &shown["result"]), (&json!("done"), &json!("packed")));
-    // Once the switch is gone nothing that depends on it is done.
+    // After the switch is deleted, nothing that depends on it is done.
     let version = text(&cli.json(&["get", &switch]).done().object()["version"]);
     let off = transact_with(&cli, &json!({"deletes": [{"id": switch, "version": version}]}));
     assert_eq!(off, json!({"added": [], "changed": []}));

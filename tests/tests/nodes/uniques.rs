@@ -1,4 +1,4 @@
-//! Tasks that are the only ones with their keys, with real processes.
+//! Unique tasks: only one open task per key, with real processes.
 
 use norn_client::client::Client;
 use norn_client::session::Draft;
@@ -16,14 +16,14 @@ fn text(value: &Value) -> String {
     value.as_str().expect("text").to_owned()
 }
 
-/// The task with this key, and whether it was there before.
+/// The task with this key, and whether it existed before.
 fn ask(cli: &Cli, key: &str) -> (String, bool) {
     let answer = cli.json(&["enqueue", "reindex", "all", "--key", key, "--unique"]).done().object();
     (text(&answer["id"]), answer["existing"].as_bool().expect("it says so"))
 }
 
-/// Many hand in tasks with the same few keys at the same time, at all nodes: each key gets one, which everybody is told of. The
-/// leaders of a node that is killed are followed by others, who know that, and once the tasks have ended the keys are free.
+/// Many clients enqueue tasks with the same few keys at the same time, at all nodes: each key gets one task, and every client gets its
+/// id. When a node is killed, the new leaders know the tasks too. Once the tasks have ended, their keys are free.
 // O14
 #[test]
 fn many_at_once_enqueue_one_task_for_each_key() {
@@ -68,8 +68,8 @@ fn many_at_once_enqueue_one_task_for_each_key() {
     cluster.wait_ready(2);
 }
 
-/// Goal: a key has one task, though nodes die one after the other while many ask for it. Method: clients that go through the same keys,
-/// each from another place on.
+/// Goal: a key has one task, though nodes die one after the other while many clients ask for it. Method: clients that go through the
+/// same keys, each with another starting point.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_die_while_many_ask_make_no_second_task_of_a_key() {
     const KEYS: usize = 300;

@@ -1,12 +1,12 @@
 //! A cluster is upgraded node by node while clients work.
 //!
-//! The requirement: three `norn start` processes of the old kind, 8 producers and 10 workers at all of them the whole time.
-//! One node after the other is stopped with SIGTERM and started again as one of the new kind, on the log that it has. Between
-//! any two steps the cluster is mixed, and works; clients of both kinds are served by nodes of both. In the end every
-//! acknowledged task is completed, none was held twice, none lost.
+//! The requirement: three `norn start` processes of the old kind, 8 producers and 10 workers that use all of them the whole time. One
+//! node after the other is stopped with SIGTERM and restarted with the new program on its existing log. Between any two steps the
+//! cluster is mixed and works; nodes of both kinds serve clients of both kinds. In the end every acknowledged task is completed, none
+//! had two holders at once, none is lost.
 //!
-//! Old nodes are of this build as well, so that it is a restart of one node after the other, unless `NORN_OLD_BINARY` names another
-//! program: `tests/upgrade.sh` is given both programs and does that.
+//! By default old nodes run this build as well, so that the test is a restart of one node after the other. `NORN_OLD_BINARY` names
+//! another program: `tests/upgrade.sh` takes both programs and runs the test with them.
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
@@ -25,35 +25,35 @@ use tokio::task::JoinSet;
 /// Names the program to upgrade from.
 const OLD_VARIABLE: &str = "NORN_OLD_BINARY";
 const NODES: usize = 3;
-/// Large tasks, so that there is a snapshot in place of a log that is longer than `COMPACT`.
+/// Number of large tasks, so that a snapshot replaces a log that is longer than `COMPACT`.
 const LARGE: usize = 40;
 const LARGE_BYTES: usize = 60_000;
 const COMPACT: &str = "compact_bytes=1048576";
-/// Clients that enqueue.
+/// Number of clients that enqueue.
 const PRODUCERS: usize = 8;
-/// Clients that work.
+/// Number of clients that work.
 const WORKERS: usize = 10;
 /// Tasks in one call of a producer.
 const BATCH: usize = 4;
 /// Tasks that must be enqueued, and completed, in each state of the cluster.
 const TASKS_PER_STAGE: usize = 200;
-/// Short, so that some leases run out.
+/// Length of a lease: short, so that some leases expire.
 const LEASE: Duration = Duration::from_secs(3);
-/// A call is repeated by the client for so long before its outcome counts as unknown.
+/// How long a client repeats a call before its outcome counts as unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// For everything that has to get done under load.
+/// Time limit for anything that must be done under load.
 const LOADED_PATIENCE: Duration = Duration::from_secs(120);
 
 fn queues() -> Vec<QueueName> {
     ["mail", "images"].map(|name| QueueName::new(name).expect("a name")).to_vec()
 }
 
-/// The program of the old nodes, if that is another one.
+/// The program of the old nodes, if it differs.
 fn old() -> Option<PathBuf> {
     std::env::var_os(OLD_VARIABLE).map(PathBuf::from)
 }
 
-/// What names of snapshots end with.
+/// File extension of snapshots.
 const SNAPSHOT: &str = "snapshot";
 
 fn files_of_log(directory: &Path, ends: &[&str]) -> Vec<PathBuf> {
@@ -61,7 +61,7 @@ fn files_of_log(directory: &Path, ends: &[&str]) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|end| ends.iter().any(|wanted| end == *wanted))).collect()
 }
 
-/// Enqueues until it is stopped. What was not acknowledged is enqueued again until it is.
+/// Enqueues until it is stopped. Tasks without an acknowledgement are enqueued again until they have one.
 async fn produce(workers: Arc<Workers>, producing: Arc<AtomicBool>, client: Client, producer: usize) {
     let ledger = &workers.ledger;
     for batch in 0.. {
@@ -86,7 +86,7 @@ async fn produce(workers: Arc<Workers>, producing: Arc<AtomicBool>, client: Clie
     }
 }
 
-/// Keeps the books of one enqueued task; gives back what was not acknowledged.
+/// Records the answer to one enqueue; returns the payload if it was not acknowledged.
 fn note(ledger: &Ledger, payload: Vec<u8>, acked: Option<norn_wire::Acked>) -> Option<Vec<u8>> {
     match acked {
         Some(acked) => {
@@ -100,7 +100,7 @@ fn note(ledger: &Ledger, payload: Vec<u8>, acked: Option<norn_wire::Acked>) -> O
     }
 }
 
-/// A cluster with clients that never rest.
+/// A cluster with clients that work all the time.
 struct Upgrade {
     cluster: Cluster,
     workers: Arc<Workers>,
@@ -141,8 +141,7 @@ impl Upgrade {
         self.cluster.client_of(self.cluster.addresses(), CALL_TIMEOUT).await
     }
 
-    /// Waits until tasks were enqueued and completed in the state that the cluster has now, and clients of both kinds have
-    /// been served by each node.
+    /// Waits until tasks were enqueued and completed in the cluster's present state, and each node has served clients of both kinds.
     async fn works(&mut self, what: &str) {
         let ledger = &self.workers.ledger;
         let (acknowledged, completed) = (ledger.acknowledged_count(), ledger.completed_count());
@@ -162,7 +161,7 @@ impl Upgrade {
         }
     }
 
-    /// Has the log of each node grow until there is a snapshot in place of it.
+    /// Makes the log of each node grow until a snapshot replaces it.
     async fn compacted(&mut self) {
         let client = self.client().await;
         let probes = || QueueName::new("probes").expect("a name");
@@ -203,7 +202,7 @@ impl Upgrade {
         client.close().await;
     }
 
-    /// Drains the queues and judges what the clients were told.
+    /// Drains the queues and checks the books.
     async fn end(mut self) {
         self.producing.store(false, Ordering::Relaxed);
         joined(&mut self.producers).await;
@@ -228,7 +227,7 @@ impl Upgrade {
         );
     }
 
-    /// Claims and completes what the verbs enqueued.
+    /// Claims and completes the tasks that commands enqueued.
     async fn work_off_probes(&self, client: &Client) {
         let probes = || QueueName::new("probes").expect("a name");
         let mut done = 0;

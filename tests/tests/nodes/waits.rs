@@ -1,4 +1,4 @@
-//! Claims that wait: what becomes of the tasks of those who stop waiting, and how long leases are behind a long wait.
+//! Claims that wait: tasks of clients that stop waiting, and leases after a long wait.
 
 use norn_client::client::{ClaimOptions, CompleteOptions};
 use norn_client::session::Draft;
@@ -9,10 +9,10 @@ use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Far longer than a test takes: what is held under it is lost to the test.
+/// Far longer than a test takes: a task held under it is lost to the test.
 const LEASE: &str = "1h";
 
-/// One node, so that it is known where claims wait.
+/// A cluster of one node, so that it is known where claims wait.
 fn alone() -> (Cluster, Cli) {
     let cluster = Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, ..ClusterOptions::default() });
     let cli = cluster.cli().patient();
@@ -23,7 +23,7 @@ fn counter(cli: &Cli, name: &str) -> u64 {
     cli.json(&["status"]).done().object()["counters"][name].as_u64().unwrap_or(0)
 }
 
-/// Begins to wait for work, and comes back once the node knows.
+/// Starts to wait for work, and returns once the node has the claim.
 fn wait_for_work(cli: &Cli, lease: &str) -> norn_tests::Begun {
     let before = counter(cli, "claim");
     let begun = cli.begin(&["claim", "mail", "--wait", "10m", "--lease", lease]);
@@ -31,7 +31,7 @@ fn wait_for_work(cli: &Cli, lease: &str) -> norn_tests::Begun {
     begun
 }
 
-/// Goal: whoever stops waiting, in whichever way, takes no task with it, and that was no attempt.
+/// Goal: a client that stops waiting, in any way, takes no task with it, and uses up no attempt.
 #[test]
 fn who_stops_waiting_takes_no_task() {
     let (_cluster, cli) = alone();
@@ -42,7 +42,7 @@ fn who_stops_waiting_takes_no_task() {
         let left = counter(&cli, "leave");
         begun.signal(signal);
         assert_eq!(begun.end().code, code, "{signal:?}");
-        // Who is killed says nothing.
+        // A killed client sends nothing.
         assert_eq!(counter(&cli, "leave") - left, u64::from(signal != Signal::KILL), "{signal:?}");
         let id = cli.json(&["enqueue", "mail", "x", "--max-attempts", "1"]).done().object()["id"].clone();
         let claimed = cli.json(&["claim", "mail", "--wait", "10m"]).done().object();
@@ -52,7 +52,7 @@ fn who_stops_waiting_takes_no_task() {
     }
 }
 
-/// Goal: a lease counts from the grant, not from the beginning of a wait that is longer than the lease.
+/// Goal: a lease counts from the grant, not from the start of a wait that is longer than the lease.
 #[test]
 fn a_lease_behind_a_long_wait_is_whole() {
     let (_cluster, cli) = alone();
@@ -67,11 +67,10 @@ fn a_lease_behind_a_long_wait_is_whole() {
     assert!(left_ms >= 1_990, "{claimed} of {view}");
 }
 
-/// What happens to a cluster beside a worker that waits.
+/// A fault of the cluster while a worker waits.
 type Meanwhile = fn(&mut Cluster, &dyn Fn());
 
-/// Goal: a delayed task comes to the worker that waits for it when it is due and not before, though the node is killed or stands still
-/// meanwhile.
+/// Goal: a waiting worker gets a delayed task when it is due and not before, though the node is killed or paused meanwhile.
 #[test]
 fn a_delayed_task_comes_to_a_parked_worker_when_it_is_due_whatever_becomes_of_the_node() {
     let (mut cluster, cli) = alone();
@@ -107,12 +106,12 @@ fn a_delayed_task_comes_to_a_parked_worker_when_it_is_due_whatever_becomes_of_th
     }
 }
 
-/// Goal: a queue that is closed for now is no outage, however much stands in it, and does not keep work of others back.
+/// Goal: a paused or limited queue is not reported as an outage, however many tasks it has, and does not hide work of other queues.
 #[test]
 fn a_paused_queue_with_many_tasks_is_empty_and_hides_no_other() {
     let cluster = Cluster::start();
     let cli = cluster.cli().patient();
-    // More than followers name to their leaders at once.
+    // More tasks than followers report to their leaders at once.
     let lines: String = (0..5_000).map(|number| format!("{number}\n")).collect();
     cli.run_with(&["--json", "enqueue", "closed", "--lines", "-"], lines.as_bytes()).done();
     cli.json(&["queue", "set", "closed", "paused", "yes"]).done();
@@ -133,18 +132,18 @@ fn a_paused_queue_with_many_tasks_is_empty_and_hides_no_other() {
     cli.json(&["queue", "set", "closed", "paused", "no"]).done();
     cluster.wait_heard_changes();
     assert_eq!(cli.claim(&["closed", "--max", "5"]).done().lines().len(), 5);
-    // No slot is free.
+    // All slots are taken.
     cli.json(&["queue", "set", "closed", "concurrency", "1"]).done();
     cluster.wait_heard_changes();
     nothing("closed");
     cli.json(&["queue", "set", "closed", "concurrency", "none"]).done();
-    // One an hour, of which a part has come by now.
+    // One claim an hour: only a part of the first permit has accrued by now.
     cli.json(&["queue", "set", "closed", "rate", "1/h"]).done();
     cluster.wait_heard_changes();
     nothing("closed");
 }
 
-/// Goal: whoever has another clock than the program still knows how long a claim is held.
+/// Goal: a caller with another clock than the program's still knows how long a claim is held.
 #[test]
 fn a_renewal_says_how_long_it_holds() {
     let (_cluster, cli) = alone();
@@ -155,7 +154,7 @@ fn a_renewal_says_how_long_it_holds() {
     assert_eq!(renewed["lease_ms"], 90_000, "{renewed}");
 }
 
-/// Goal: what is said too late of a claim is refused, with how it ended; a script may repeat what counted.
+/// Goal: a late call for an ended claim is refused, with how the claim ended. A script may repeat the call that ended it.
 #[test]
 fn what_is_said_of_a_claim_that_is_over_is_refused() {
     let (_cluster, cli) = alone();
@@ -181,7 +180,7 @@ fn what_is_said_of_a_claim_that_is_over_is_refused() {
     assert_eq!((&claims[0]["outcome"], &claims[0]["reason"]), (&"failed".into(), &"busy".into()), "{claims}");
 }
 
-/// Goal: a wrong id of a session, or one of yesterday, is not taken for one that keeps claims. Method: at each of three nodes.
+/// Goal: a wrong session id, or one of an ended session, is not accepted in a claim. Method: at each of three nodes.
 #[test]
 fn a_claim_under_no_open_session_is_refused() {
     let cluster = Cluster::start();
@@ -198,8 +197,8 @@ fn a_claim_under_no_open_session_is_refused() {
     clis.iter().for_each(|cli| assert_eq!(code(cli, &id), "ended"));
 }
 
-/// Goal: a task costs no attempt though it was granted to many workers that were killed while they waited. How soon it comes to one that
-/// lives is shown where time can be told (`silent.rs` of the protocol).
+/// Goal: a task loses no attempt though many workers that waited for it were killed. How soon it reaches a live worker is tested where
+/// time is controlled (`silent.rs` of the protocol).
 #[test]
 fn what_many_killed_workers_waited_for_comes_to_the_next_one_at_its_first_attempt() {
     let (_cluster, cli) = alone();
@@ -213,7 +212,7 @@ fn what_many_killed_workers_waited_for_comes_to_the_next_one_at_its_first_attemp
     assert_eq!((&claimed["id"], &claimed["attempt"]), (&id, &1.into()), "{claimed}");
 }
 
-/// Goal: a worker that gives up waiting again and again, as with `timeout`, loses nothing by that.
+/// Goal: a worker that stops waiting again and again, as with `timeout`, loses no task by that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_whose_future_is_dropped_takes_no_task() {
     const TASKS: usize = 30;
@@ -234,7 +233,7 @@ async fn a_claim_whose_future_is_dropped_takes_no_task() {
         let mut wait_us: u64 = 500;
         while done.len() < TASKS {
             assert!(Instant::now() < deadline, "{} of {TASKS} are done", done.len());
-            // From what is never enough to what always is, on any machine.
+            // From waits that are always too short to waits that are always long enough, on any machine.
             wait_us = if wait_us > 200_000 { 500 } else { wait_us * 3 / 2 };
             let claims = tokio::time::timeout(Duration::from_micros(wait_us), client.claim(options.clone())).await;
             for claimed in claims.map_or_else(|_| Vec::new(), |claims| claims.expect("the cluster serves").tasks) {

@@ -1,4 +1,4 @@
-//! Skuld's walk-through, and every verb once, against a real cluster.
+//! The walk-through of Skuld, and every verb once, on a real cluster.
 
 use norn_tests::{Cli, Cluster, ClusterOptions, Repl, wait};
 use norn_wire::TaskId;
@@ -17,8 +17,8 @@ fn token_parts(token: &str) -> (u64, u64) {
 }
 
 // S22, S31, S51, S52, S53, S54
-/// A cluster of three nodes on one host, made by the command line, and a REPL over several hosts: the walk-through of
-/// Skuld's README, with a shorter lease. A claim shows start, end and completion, and all of them can be read.
+/// A cluster of three nodes on one host, created by the command line, and a REPL with several addresses: the walk-through of Skuld's
+/// README, with a shorter lease. A claim shows its start, end and completion, and all of them can be read.
 #[test]
 fn skulds_walk_through() {
     let cluster = Cluster::start();
@@ -47,7 +47,7 @@ fn skulds_walk_through() {
     let (token, later) = (text(&first[0]["token"]), text(&second["token"]));
     assert!(token_parts(&later) > token_parts(&token), "{later} is not above {token}");
 
-    // As in Skuld, the first of the two claims completes the task: it is the work that counts.
+    // As in Skuld, the first of the two claims completes the task: any holder's work counts.
     let completed = repl.ask(&format!("complete {id} {token}"));
     assert_eq!((&completed["id"], &completed["guarantee"]), (&acked["id"], &"strict".into()));
     assert!(completed["acks"].as_u64().is_some_and(|acks| acks >= 2), "{completed}");
@@ -103,7 +103,7 @@ fn working_verbs(repl: &mut Repl) {
     assert_eq!(repl.ask(&format!("complete {id} {token} --seq 0 --result result"))["id"], claimed["id"]);
     let done = repl.ask(&format!("wait {id} --timeout 30s"));
     assert_eq!((&done["state"], &done["result"]), (&"done".into(), &"result".into()));
-    // The beginning of an id stands for it. Ids of one second share their first characters.
+    // A prefix of an id is enough. Ids of one second share their first characters.
     assert_eq!(repl.ask(&format!("get {}", &id[..30]))["id"], claimed["id"]);
 
     let invalid = text(&repl.ask("enqueue invalid")["id"]);
@@ -117,7 +117,7 @@ fn working_verbs(repl: &mut Repl) {
     assert_eq!(repl.ask(&format!("get {unwanted}"))["state"], "cancelled");
 }
 
-/// Asks until the answer is as it is to be: what nodes know of each other is behind where one of them stood still.
+/// Repeats a command until its answer is right: after a node has stalled, nodes' knowledge of each other lags.
 fn shows(repl: &mut Repl, command: &str, right: impl Fn(&Value) -> bool) -> Value {
     wait::found(command, || Some(repl.ask(command)).filter(&right))
 }
@@ -156,7 +156,7 @@ fn steering_verbs(repl: &mut Repl) {
     assert_eq!(text(&repl.ask(&format!("session end {session} {token}"))["id"]), session);
     let again = wait::found("its end gives the task back", || repl.claim("steered").pop());
     repl.ask(&format!("fail {task} {} --reason broken", text(&again["token"])));
-    // The second time it says which copy there is.
+    // The second time the answer names the existing copy.
     let copies = repl.rows(&format!("redrive {task} {task}"));
     assert_eq!((copies.len(), &copies[0]["id"]), (2, &copies[1]["id"]), "{copies:?}");
     let copy = wait::found("it is there once more", || repl.claim("steered").pop());
@@ -175,7 +175,7 @@ fn steering_verbs(repl: &mut Repl) {
     }
     assert_eq!(repl.rows("schedule list")[0]["queue"], "steered");
     assert!(repl.ask("schedule show launch").is_object());
-    // A call that is repeated may find that it has happened.
+    // A repeated call may find that the change is already made.
     assert!(repl.ask("schedule remove launch")["removed"].is_boolean());
     assert_eq!(repl.refusal("schedule show launch")["code"], "not_found");
 }
@@ -205,7 +205,7 @@ fn refused_in_the_repl(repl: &mut Repl) {
     assert_eq!(repl.refusal("get 00000000000000000000000000000000")["retry"], "never");
 }
 
-/// Every verb once as a command of its own, for scripts.
+/// Every verb once as a separate command, for scripts.
 #[test]
 fn every_verb_one_shot() {
     let cluster = Cluster::start();
@@ -243,7 +243,7 @@ fn every_verb_one_shot() {
     assert!(object(&["help", "claim"]).is_object());
 }
 
-/// People read tables and sentences, not JSON.
+/// Output for people: tables and sentences, not JSON.
 #[test]
 fn people_read_text() {
     let cluster = Cluster::start();
@@ -259,7 +259,7 @@ fn people_read_text() {
         words.iter().for_each(|word| assert!(said.contains(word), "no {word:?} in {said}"));
         said
     };
-    // What nodes know of each other is behind where one of them stood still.
+    // After a node has stalled, nodes' knowledge of each other lags.
     let shows = |arguments: &[&str], words: &[&str]| {
         wait::found(&format!("{arguments:?} shows {words:?}"), || {
             let said = run(arguments);
@@ -282,7 +282,7 @@ fn people_read_text() {
     says(&["help", "claim"], &["--lease"]);
     let token = text(&cli.json(&["get", &id]).done().object()["claims"][0]["token"]);
     says(&["complete", &id, &token], &[&id]);
-    // It looks how the task has ended for a moment only.
+    // The command checks only briefly how the task has ended.
     wait::found("a cancellation that is late says so", || {
         let late = cli.run(&["cancel", &id]);
         late.stdout.contains("is done, and stays so").then(|| assert_eq!(late.code, Some(5), "{late:?}"))
@@ -313,7 +313,7 @@ fn exit_codes_tell_scripts_what_happened() {
     let nothing = cli.claim(&["q"]);
     assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(4), ""));
     cli.json(&["complete", &id, &second]).done();
-    // Its leader need not be one of the two that have the completion already.
+    // The task's leader may not be one of the two nodes that already have the completion.
     let late = || Some(cli.json(&["release", &id, &second])).filter(|answer| answer.code != Some(0));
     assert_eq!(wait::found("the leader has heard that it is done", late).refusal(1)["code"], "ended");
     assert_eq!(
@@ -348,7 +348,7 @@ fn exit_codes_tell_scripts_what_happened() {
 }
 
 // T16, O30, S16, S32
-/// Data is bytes: from an argument, a file or a pipe, and back as text or as base64.
+/// Data is bytes: from an argument, a file or a pipe, and back as text or base64.
 #[test]
 fn data_of_every_kind_comes_back_as_it_was() {
     let cluster = Cluster::start();
@@ -382,7 +382,7 @@ fn data_of_every_kind_comes_back_as_it_was() {
 }
 
 // S18
-/// A task is not claimable before those that it waits for have ended, whatever order they come in.
+/// A task is not claimable before its dependencies have ended, in whatever order they come.
 #[test]
 fn tasks_wait_for_others() {
     let cluster = Cluster::start();
@@ -400,7 +400,7 @@ fn tasks_wait_for_others() {
     }
     let claim = repl.claim("parcels --wait 30s").pop().expect("it has waited for nothing else");
     assert_eq!(text(&claim["id"]), last);
-    // What is cancelled fails those that wait for it, unless their queue says otherwise.
+    // A cancelled dependency fails its dependents, unless their queue is set otherwise.
     let fails = text(&repl.ask("enqueue steps peel")["id"]);
     let policy = repl.ask("queue set letters failed-dependency skip");
     assert_eq!(policy["failed_dependency"], "skip", "{policy}");
@@ -413,7 +413,7 @@ fn tasks_wait_for_others() {
     assert!(text(&dead["reason"]).contains("was cancelled"), "{dead}");
     let claim = repl.claim("letters --wait 30s").pop().expect("it goes on");
     assert_eq!(text(&claim["id"]), goes_on);
-    // Two would wait for each other; one was given the other's id before that was there.
+    // The two tasks would wait for each other. The first one names the other's id before that task exists.
     let now_ms = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_millis() as u64;
     let [one, other] = [1, 2].map(|number| TaskId::new(now_ms, number, 0, 0).to_string());
     repl.ask(&format!("enqueue rings x --id {one} --after {other}"));
@@ -423,15 +423,15 @@ fn tasks_wait_for_others() {
     assert_eq!(causes, ["waits_for", "unknown"]);
 }
 
-/// Goal: a circle that no node saw in time, as none has all of its tasks, is shown to whoever asks why they wait, and is broken as
-/// that says.
+/// Goal: a dependency cycle that no node prevented, because none has all of its tasks, is shown by `why` and can be broken as its
+/// answer says.
 #[test]
 fn a_circle_that_came_together_at_several_nodes_is_shown() {
     let cluster = Cluster::start_with(ClusterOptions { replicas: Some(1), ..ClusterOptions::default() });
     let now_ms = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_millis() as u64;
     let [one, other] = [0, 1 << 23].map(|tag| TaskId::new(now_ms, 1, 0, tag).to_string());
     cluster.cli().patient().json(&["enqueue", "rings", "x", "--id", &one, "--after", &other]).done();
-    // Whoever has the first one refuses the second; the two others do not know it.
+    // The node with the first task refuses the second. The two others do not know the first.
     let closes = |index: &usize| {
         let answer = cluster.cli_at(*index).json(&["enqueue", "rings", "x", "--id", &other, "--after", &one]);
         let taken = answer.code == Some(0);

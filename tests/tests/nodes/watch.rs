@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const TASKS: usize = 60;
-/// Short, as what was granted when a node was killed may have come to nobody.
+/// Short, because a grant may be lost when a node is killed, and its task is claimable only after the lease.
 const LEASE: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -19,7 +19,7 @@ fn mail() -> QueueName {
     QueueName::new("mail").expect("a name")
 }
 
-/// Enqueues tasks and ends them, each third one by a cancellation. What they came to.
+/// Enqueues tasks and ends them, each third one by a cancellation; returns their final states.
 async fn work(client: &Client) -> BTreeMap<TaskId, State> {
     let mut ended = BTreeMap::new();
     for number in 0..TASKS {
@@ -40,7 +40,7 @@ async fn work(client: &Client) -> BTreeMap<TaskId, State> {
     ended
 }
 
-/// Reads on until all of these endings have been told.
+/// Reads events until all of these endings were reported.
 async fn hear(watch: &mut Watch, wanted: &BTreeMap<TaskId, State>, told: &mut BTreeMap<TaskId, State>) {
     let deadline = Deadline::after(PATIENCE);
     while !wanted.iter().all(|(id, state)| told.get(id) == Some(state)) {
@@ -64,8 +64,8 @@ async fn hear(watch: &mut Watch, wanted: &BTreeMap<TaskId, State>, told: &mut BT
     }
 }
 
-/// Goal: no ending is missed while nodes are killed, the one that the watching client talks to and leaders among them. Method: each
-/// node in turn is killed amid work, and started again; at last all have been started anew, and the watch is the same.
+/// Goal: a watch misses no ending while nodes are killed, including leaders and the node that the watching client uses. Method: each
+/// node in turn is killed during work and restarted. In the end all have been restarted, and the watch is the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_misses_no_ending_while_one_node_after_the_other_is_killed() {
     let mut cluster = Cluster::start();
@@ -83,7 +83,7 @@ async fn a_watch_misses_no_ending_while_one_node_after_the_other_is_killed() {
         cluster.restart(victim);
         cluster.wait_ready(victim);
         cluster.wait_agreed().await;
-        // Whoever was away becomes whole by comparison, a call at a time.
+        // A restarted node becomes complete by comparisons, one per call.
         let members = cluster.members();
         cluster.wait_led(&members, &members).await;
         for _ in 0..6 {
@@ -96,7 +96,7 @@ async fn a_watch_misses_no_ending_while_one_node_after_the_other_is_killed() {
     assert_eq!(told, wanted);
 }
 
-/// Until calls that watch have been asked of the node.
+/// Waits until the node has received this number of watch calls.
 async fn wait_watched(cli: &Cli, calls: u64) {
     let look = || async {
         let counters = cli.json(&["status"]).done().object()["counters"].clone();
@@ -105,7 +105,7 @@ async fn wait_watched(cli: &Cli, calls: u64) {
     eventually("somebody watches", PATIENCE, look).await;
 }
 
-/// The task that a claim brought, if any.
+/// The task that a claim returned, if any.
 fn held(answer: &Answer) -> Option<Value> {
     answer.lines().into_iter().find(|line| line["token"].is_string())
 }
@@ -125,7 +125,7 @@ async fn the_command_line_shows_a_queue_and_a_group_until_it_has_ended() {
     assert_eq!(lines[0]["watch"], "begun");
     let events: Vec<&Value> = lines.iter().filter(|line| line["state"].is_string()).collect();
     assert!(events.len() <= 3 && events.iter().all(|event| event["id"] == id.as_str()), "{lines:?}");
-    // A grant that was taken back, or a leader that moved, is told of again; then that may be the third.
+    // A revoked grant or a change of leader may repeat an event, and then the third event may be a repeat.
     let done = events.iter().any(|event| event["state"] == "done" && event["result"] == "sent");
     assert!(done || events.len() == 3, "{lines:?}");
 

@@ -1,4 +1,4 @@
-//! The `Worker` of the client library, end to end: what an application relies on.
+//! The `Worker` of the client library, end to end: the behaviour that applications rely on.
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
@@ -31,7 +31,7 @@ fn has_ended(state: State) -> bool {
     matches!(state, State::Done | State::Dead | State::Cancelled)
 }
 
-/// A worker that runs beside the test until it is told to stop.
+/// A worker that runs beside the test until the test stops it.
 struct Running {
     stop: oneshot::Sender<()>,
     run: JoinHandle<Summary>,
@@ -55,8 +55,8 @@ impl Running {
 }
 
 // O6, O9, O10, O16, O37
-/// One handler for each kind of task, several tasks at once, and every outcome a handler can have. Kinds without a handler are left
-/// alone.
+/// One handler for each kind of task, several tasks at once, and every outcome that a handler can have. Kinds without a handler are
+/// not claimed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handlers_serve_their_queues() {
     let cluster = Cluster::start();
@@ -103,7 +103,7 @@ async fn handlers_serve_their_queues() {
         assert_eq!((task.state, task.claims.len()), (State::Done, 2), "{task:?}");
     }
     let summary = running.stop().await;
-    // A retry that is asked for again may find that the next attempt is on.
+    // A repeated request for a retry may find that the next attempt has begun.
     let ended = (summary.done, summary.invalid, summary.retried + summary.lost, summary.released);
     assert_eq!(ended, (42, 1, 2, 0), "{summary:?}");
     let foreign = client.get(foreign).await.expect("the cluster serves");
@@ -111,7 +111,7 @@ async fn handlers_serve_their_queues() {
 }
 
 // C17
-/// A worker never holds more than it can work on at once: what it has no room for stays there for others.
+/// A worker never holds more than it can work on at once: other tasks stay available to other workers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_claims_as_long_as_it_has_room() {
     const ROOM: usize = 2;
@@ -139,7 +139,7 @@ async fn a_worker_claims_as_long_as_it_has_room() {
     let begun = || async { (held.lock().expect("no panics").len() == ROOM).then_some(()) };
     eventually("as many handlers run as there is room for", PATIENCE, begun).await;
 
-    // As long as both are at work, another worker finds all the others.
+    // While both handlers run, another worker can get all other tasks.
     let runs = Arc::clone(&rival_runs);
     let rival = Running::start(Worker::new(cluster.client().await).concurrency(1).handler("rooms", move |_| {
         runs.fetch_add(1, Ordering::Relaxed);
@@ -154,7 +154,7 @@ async fn a_worker_claims_as_long_as_it_has_room() {
 }
 
 // T47, O4, O40
-/// A handler that takes longer than its lease keeps its task, and nobody else gets it.
+/// A handler that takes longer than its lease keeps its task, and no other worker gets it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_job_is_renewed() {
     let cluster = Cluster::start();
@@ -182,15 +182,14 @@ async fn a_long_job_is_renewed() {
 }
 
 // O5, O11, S8, S25, S26
-/// Checkpoints of an attempt that failed, and of one whose worker vanished, are read by the next, which goes on from
-/// there.
+/// The next attempt reads the checkpoints of an attempt that failed, and of one whose worker vanished, and continues from there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_attempt_goes_on_from_the_checkpoints() {
     let cluster = Cluster::start();
     let client = cluster.client().await;
     let id = enqueue(&client, "parts", "six").await;
 
-    // The first attempt is of a worker that writes one entry and is never heard of again.
+    // The worker of the first attempt writes one entry and then vanishes.
     let options = ClaimOptions::new([queue("parts")]).lease(Duration::from_secs(1)).wait(PATIENCE);
     let first = client.claim(options).await.expect("the cluster serves").tasks.remove(0);
     let (token, acks) = (first.granted.token, norn_wire::Acks::Quorum);
@@ -222,14 +221,13 @@ async fn the_next_attempt_goes_on_from_the_checkpoints() {
     assert_eq!(tokens.len(), 3, "each entry is of its claim");
     assert!(!task.log_incomplete);
     let summary = running.stop().await;
-    // A retry that is asked for again may find that the next attempt is on.
+    // A repeated request for a retry may find that the next attempt has begun.
     let ended = (summary.done, summary.invalid, summary.retried + summary.lost, summary.released);
     assert_eq!(ended, (1, 0, 1, 0), "{summary:?}");
 }
 
 // C10
-/// A worker that is told to stop finishes what it has, takes nothing more, and gives back what does not finish in
-/// time.
+/// A worker that is stopped finishes its tasks, claims nothing more, and releases tasks that do not finish in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_drains() {
     let cluster = Cluster::start();
@@ -261,7 +259,7 @@ async fn a_worker_drains() {
         }
     };
 
-    // Two are worked on when the order to stop comes; they finish, and the others stay where they are.
+    // Two tasks are in progress at the time of the stop. They finish, and the others stay ready.
     let patient = worker(PATIENCE);
     eventually("two handlers run", PATIENCE, two_begun(0)).await;
     let stopping = tokio::spawn(patient.stop());
@@ -273,7 +271,7 @@ async fn a_worker_drains() {
     assert_eq!(begun.load(Ordering::Relaxed), 2);
     assert_eq!(client.count(Some(queue("drain")), Some(State::Done)).await.ok(), Some(2));
 
-    // The next one has no patience: its tasks can be claimed at once, long before the leases would end.
+    // The next worker has no drain timeout: its tasks can be claimed at once, long before the leases would end.
     let hasty = worker(Duration::ZERO);
     eventually("two handlers run", PATIENCE, two_begun(2)).await;
     assert_eq!(hasty.stop().await, Summary { released: 2, ..Summary::default() });
@@ -293,8 +291,7 @@ async fn state_of(client: &Client, ids: &[TaskId]) -> Vec<State> {
 }
 
 // O38, O39
-/// A handler is stopped when its lease is lost: because the task has ended otherwise, or because no node answers any
-/// more.
+/// A handler is stopped when its lease is lost: because the task has ended otherwise, or because no node answers any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_lease_stops_the_handler() {
     let cluster = Cluster::start();
@@ -336,14 +333,14 @@ async fn a_lost_lease_stops_the_handler() {
     }
     eventually("the handler is stopped, by the worker's own clock", PATIENCE, count(0)).await;
     let stopped = running.stop().await;
-    // A machine that is slow may have lost one before, and claimed it again.
+    // On a slow machine the worker may have lost a task before, and claimed it again.
     assert!(stopped.lost >= 2 && stopped.done == 0, "{stopped:?}");
     let all_told = || async { (told.load(Ordering::Relaxed) as u64 >= stopped.lost).then_some(()) };
     eventually("all that were lost are told", PATIENCE, all_told).await;
     for index in 0..3 {
         cluster.resume(index);
     }
-    // The claim that nobody holds any more ends by itself, and another worker gets the task.
+    // The abandoned claim expires, and another worker gets the task.
     let options = ClaimOptions::new([queue("lost")]).wait(PATIENCE);
     let next = client.claim(options).await.expect("the cluster serves again").tasks.remove(0);
     assert!(next.granted.id == id && next.granted.attempt >= 2, "{next:?}");
@@ -351,8 +348,8 @@ async fn a_lost_lease_stops_the_handler() {
     client.complete(options).await.expect("the cluster serves");
 }
 
-/// A handler that hangs holds its task and its worker no longer than its limit, however well the lease is renewed: the task is tried
-/// again, or dies if that was its last attempt.
+/// A handler that hangs holds its task and its worker no longer than its time limit, even if the lease is renewed: the task is
+/// retried, or dies if that was its last attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_hangs_gives_its_task_up() {
     let cluster = Cluster::start();
@@ -385,7 +382,7 @@ async fn a_handler_that_hangs_gives_its_task_up() {
     assert_eq!(summary, Summary { done: 1, timed_out: 2, ..Summary::default() });
 }
 
-/// Counts itself for as long as it lives.
+/// Counts itself while it exists.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
