@@ -1,5 +1,5 @@
-//! A node comes back after a long absence, and once more with a part of its log destroyed in between: how long until all
-//! replicas are equal, and what clients see of it meanwhile.
+//! A node returns after a long absence, and then once more with a part of its log destroyed: time until all replicas are equal, and
+//! the latencies of clients meanwhile.
 
 use crate::ClusterOptions;
 use crate::cluster::Cluster;
@@ -20,15 +20,15 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The node that is away.
+/// Index of the node that is away.
 const AWAY: usize = 2;
-/// Segments are small, so that some can be destroyed and others stay.
+/// Setting for small segments, so that some can be destroyed and others stay.
 const SMALL_SEGMENTS: &str = "segment_bytes=4194304";
 /// Tasks in one call of a worker.
 const WORK_BATCH: u32 = 1_000;
-/// Between looks at the replicas.
+/// Time between two looks at the replicas.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// After this the replicas are said not to become equal.
+/// Time after which the replicas count as not becoming equal.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Flags.
 #[derive(Debug, Args)]
@@ -52,7 +52,7 @@ pub struct Options {
     cluster: ClusterOptions,
 }
 
-/// Two absences; the foreground before the first, and after each return.
+/// Measures two absences, and the foreground load before the first and after each return.
 pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     ensure!(options.cluster.nodes > AWAY, "one node goes away, and a majority has to stay: three nodes at least");
     let mut cluster_options = options.cluster.clone();
@@ -86,7 +86,7 @@ async fn foreground(cluster: &Cluster, options: &Options) -> Result<Outcome> {
     load::run(cluster, &QueueName::new("foreground")?, &plan).await
 }
 
-/// What the node that is away misses.
+/// Makes the cluster enqueue and complete tasks that the absent node misses.
 async fn miss(cluster: &Cluster, options: &Options, queue: &QueueName) -> Result<()> {
     load::fill(cluster, queue, options.tasks, options.payload).await?;
     let client = Client::connect(cluster.config(0)).await?;
@@ -104,7 +104,7 @@ async fn miss(cluster: &Cluster, options: &Options, queue: &QueueName) -> Result
     Ok(())
 }
 
-/// How long it takes until all replicas are whole, and each node knows them to be equal, but for what is on its way.
+/// Waits until all replicas are whole and each node knows them to be equal, except for writes under way. Returns how long that took.
 async fn await_equal(cluster: &Cluster) -> Result<Duration> {
     let begin = Instant::now();
     while !are_equal(cluster).await {
@@ -132,10 +132,10 @@ async fn are_equal(cluster: &Cluster) -> bool {
     true
 }
 
-/// Overwrites all records of every other segment in which there are facts, operations and marks alone. How many segments.
+/// Overwrites all records of every other segment that contains only facts, operations and marks. Returns the number of segments.
 ///
-/// The heads in front of them stay: without, nobody could say that no vote is lost, and a node that may have lost one refuses
-/// to start, as it should.
+/// The heads in front of the records stay. Without them it would be unknown whether a vote was lost, and a node that may have lost one
+/// refuses to start, as it should.
 fn destroy(data: &Path) -> Result<u64> {
     let disk = FileDisk::open(data).map_err(|error| anyhow::anyhow!("{error}"))?;
     let mut segments: BTreeMap<String, (u64, BTreeSet<String>)> = BTreeMap::new();
@@ -148,7 +148,7 @@ fn destroy(data: &Path) -> Result<u64> {
     });
     shown.map_err(|error| anyhow::anyhow!("{error}"))?;
     drop(disk);
-    // The last one is still written to; and a lost mark is no harm where another one follows.
+    // The last segment is still being written. A lost mark does no harm if another one follows.
     let last = segments.keys().next_back().cloned();
     let last_mark = segments.iter().rfind(|(_, (_, kinds))| kinds.contains("mark")).map(|(file, _)| file.clone());
     let replaceable = |kinds: &BTreeSet<String>| kinds.iter().all(|kind| ["facts", "ops", "mark"].contains(&&**kind));

@@ -1,4 +1,4 @@
-//! Claims over a standing backlog of any state, and what the backlog costs in memory.
+//! Claims over a standing backlog in various states, and the backlog's memory use.
 
 use crate::ClusterOptions;
 use crate::cluster::Cluster;
@@ -11,7 +11,7 @@ use norn_client::session::Draft;
 use norn_wire::{QueueName, TaskId};
 use std::time::{Duration, Instant};
 
-/// Ready tasks beside those that cannot be claimed: no claim finds nothing.
+/// Ready tasks beside those that cannot be claimed, so that no claim finds nothing.
 const STOCK: usize = 1_000;
 /// Longer than any run.
 const DELAY_MS: u64 = 24 * 3_600_000;
@@ -22,7 +22,7 @@ pub struct Options {
     /// Sizes of the backlog.
     #[arg(long, value_delimiter = ',', default_value = "1000,1000000")]
     tasks: Vec<usize>,
-    /// What the backlog is; each size is measured with each of them.
+    /// States of the backlog's tasks; each size is measured with each of them.
     #[arg(long, value_delimiter = ',', value_enum, default_value = "ready")]
     kinds: Vec<Kind>,
     /// Clients, each with its own connection.
@@ -34,31 +34,31 @@ pub struct Options {
     /// Bytes of a task.
     #[arg(long, default_value_t = 256)]
     payload: usize,
-    /// Bytes of payloads that each node keeps in memory, as its setting `payload_memory_bytes`; each size is measured with
-    /// each of them. By default what the nodes do by themselves.
+    /// Bytes of payloads that each node keeps in memory, as its setting `payload_memory_bytes`; each size is measured with each of
+    /// them. By default the nodes' own default.
     #[arg(long, value_delimiter = ',')]
     payload_memory: Vec<u64>,
     #[command(flatten)]
     cluster: ClusterOptions,
 }
 
-/// Where the tasks of a backlog stand. Of all but the ready ones there are a few ready ones beside them, to be claimed.
+/// State of a backlog's tasks. Beside a backlog that is not ready there are a few ready tasks to be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// They can be claimed.
     Ready,
     /// Their time has not come.
     Delayed,
-    /// Each waits for a task of its own, which nobody has enqueued.
+    /// Each waits for a task of its own, which was never enqueued.
     Blocked,
-    /// Somebody holds them.
+    /// A worker holds them.
     Claimed,
     /// They have ended.
     Finished,
 }
 
 impl Kind {
-    /// Brings so many more tasks into this state.
+    /// Brings this number of further tasks into this state.
     pub async fn fill(self, cluster: &Cluster, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
         let draft = || {
             let mut draft = Draft::new(queue.clone(), vec![b'x'; payload_bytes]);

@@ -1,8 +1,7 @@
-//! What a claim costs beside tasks that cannot be claimed: blocked, delayed, claimed and finished ones, a thousand to a million.
+//! Cost of a claim beside tasks that cannot be claimed: a thousand to a million blocked, delayed, claimed or finished ones.
 //!
-//! Two clusters run side by side, one with such tasks and one without any, and the same load is measured at one and the other in
-//! turns. So whatever else the machine does hits both alike, and only what they have in common is said: ratios, medians over the
-//! turns.
+//! Two clusters run side by side, one with such tasks and one without, and the same load is measured on each in turns. So other
+//! activity of the machine affects both alike. The results are relative: ratios of the two, as medians over the turns.
 
 use crate::ClusterOptions;
 use crate::backlog::Kind;
@@ -14,7 +13,7 @@ use clap::{Args, ValueEnum};
 use norn_wire::QueueName;
 use std::time::Duration;
 
-/// Ready tasks in either cluster: no claim finds nothing.
+/// Ready tasks in both clusters, so that no claim finds nothing.
 const STOCK: usize = 1_000;
 
 /// Flags.
@@ -23,7 +22,7 @@ pub struct Options {
     /// How many tasks of a kind there are, from few to many.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000,1000000")]
     tasks: Vec<usize>,
-    /// What they are; each kind has a cluster of its own.
+    /// Kinds of these tasks; each kind has its own cluster.
     #[arg(long, value_delimiter = ',', value_enum, default_value = "blocked,delayed,claimed,finished")]
     kinds: Vec<Kind>,
     /// Clients, each with its own connection.
@@ -42,10 +41,10 @@ pub struct Options {
     cluster: ClusterOptions,
 }
 
-/// What is compared, in turn.
+/// Names of the compared quantities.
 const NAMES: [&str; 5] = ["claim_p50", "claim_p99", "complete_p50", "complete_p99", "cpu"];
 
-/// One for each name: latencies in milliseconds, and CPU seconds of the nodes for 10,000 lifecycles.
+/// One value for each name: latencies in milliseconds, and CPU seconds of the nodes for 10,000 lifecycles.
 type Costs = [f64; NAMES.len()];
 
 fn costs(outcome: &Outcome) -> Result<Costs> {
@@ -67,7 +66,7 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     if numbers.len() % 2 == 1 { numbers[middle] } else { f64::midpoint(numbers[middle - 1], numbers[middle]) }
 }
 
-/// What the same costs beside many tasks and beside none, in each turn.
+/// Costs beside many tasks and beside none, in each turn.
 struct Turns(Vec<(Costs, Costs)>);
 
 impl Turns {
@@ -76,7 +75,7 @@ impl Turns {
         std::array::from_fn(|place| median(self.0.iter().map(|(with, without)| with[place] / without[place]).collect()))
     }
 
-    /// Medians of what it costs beside none.
+    /// Medians of the costs beside none.
     fn without(&self) -> Costs {
         std::array::from_fn(|place| median(self.0.iter().map(|(_, without)| without[place]).collect()))
     }
@@ -104,7 +103,7 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
             there = *tasks;
             let mut turns = Turns(Vec::new());
             for turn in 0..options.turns {
-                // Each goes first in every other turn.
+                // Each cluster goes first in every other turn.
                 let first = load::run(if turn % 2 == 0 { &with } else { &without }, &queue, &plan).await?;
                 let second = load::run(if turn % 2 == 0 { &without } else { &with }, &queue, &plan).await?;
                 let (with, without) = if turn % 2 == 0 { (first, second) } else { (second, first) };
@@ -120,7 +119,7 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     report.lines(&table(&cells))
 }
 
-/// All ratios in Markdown, and what they are ratios to.
+/// A Markdown table of all ratios, and the absolute values that they refer to.
 fn table(cells: &[(String, usize, Costs, Costs)]) -> Vec<String> {
     let mut lines = vec![
         "| kind | tasks | claim p50 | claim p99 | complete p50 | complete p99 | CPU of a lifecycle |".to_owned(),
@@ -146,7 +145,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_turn_by_turn() {
-        // A turn in which the machine was slow for both says the same as the others.
+        // A turn in which the machine was slow for both clusters gives the same ratio as the others.
         let turn = |slow: f64| ([2.0 * slow; NAMES.len()], [slow; NAMES.len()]);
         let turns = Turns(vec![turn(1.0), turn(100.0), turn(1.5)]);
         assert_eq!((turns.ratios(), turns.without()), ([2.0; NAMES.len()], [1.5; NAMES.len()]));

@@ -1,4 +1,4 @@
-//! A cluster of `norn start` processes on this machine, with certificates and data in a directory of their own.
+//! A cluster of `norn start` processes on this machine, with its own directory for certificates and data.
 
 use crate::ClusterOptions;
 use crate::process;
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a node may take to say that it listens.
+/// How long a node may take to become ready.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// Between looks at what a node has said.
+/// Time between two looks at a node's output.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Running nodes. Dropping it ends them and removes their data.
@@ -23,11 +23,11 @@ pub struct Cluster {
     settings: Vec<String>,
     addresses: Vec<String>,
     nodes: Vec<Child>,
-    /// One client for each node, which asks only that node.
+    /// One client for each node, which uses only that node.
     watchers: Vec<Client>,
 }
 
-/// What all nodes together have used so far.
+/// Resources that all nodes together have used so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
     /// User and system time, in seconds.
@@ -41,7 +41,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What came after `before`.
+    /// The difference to an earlier measurement.
     pub fn since(self, before: Usage) -> Usage {
         Usage {
             cpu_seconds: self.cpu_seconds - before.cpu_seconds,
@@ -111,14 +111,14 @@ impl Cluster {
         command.spawn().with_context(|| format!("starting {}", self.norn.display()))
     }
 
-    /// Kills a node, as a power failure of its machine would.
+    /// Kills a node at once, like a power failure of its machine.
     pub fn kill(&mut self, place: usize) -> Result<()> {
         self.nodes[place].kill()?;
         self.nodes[place].wait()?;
         Ok(())
     }
 
-    /// Starts a node that was killed; returns once it says that it is ready.
+    /// Starts a killed node; returns once it is ready.
     pub fn start_again(&mut self, place: usize) -> Result<()> {
         self.nodes[place] = self.spawn_node(place)?;
         self.await_node(place)
@@ -129,7 +129,7 @@ impl Cluster {
         self.directory.join(node_name(place))
     }
 
-    /// One client for each node, which asks only that node.
+    /// One client for each node, which uses only that node.
     pub fn watchers(&self) -> &[Client] {
         &self.watchers
     }
@@ -153,7 +153,7 @@ impl Cluster {
         self.directory.join(format!("{}.out", node_name(place)))
     }
 
-    /// How the client with this number reaches the cluster: each begins with another node.
+    /// Configuration of the client with this number: each starts with another node.
     pub fn config(&self, number: usize) -> ClientConfig {
         let mut addresses = self.addresses.clone();
         addresses.rotate_left(number % self.addresses.len());
@@ -164,7 +164,7 @@ impl Cluster {
         config
     }
 
-    /// What the nodes have used so far.
+    /// Resources that the nodes have used so far.
     pub async fn usage(&self) -> Result<Usage> {
         let mut usage = Usage::default();
         for (node, watcher) in self.nodes.iter().zip(&self.watchers) {
@@ -188,7 +188,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for node in &mut self.nodes {
-            // Its data goes with it, so it need not hand anything over. It may have ended by itself.
+            // The node's data is deleted, so it need not hand anything over. It may have ended by itself.
             let _ = node.kill();
             let _ = node.wait();
         }
@@ -215,13 +215,13 @@ fn unused_directory(place: &Path) -> Result<PathBuf> {
     unreachable!("numbers do not run out")
 }
 
-/// Ports that are free right now, all asked for before any is let go.
+/// Ports that are free now. All are reserved before any is released.
 fn free_addresses(count: usize) -> Result<Vec<String>> {
     let sockets = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
     sockets.iter().map(|socket| Ok(socket.local_addr()?.to_string())).collect()
 }
 
-/// The program to start. It is not built here: a build within a build confuses both. People are told its age instead.
+/// The program to start. It is not built here, because a build within a build confuses both. Its age is printed instead.
 fn program(options: &ClusterOptions) -> Result<PathBuf> {
     let norn = match &options.norn {
         Some(norn) => norn.clone(),

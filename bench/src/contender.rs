@@ -1,4 +1,4 @@
-//! What the log is measured against: each takes a batch of records and returns once it is durable.
+//! Contenders against the log: each takes a batch of records and returns once it is durable.
 
 #[cfg(feature = "databases")]
 mod databases;
@@ -18,29 +18,29 @@ use std::sync::Arc;
 
 /// Bytes of a task.
 const PAYLOAD_BYTES: usize = 256;
-/// Bytes that are written before the first measurement where space is to be there already; then they are used again.
+/// Bytes of preallocated space: written before the first measurement, and then overwritten repeatedly.
 const SPACE_BYTES: usize = 64 << 20;
-/// Room for heads before that.
+/// Bytes of preallocated space for heads, in front of that.
 const HEADS_BYTES: usize = 16 << 20;
 /// Bytes of a record's head in the log.
 const HEAD_BYTES: usize = 32;
 
-/// The same records for all.
+/// The same records for all contenders.
 #[derive(Debug)]
 pub struct Batch {
-    /// For the log, which encodes them itself, each time.
+    /// Records for the log, which encodes them itself, each time.
     pub records: Vec<Record>,
-    /// For the databases, encoded beforehand.
+    /// Encoded records for the databases.
     #[cfg(feature = "databases")]
     pub bodies: Vec<Vec<u8>>,
-    /// These in one piece, for those who keep nothing else.
+    /// The encoded records in one piece, for contenders that write nothing else.
     pub bytes: Vec<u8>,
-    /// Something as long as their heads in the log.
+    /// Filler of the same length as the records' heads in the log.
     pub heads: Vec<u8>,
 }
 
 impl Batch {
-    /// So many records of one task each. Their payloads cannot be compressed.
+    /// This number of records of one task each. Their payloads are incompressible.
     pub fn new(count: usize) -> Result<Batch> {
         let mut word = 0x9e37_79b9_7f4a_7c15_u64;
         let mut byte = || {
@@ -85,16 +85,16 @@ impl Batch {
     }
 }
 
-/// Something that makes batches durable.
+/// A storage that makes batches durable.
 pub trait Contender {
-    /// What it is, for people.
+    /// Name of the contender, for people.
     fn name(&self) -> &'static str;
-    /// Returns once all of the batch survives a crash.
+    /// Returns once the whole batch survives a crash.
     fn write(&mut self, batch: &Batch) -> Result<()>;
 }
 
-/// All of them, each in a directory of its own. The first two are bare limits: of a log that grows, and of one that finds
-/// its space, as the next does; that one writes a second region, too, as the log does for its heads.
+/// All contenders, each in its own directory. The first three are lower bounds: a file that grows, a file with preallocated space, and
+/// one with a second preallocated region, which the log also writes, for its heads.
 pub fn all(directory: &Path) -> Result<Vec<Box<dyn Contender>>> {
     let place = |name: &str| -> Result<std::path::PathBuf> {
         let place = directory.join(name);
@@ -118,18 +118,18 @@ pub fn all(directory: &Path) -> Result<Vec<Box<dyn Contender>>> {
     ])
 }
 
-/// What a bare contender finds.
+/// The file that a bare contender writes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
-    /// The end of the file.
+    /// It writes at the end of the file.
     Grown,
-    /// Written space.
+    /// It overwrites preallocated space.
     Written,
-    /// The same, in two places.
+    /// It overwrites preallocated space in two places.
     WrittenTwice,
 }
 
-/// One write, or two, and one `fdatasync`, of the encoded records and nothing else.
+/// One write or two, and one `fdatasync`, of only the encoded records.
 struct Bare {
     file: File,
     offset: u64,
@@ -159,7 +159,7 @@ impl Contender for Bare {
     }
 
     fn write(&mut self, batch: &Batch) -> Result<()> {
-        // A segment's length. A file that goes on growing is another thing than a log.
+        // The length of a segment. A file that grew on and on would not be comparable with a log.
         if self.offset as usize + batch.bytes.len() > SPACE_BYTES {
             self.offset = 0;
             if self.space == Space::Grown {
@@ -209,7 +209,7 @@ impl Contender for Norn {
     }
 }
 
-/// A disk that can be switched off: what is left of the time is the log's own.
+/// A disk that can be switched off. The remaining time is the log's own work.
 struct Switched {
     disk: FileDisk,
     on: bool,
@@ -253,7 +253,7 @@ impl Disk for Switched {
     }
 }
 
-/// The first part of the log's work: records become bytes. Framing them is the rest.
+/// The first part of the log's work: encoding records. Framing them is the rest.
 #[derive(Default)]
 struct Encoding {
     body: Vec<u8>,

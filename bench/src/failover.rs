@@ -1,5 +1,5 @@
-//! How long clients wait when a leader dies: the node that leads most partitions is killed again and again, under a light
-//! load of clients of all nodes.
+//! How long clients wait when a leader dies: the node that leads most partitions is killed repeatedly, under a light load from clients
+//! of all nodes.
 
 mod pauses;
 mod probes;
@@ -21,23 +21,23 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Tasks for each partition that wait all the time, so that workers have something to do.
+/// Ready tasks for each partition at any time, so that workers have something to do.
 const STOCK_PER_PARTITION: i64 = 4;
-/// Tasks that a producer enqueues at once, each in a call of its own.
+/// Tasks that a producer enqueues at once, each with its own call.
 const PRODUCED: usize = 8;
-/// Tasks that a worker takes at once while fewer wait than should, and while more do.
+/// Tasks that a claim asks for while the stock is too low, and while it is not.
 const CLAIMED: [u32; 2] = [4, 12];
-/// Rest of a client between two rounds.
+/// Pause of a client between two rounds.
 const REST: Duration = Duration::from_millis(15);
 /// How long a claim waits for work.
 const WAIT: Duration = Duration::from_millis(500);
-/// Between looks at the cluster.
+/// Time between two looks at the cluster.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// Attempts to get a client that begins with a certain node.
+/// Attempts to get a client that starts with a given node.
 const ATTEMPTS: usize = 200;
-/// A killed node stays away for so long at least: longer than a client of it needs to try another one.
+/// Minimum time that a killed node stays down: longer than one of its clients needs to try another node.
 const AWAY: Duration = Duration::from_secs(4);
-/// After this the cluster is said not to come back.
+/// Time after which the cluster counts as not recovering.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Flags.
@@ -46,31 +46,31 @@ pub struct Options {
     /// How often a leader is killed.
     #[arg(long, default_value_t = 30)]
     kills: usize,
-    /// One row for each kill, too.
+    /// Also print one row for each kill.
     #[arg(long)]
     each: bool,
     #[command(flatten)]
     cluster: ClusterOptions,
 }
 
-/// What the clients share.
+/// State that the clients share.
 #[derive(Debug)]
 struct Load {
     queue: QueueName,
     partitions: u32,
-    /// Tasks that wait, as far as clients were told.
+    /// Ready tasks, as far as clients know.
     stock: AtomicI64,
     runs: AtomicBool,
     events: Events,
 }
 
-/// Clients under way, and the node that each is to use.
+/// Running clients, and the node that each must use.
 struct Clients {
     at: Vec<(Client, NodeId)>,
     tasks: JoinSet<()>,
 }
 
-/// Kills, restarts, and tells the distribution of pauses.
+/// Kills and restarts nodes, and reports the distribution of pauses.
 pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     ensure!(options.cluster.nodes > 2, "with one node dead a majority has to stay: three nodes at least");
     let mut cluster = Cluster::start(&options.cluster).await?;
@@ -98,7 +98,7 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
 
 fn distribution(name: &str, mut pauses: Vec<Duration>) -> Result<Row> {
     pauses.sort();
-    // The smallest that so large a share is not above.
+    // The smallest value that at least this share of all values does not exceed.
     let at = |share: f64| pauses.get((share * pauses.len() as f64).ceil() as usize - 1).copied();
     let quantile = |share: f64| at(share).map(|pause| pause.as_secs_f64()).context("nothing was measured");
     let row = Row::default().text("longest_pause_s", &format!("{name:<38}")).count("kills", pauses.len() as u64);
@@ -106,7 +106,7 @@ fn distribution(name: &str, mut pauses: Vec<Duration>) -> Result<Row> {
     Ok(row.number("median", quantile(0.5)?, 2).number("p90", quantile(0.9)?, 2).number("max", quantile(1.0)?, 2))
 }
 
-/// Kills the node that leads most, waits until the others have taken over, and brings it back.
+/// Kills the node that leads most partitions, waits until the others have taken over, and restarts it.
 async fn kill_once(cluster: &mut Cluster, load: &Arc<Load>) -> Result<Kill> {
     let views = await_partitions(cluster, &all(cluster), is_preferred).await.context("before")?;
     let identities = identities(cluster).await?;
@@ -141,7 +141,7 @@ fn all(cluster: &Cluster) -> Vec<usize> {
     (0..cluster.watchers().len()).collect()
 }
 
-/// A partition as it is when all has been well for a while.
+/// Whether a partition has its preferred leader, as after a while without faults.
 fn is_preferred(view: &PartitionView) -> bool {
     view.leader.is_some() && view.leader.as_ref() == view.cohort.first()
 }
@@ -154,7 +154,7 @@ async fn identities(cluster: &Cluster) -> Result<Vec<NodeId>> {
     Ok(identities)
 }
 
-/// Waits until each of these nodes sees all partitions as wanted; gives what the last of them sees.
+/// Waits until each of these nodes sees all partitions as `wanted`; returns the view of the last one.
 async fn await_partitions(
     cluster: &Cluster,
     asked: &[usize],
@@ -180,7 +180,7 @@ async fn await_partitions(
     Ok(last)
 }
 
-/// Waits until as many tasks wait as should.
+/// Waits until the stock of ready tasks is full.
 async fn await_stock(load: &Load) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while load.lacks_stock() {
@@ -190,7 +190,7 @@ async fn await_stock(load: &Load) -> Result<()> {
     Ok(())
 }
 
-/// Waits until each client has done something since then.
+/// Waits until each client has had a success since that instant.
 async fn await_everybody(load: &Load, since: Instant, nodes: usize) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -203,7 +203,7 @@ async fn await_everybody(load: &Load, since: Instant, nodes: usize) -> Result<()
     }
 }
 
-/// A producer and a worker at each node, who know the others as well.
+/// Starts a producer and a worker at each node, which know the other nodes as well.
 async fn start_clients(cluster: &Cluster, load: &Arc<Load>, identities: &[NodeId]) -> Result<Clients> {
     load.runs.store(true, Ordering::Relaxed);
     let mut clients = Clients { at: Vec::new(), tasks: JoinSet::new() };
@@ -216,8 +216,8 @@ async fn start_clients(cluster: &Cluster, load: &Arc<Load>, identities: &[NodeId
     Ok(clients)
 }
 
-/// New clients, for those of the last kill have left its node for others. One that finds no work at its node for a moment,
-/// as there may be none at first, leaves it, too: then all begin again.
+/// Starts new clients, because those of the last kill have left its node for others. A client that finds no work at its node for a
+/// moment leaves the node as well, and there may be none at first. In that case all clients are started again.
 async fn settled_clients(cluster: &Cluster, load: &Arc<Load>, identities: &[NodeId]) -> Result<Clients> {
     for _ in 0..ATTEMPTS {
         let clients = start_clients(cluster, load, identities).await?;
@@ -250,7 +250,7 @@ impl Clients {
     }
 }
 
-/// A client that uses this node for now. A session begins with any of its addresses, so it may take some attempts.
+/// A client that uses this node for now. A session starts with any of its addresses, so this may take several attempts.
 async fn client_at(cluster: &Cluster, place: usize, node: NodeId) -> Result<Client> {
     for _ in 0..ATTEMPTS {
         let client = Client::connect(cluster.config(place)).await?;
@@ -296,7 +296,7 @@ impl Load {
                 self.stock.fetch_sub(claims.len() as i64, Ordering::Relaxed);
                 self.events.note(Event { verb: Verb::Claim, place, told: now });
             }
-            // Completions are another matter: they must not hold up the next claim.
+            // Completions run in the background, so that they do not delay the next claim.
             let client = client.clone();
             while completions.try_join_next().is_some() {}
             completions.spawn(async move {
@@ -312,7 +312,7 @@ impl Load {
     }
 }
 
-/// What a call brought. What failed is told to whoever watches, and shows as a pause.
+/// The result of a call. A failure is printed, and shows as a pause.
 fn told<T>(verb: &str, result: Result<T, Error>) -> Option<T> {
     result.inspect_err(|error| eprintln!("norn-bench: {verb}: {error}")).ok()
 }

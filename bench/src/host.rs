@@ -1,4 +1,4 @@
-//! A node alone in its cluster, in this process, in time of its own: no network, no waiting.
+//! A single-node cluster in this process, with simulated time: no network, no waiting.
 
 use anyhow::{Result, ensure};
 use norn_node::config::Config;
@@ -11,20 +11,20 @@ use norn_wire::{Acks, ClusterId, NewTask, NodeId, QueueName, Request, Response, 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-/// Who the node is.
+/// Identity of the node.
 pub const IDENTITY: Identity = Identity { node: NodeId(1), incarnation: 1 };
-/// When it is founded, by its wall clock.
+/// Wall-clock time of the founding.
 pub const WALL_MS: u64 = 1_700_000_000_000;
 
-/// Where the records go.
+/// The log of a hosted node.
 pub trait Keep {
-    /// Takes records; where it has those of facts.
+    /// Appends records; returns the places of those with facts.
     fn keep(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>>;
-    /// A little of whatever else there is to do; what has moved meanwhile.
+    /// Does a part of the log's other work; returns what has moved in the log.
     fn upkeep(&mut self, node: &Node) -> Result<Vec<Moved>>;
 }
 
-/// A log that takes everything and keeps nothing.
+/// A log that accepts everything and stores nothing.
 #[derive(Debug, Default)]
 pub struct Nowhere {
     records: u64,
@@ -44,16 +44,16 @@ impl Keep for Nowhere {
     }
 }
 
-/// How the node is called.
+/// Founding parameters of the node.
 pub fn founding(config: Config) -> Founding {
     let Identity { node, incarnation } = IDENTITY;
     Founding { config, node, incarnation, name: "one".into(), address: String::new(), zone: String::new() }
 }
 
-/// The node with its log.
+/// The node with its log and clocks.
 pub struct Host<K> {
     node: Node,
-    /// What its clocks show.
+    /// Present time of its clocks.
     pub now: Now,
     /// Its log.
     pub log: K,
@@ -88,14 +88,14 @@ impl<K: Keep> Host<K> {
         Ok(host)
     }
 
-    /// Lets so much time pass.
+    /// Advances time by this length.
     pub fn pass(&mut self, length_ms: u64) -> Result<()> {
         self.now.mono_us += length_ms * 1_000;
         self.now.wall_ms += length_ms;
         self.step(Event::Wake)
     }
 
-    /// Lets time pass up to where the node has something to do.
+    /// Advances time to the node's next timer.
     pub fn pass_until_due(&mut self) -> Result<()> {
         let due_us = self.node.next_wake().unwrap_or(self.now.mono_us);
         self.pass(due_us.saturating_sub(self.now.mono_us).div_ceil(1_000).max(1))
@@ -106,7 +106,7 @@ impl<K: Keep> Host<K> {
         self.ask(Request::Enqueue { tasks, acks: Acks::Quorum })
     }
 
-    /// Asks for something that must be granted.
+    /// Makes a request that must succeed.
     pub fn ask(&mut self, request: Request) -> Result<()> {
         let principal = Principal { name: "bench".into(), node: true };
         let before = self.replies;
@@ -149,7 +149,7 @@ impl<K: Keep> Host<K> {
     }
 }
 
-/// A batch of tasks, numbered from `first` on. It shares its tag, as those of a session do.
+/// A batch of tasks, numbered from `first` on. All share a tag, as the tasks of one session do.
 pub fn batch(first: usize, count: usize, made_ms: u64, queue: &QueueName, payload_bytes: usize) -> Vec<NewTask> {
     let tag = (first as u32).wrapping_mul(2_654_435_761) >> 8;
     let task = |number: usize| {

@@ -1,4 +1,4 @@
-//! Lifecycles per second: enqueue, claim, complete, with a standing stock so that no claim waits for work.
+//! Lifecycles per second: enqueue, claim, complete, with a standing stock of ready tasks so that no claim waits for work.
 
 use crate::ClusterOptions;
 use crate::cluster::Cluster;
@@ -9,7 +9,7 @@ use clap::Args;
 use norn_wire::QueueName;
 use std::time::Duration;
 
-/// Fewest tasks that stand in the queue.
+/// Minimal number of tasks in the queue.
 const STOCK_MIN: usize = 1_000;
 
 /// Flags.
@@ -54,7 +54,7 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     Ok(())
 }
 
-/// Adds what a run came to.
+/// Adds the results of a run to a row.
 pub fn outcome_row(row: Row, outcome: &Outcome) -> Row {
     let seen = &outcome.seen;
     let lifecycles = seen.completed.max(1) as f64;

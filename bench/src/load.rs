@@ -1,4 +1,4 @@
-//! Closed-loop clients, each with a connection of its own.
+//! Closed-loop clients, each with its own connection.
 
 use crate::cluster::{Cluster, Usage};
 use crate::process;
@@ -10,21 +10,21 @@ use norn_wire::{Acks, Error, QueueName};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Before anything counts.
+/// Time before the measurement starts.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Longest latency that is told from longer ones.
+/// Longest latency that is distinguished from longer ones.
 const LATENCY_US_MAX: u64 = 60_000_000;
-/// Connections that fill a queue.
+/// Number of connections that fill a queue.
 const FILLERS: usize = 4;
-/// Longer than any run.
+/// A lease longer than any run.
 const LEASE: Duration = Duration::from_secs(3_600);
-/// Tasks in one call that fills a queue.
+/// Tasks in one call while filling a queue.
 const FILL_BATCH: usize = 1_000;
 
-/// What each client does.
+/// Workload of each client.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Clients.
+    /// Number of clients.
     pub clients: usize,
     /// Tasks in one call.
     pub batch: usize,
@@ -37,37 +37,37 @@ pub struct Plan {
 /// Latencies of one verb, in microseconds.
 pub type Latencies = Histogram<u64>;
 
-/// What the clients saw.
+/// Results as the clients saw them.
 #[derive(Debug)]
 pub struct Seen {
-    /// Of enqueue.
+    /// Latencies of enqueue calls.
     pub enqueue: Latencies,
-    /// Of claim.
+    /// Latencies of claim calls.
     pub claim: Latencies,
-    /// Of complete.
+    /// Latencies of complete calls.
     pub complete: Latencies,
-    /// Completions acknowledged.
+    /// Number of acknowledged completions.
     pub completed: u64,
-    /// Claims that brought nothing.
+    /// Claims that returned no task.
     pub empty_claims: u64,
     /// Calls or tasks that failed.
     pub failures: u64,
-    /// The last of them.
+    /// The last failure.
     pub failure_last: Option<Error>,
 }
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the clients saw.
+    /// Results as the clients saw them.
     pub seen: Seen,
     /// Measured time, in seconds.
     pub seconds: f64,
-    /// What the nodes used in it.
+    /// Resources that the nodes used in that time.
     pub usage: Usage,
-    /// What this process used in it, in CPU seconds.
+    /// CPU seconds that this process used in that time.
     pub client_cpu_seconds: f64,
-    /// At the end.
+    /// Load average at the end.
     pub load_average: f64,
 }
 
@@ -102,12 +102,12 @@ impl Seen {
     }
 }
 
-/// Puts tasks into a queue, many at a time.
+/// Enqueues tasks into a queue, many per call.
 pub async fn fill(cluster: &Cluster, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
     fill_with(cluster, tasks, || Draft::new(queue.clone(), vec![b'x'; payload_bytes])).await
 }
 
-/// Enqueues so many tasks.
+/// Enqueues this number of tasks.
 pub async fn fill_with(cluster: &Cluster, tasks: usize, draft: impl Fn() -> Draft + Clone) -> Result<()> {
     by_many(cluster, tasks, async move |client, count| {
         let drafts = (0..count).map(|_| draft()).collect();
@@ -119,7 +119,7 @@ pub async fn fill_with(cluster: &Cluster, tasks: usize, draft: impl Fn() -> Draf
     .await
 }
 
-/// Claims so many tasks for a long time, and ends them or not.
+/// Claims this number of tasks for a long time, and completes them if `ends`.
 pub async fn take(cluster: &Cluster, queue: &QueueName, tasks: usize, ends: bool) -> Result<()> {
     let queue = queue.clone();
     by_many(cluster, tasks, async move |client, count| {
@@ -136,7 +136,7 @@ pub async fn take(cluster: &Cluster, queue: &QueueName, tasks: usize, ends: bool
     .await
 }
 
-/// A few clients that do so many of something, as many at a time as fit a call. What is done of a call is said by it.
+/// Distributes `total` items over a few clients, each of which makes calls of limited size. `call` returns how many items it handled.
 async fn by_many(
     cluster: &Cluster,
     total: usize,
@@ -175,7 +175,7 @@ pub async fn run(cluster: &Cluster, queue: &QueueName, plan: &Plan) -> Result<Ou
         seen.add(ended?)?;
     }
     let seconds = plan.duration.as_secs_f64();
-    // Asking the nodes takes its time as well: what they used is scaled to the time in which completions count.
+    // Querying the nodes takes time as well, so their usage is scaled to the time in which completions count.
     let scale = seconds / (measured_to - measured_from).as_secs_f64();
     let mut usage = after.since(before);
     usage.cpu_seconds *= scale;

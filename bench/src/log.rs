@@ -1,8 +1,8 @@
-//! The log against the bare disk and against two stores: records that are durable, in batches.
+//! The log compared with the bare disk and with two stores: durable records, in batches.
 //!
-//! All contenders take turns, a few batches each, so that whatever else the machine does hits all alike. A ratio compares
-//! turns of the same round; medians and quartiles are over rounds. A contender whose cost comes at long intervals shows it in
-//! the mean alone (`ratio_mean`), which leaves out the twentieth of its turns in which the machine was busiest.
+//! All contenders take turns of a few batches each, so that other activity of the machine affects all alike. A ratio compares turns of
+//! the same round; medians and quartiles are over rounds. A contender whose costs arise at long intervals shows them only in the mean
+//! (`ratio_mean`), which leaves out the slowest twentieth of its turns.
 
 use crate::contender::{self, Batch, Contender};
 use crate::process::load_average;
@@ -12,9 +12,9 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Rounds before those that count.
+/// Rounds before the measurement starts.
 const WARM_UP_ROUNDS: usize = 3;
-/// Records that a turn has, roughly; the bounds are on its batches.
+/// Approximate number of records in a turn, bounded by the numbers of batches below.
 const TURN_RECORDS: usize = 2_048;
 const TURN_BATCHES_MIN: usize = 8;
 const TURN_BATCHES_MAX: usize = 40;
@@ -22,18 +22,18 @@ const TURN_BATCHES_MAX: usize = 40;
 /// Flags.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Where all write; by default the system's directory for temporary files. Should be a real disk.
+    /// Where all contenders write; by default the system's directory for temporary files. Should be a real disk.
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     /// Records of 256 bytes that share a sync.
     #[arg(long, value_delimiter = ',', default_value = "1,64,256")]
     batch: Vec<usize>,
-    /// Turns of each contender that count.
+    /// Measured turns of each contender.
     #[arg(long, default_value_t = 60)]
     rounds: usize,
 }
 
-/// Measures each size of batches.
+/// Measures each batch size.
 pub fn run(options: &Options, mut report: Report) -> Result<()> {
     ensure!(options.rounds > 0 && !options.batch.contains(&0), "there is nothing to measure");
     let place = options.directory.clone().unwrap_or_else(std::env::temp_dir);
@@ -46,7 +46,7 @@ pub fn run(options: &Options, mut report: Report) -> Result<()> {
     Ok(())
 }
 
-/// What a contender did.
+/// Times of a contender.
 #[derive(Default)]
 struct Turns {
     /// Seconds of each turn.
@@ -63,7 +63,7 @@ fn measure(report: &mut Report, directory: &Path, count: usize, rounds: usize) -
     let batches = (TURN_RECORDS / count).clamp(TURN_BATCHES_MIN, TURN_BATCHES_MAX);
     for round in 0..WARM_UP_ROUNDS + rounds {
         for place in 0..contenders.len() {
-            // Nobody always comes after the same other.
+            // The order varies, so that no contender always follows the same other.
             let place = if round % 2 == 0 { place } else { contenders.len() - 1 - place };
             let place = (place + round) % contenders.len();
             let turn = take_turn(contenders[place].as_mut(), &batch, batches)?;
@@ -101,7 +101,7 @@ fn measure(report: &mut Report, directory: &Path, count: usize, rounds: usize) -
     Ok(())
 }
 
-/// Seconds of each batch.
+/// Runs one turn; returns the seconds of each batch.
 fn take_turn(contender: &mut dyn Contender, batch: &Batch, batches: usize) -> Result<Vec<f64>> {
     let mut seconds = Vec::with_capacity(batches);
     for _ in 0..batches {
@@ -116,7 +116,7 @@ fn quartiles(values: &[f64]) -> [f64; 3] {
     [0.25, 0.5, 0.75].map(|part| quantile(values, part))
 }
 
-/// Of all but the largest twentieth.
+/// Mean of all values but the largest twentieth.
 fn mean(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -124,7 +124,7 @@ fn mean(values: &[f64]) -> f64 {
     sorted.iter().sum::<f64>() / sorted.len() as f64
 }
 
-/// The value that so large a part of all is not above.
+/// The value that this share of all values does not exceed.
 fn quantile(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

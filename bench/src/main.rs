@@ -15,8 +15,8 @@
 //! cargo run --release -p norn-bench -- restart
 //! cargo run --release -p norn-bench -- failover --kills 30
 //! ```
-//! Nodes, clients and whatever else runs share the machine's cores. Rates and latencies move with what else runs, CPU
-//! seconds hardly do: compare with those, and look at the load average next to every line.
+//! Nodes, clients and everything else share the machine's cores. Rates and latencies vary with other activity, CPU seconds hardly do:
+//! compare those, and look at the load average next to every line.
 
 mod absence;
 mod backlog;
@@ -40,7 +40,7 @@ use report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Threads of the load generator; its CPU seconds are told apart from those of the nodes.
+/// Threads of the load generator. Its CPU seconds are reported separately from those of the nodes.
 const CLIENT_THREADS: usize = 2;
 
 #[derive(Debug, Parser)]
@@ -59,7 +59,7 @@ enum Command {
     Lifecycles(lifecycles::Options),
     /// The same over a standing backlog; memory for each task.
     Backlog(backlog::Options),
-    /// What a claim costs beside up to a million blocked, delayed, claimed or finished tasks, as a ratio to what it costs beside none.
+    /// The cost of a claim beside up to a million blocked, delayed, claimed or finished tasks, as a ratio to the cost beside none.
     Claims(claims::Options),
     /// Bytes of memory for each waiting task, as the allocator counts them.
     Memory(memory::Options),
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     let report = Report::new(options.json);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(CLIENT_THREADS).enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| match options.command {
-        // On the main thread: the nodes end with the thread that started them.
+        // On the main thread, because the nodes end with the thread that started them.
         Command::Lifecycles(options) => runtime.block_on(lifecycles::run(&options, report)),
         Command::Backlog(options) => runtime.block_on(backlog::run(&options, report)),
         Command::Claims(options) => runtime.block_on(claims::run(&options, report)),

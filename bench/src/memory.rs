@@ -1,4 +1,4 @@
-//! What a waiting task costs a node in memory, as the allocator sees it: tasks, indexes, hash tree, and everything else.
+//! Memory that a waiting task costs a node, as the allocator counts it: task, indexes, hash tree, and everything else.
 
 use crate::host::{Host, Nowhere, WALL_MS, batch};
 use crate::report::{Report, Row};
@@ -31,7 +31,7 @@ pub struct Options {
     queues: usize,
 }
 
-/// Measures without bodies in memory, and with all of them.
+/// Measures once with all bodies in the log alone, and once with all of them in memory.
 pub fn run(options: &Options, mut report: Report) -> Result<()> {
     for (bodies, payload_memory_bytes) in [("in the log", 0), ("in memory", 1 << 50)] {
         let before_bytes = PeakAlloc.current_usage();

@@ -1,4 +1,4 @@
-//! Small loops, one question each, best of five: what does the cheapest run of it cost?
+//! Microbenchmarks: small loops over single operations, the best of five runs each.
 
 use crate::report::{Report, Row};
 use anyhow::{Context, Result, anyhow};
@@ -22,11 +22,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Runs of each loop; the best counts.
+/// Runs of each loop, of which the best counts.
 const RUNS: usize = 5;
-/// Rounds of a loop without a disk.
+/// Iterations of a loop without a disk.
 const ROUNDS: usize = 20_000;
-/// Rounds of a loop with one.
+/// Iterations of a loop with a disk.
 const DISK_ROUNDS: usize = 300;
 /// Bytes of a task.
 const PAYLOAD_BYTES: usize = 256;
@@ -39,7 +39,7 @@ pub struct Options {
     directory: Option<PathBuf>,
 }
 
-/// Answers all questions.
+/// Runs all loops.
 pub fn run(options: &Options, mut report: Report) -> Result<()> {
     tasks(&mut report)?;
     tables(&mut report)?;

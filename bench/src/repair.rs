@@ -1,7 +1,7 @@
-//! What it costs to make two replicas equal after a long absence: two nodes in memory, with the messages they would send.
+//! The cost of making two replicas equal after a long absence: two nodes in memory, with the messages that they would send.
 //!
-//! Time is virtual and the budget of repair is out of the way, so that what is measured is the work alone. Bytes are those
-//! of the frames. CPU is that of both nodes, within their steps; payloads are small, so that what is compared shows.
+//! Time is virtual and the repair throttle is set out of reach, so that only the work itself is measured. Bytes are those of the
+//! frames. CPU time is that of both nodes within their steps. Payloads are small, so that the cost of the comparison shows.
 
 use crate::process::{resident_bytes, thread_cpu_seconds};
 use crate::report::{Report, Row};
@@ -25,9 +25,9 @@ const RECORD_TASKS: usize = 1_000;
 const PAYLOAD_BYTES: usize = 32;
 const PARTITION: PartitionId = PartitionId(0);
 const WALL_MS: u64 = 1_700_000_000_000;
-/// Virtual time within which any of this must be over.
+/// Virtual time limit of a measurement.
 const PATIENCE_MS: u64 = 3_600_000;
-/// Rounds over which the cost of equal replicas is told.
+/// Virtual time over which the traffic of equal replicas is measured.
 const IDLE_MS: u64 = 60_000;
 
 /// Flags.
@@ -44,7 +44,7 @@ pub struct Options {
 /// Measures every combination.
 pub fn run(options: &Options, mut report: Report) -> Result<()> {
     ensure!(!options.tasks.contains(&0), "a partition without tasks has nothing to repair");
-    // At first, and none is freed before all are measured: memory that was used before would not show.
+    // The trees are measured first, and none is freed before all are measured: memory that was in use before would not show.
     let trees = options.tasks.iter().map(|count| memory(*count, &mut report)).collect::<Result<Vec<Tree>>>()?;
     drop(trees);
     for count in &options.tasks {
@@ -56,7 +56,7 @@ pub fn run(options: &Options, mut report: Report) -> Result<()> {
     Ok(())
 }
 
-/// Ids as clients mint them one by one: a time and a counter that begins anywhere.
+/// Ids as a client mints them one by one: a time and a random counter.
 fn ids(count: usize) -> impl Iterator<Item = TaskId> {
     let mut random = Random::new(7);
     let first_ms = WALL_MS - count as u64;
@@ -83,7 +83,7 @@ fn tasks(count: usize) -> Result<Vec<(TaskId, Task)>> {
     Ok(ids(count).map(task).collect())
 }
 
-/// Memory of the tree with its lists, by what the process grows.
+/// Memory of the tree with its lists, measured as growth of the process.
 fn memory(count: usize, report: &mut Report) -> Result<Tree> {
     let own = std::process::id();
     let before = resident_bytes(own)?;
@@ -126,7 +126,7 @@ fn genesis() -> Genesis {
     }
 }
 
-/// Two nodes whose disks and links are perfect, and what they say to each other.
+/// Two nodes with perfect disks and links, and the traffic between them.
 struct Pair {
     nodes: Vec<Node>,
     now: Now,
@@ -169,7 +169,7 @@ impl Pair {
         for effect in effects {
             match effect {
                 Effect::Persist { ticket, records } => {
-                    // Without a place a body stays in memory.
+                    // A body without a place stays in memory.
                     let facts = records.iter().filter(|record| matches!(record, Record::Facts { .. }));
                     let places = vec![None; facts.count()];
                     self.events.push_back((place, Event::Persisted { ticket, places, durable: ticket.0 }));
@@ -189,7 +189,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Elections and heartbeats have nothing to do with it.
+    /// Counts a message, unless it belongs to elections or heartbeats, which are not part of the measurement.
     fn count(&mut self, message: &PeerMessage) {
         if message.class() == Class::Bulk {
             self.frame.clear();
@@ -199,7 +199,7 @@ impl Pair {
         }
     }
 
-    /// A millisecond passes, and all that is due is done.
+    /// Advances time by a millisecond, and handles all events that are due.
     fn advance(&mut self) -> Result<()> {
         self.now.mono_us += 1_000;
         self.now.wall_ms += 1;
@@ -225,7 +225,7 @@ impl Pair {
 }
 
 fn measure(tasks: &[(TaskId, Task)], differences: usize, report: &mut Report) -> Result<()> {
-    // Far from each other, as a replica lacks them that was sent most of the writes.
+    // Spread over all tasks, as in a replica that received most of the writes.
     let missing: BTreeSet<TaskId> =
         (0..differences).map(|number| tasks[number * tasks.len() / differences].0).collect();
     let mut pair = Pair::start(tasks, &missing)?;

@@ -1,4 +1,4 @@
-//! Lines for people or for scripts.
+//! Output lines for people or for scripts.
 
 use anyhow::Result;
 use serde_json::{Map, Value};
@@ -11,21 +11,21 @@ pub struct Row {
 }
 
 impl Row {
-    /// A text.
+    /// Adds a text.
     #[must_use]
     pub fn text(mut self, name: &'static str, text: &str) -> Self {
         self.cells.push((name, Value::from(text), 0));
         self
     }
 
-    /// A whole number.
+    /// Adds a whole number.
     #[must_use]
     pub fn count(mut self, name: &'static str, count: u64) -> Self {
         self.cells.push((name, Value::from(count), 0));
         self
     }
 
-    /// A number, shown to people with so many decimals.
+    /// Adds a number, printed for people with this many decimals.
     #[must_use]
     pub fn number(mut self, name: &'static str, number: f64, decimals: usize) -> Self {
         self.cells.push((name, Value::from(number), decimals));
@@ -41,7 +41,7 @@ impl Row {
     }
 }
 
-/// Where rows go.
+/// Destination of rows.
 #[derive(Debug)]
 pub struct Report {
     json: bool,
@@ -49,12 +49,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// To standard output, as JSON objects or aligned.
+    /// Rows go to standard output, as JSON objects or aligned.
     pub fn new(json: bool) -> Report {
         Report { json, header: Vec::new() }
     }
 
-    /// Prints lines that are for people alone, behind the rows.
+    /// Prints lines that are only for people, after the rows.
     pub fn lines(&mut self, lines: &[String]) -> Result<()> {
         if self.json {
             return Ok(());
@@ -66,7 +66,7 @@ impl Report {
         Ok(out.flush()?)
     }
 
-    /// Prints a row at once: a long bench shows what it has.
+    /// Prints a row at once, so that a long benchmark shows its progress.
     pub fn row(&mut self, row: Row) -> Result<()> {
         let mut out = std::io::stdout().lock();
         if self.json {

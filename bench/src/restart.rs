@@ -1,7 +1,7 @@
-//! Disk use and restarts of a node whose log has a long history: they should follow what is alive.
+//! Disk use and restart time of a node whose log has a long history: both should depend only on the live tasks.
 //!
-//! One node in this process, with the log and the compaction of a real one, in time of its own: days pass in a moment, so
-//! that finished tasks are buried and forgotten. Its log syncs snapshots alone, as that is not what is measured.
+//! One node in this process, with a real log and its compaction, in virtual time: days pass in a moment, so that finished tasks are
+//! buried and forgotten. The log syncs only snapshots, because syncs are not part of the measurement.
 
 use crate::host::{Host, IDENTITY, Keep, batch, founding};
 use crate::process::{load_average, thread_cpu_seconds};
@@ -23,15 +23,15 @@ use std::time::Instant;
 
 /// Tasks in one call.
 const BATCH: usize = 1_000;
-/// Tasks that are finished before the days pass after which they are forgotten.
+/// Tasks that are finished before time advances by days and they are forgotten.
 const ROUND: usize = 100_000;
-/// Longer than tasks are kept, and than their ids must be old.
+/// Longer than the retention of tasks, and than the age that ids must have before they are forgotten.
 const ROUND_MS: u64 = 8 * 24 * 3_600_000;
-/// Tasks are forgotten within so many steps of the node, or never.
+/// Steps of the node after which tasks count as never being forgotten.
 const STEPS_MAX: usize = 1_000_000;
-/// Bytes of the state in one part, as a node gives it out.
+/// Bytes of one part of a snapshot, as in a node.
 const PART_BYTES: usize = 256 << 10;
-/// Restarts; the median counts.
+/// Number of restarts, of which the median counts.
 const RESTARTS: usize = 3;
 
 /// Flags.
@@ -40,7 +40,7 @@ pub struct Options {
     /// Waiting tasks.
     #[arg(long, default_value_t = 1_000_000)]
     live: usize,
-    /// Tasks that were finished and forgotten; each is a log of its own.
+    /// Tasks that were finished and forgotten; each number has its own log.
     #[arg(long, value_delimiter = ',', default_value = "0,10000000")]
     forgotten: Vec<usize>,
     /// Bytes of each.
@@ -54,7 +54,7 @@ pub struct Options {
     directory: Option<PathBuf>,
 }
 
-/// Builds each log and starts from it.
+/// Builds each log and restarts from it.
 pub fn run(options: &Options, mut report: Report) -> Result<()> {
     let place = options.directory.clone().unwrap_or_else(std::env::temp_dir);
     for forgotten in &options.forgotten {
@@ -97,9 +97,9 @@ fn measure(report: &mut Report, options: &Options, directory: &Path, forgotten: 
 struct Logged {
     log: Log<FileDisk>,
     saved: Option<Cursor>,
-    /// There is more to clear away or to tell.
+    /// Whether there is more to clear away or to report.
     more: bool,
-    /// Tasks that it was told to forget.
+    /// Number of tasks that `Forgot` records name.
     forgotten: usize,
 }
 
@@ -145,7 +145,7 @@ fn config() -> Config {
     Config { tasks_max: u64::MAX, ..Config::default() }
 }
 
-/// Runs a node until it has waiting tasks and has forgotten others; what its log did.
+/// Runs a node until it has the waiting tasks and has forgotten the others; returns the statistics of its log.
 fn build(options: &Options, directory: &Path, forgotten: usize) -> Result<Stats> {
     let mut log = open(directory)?;
     log.replay(|replay| replay.whole().map(drop)).map_err(|error| anyhow!("{error}"))?;
@@ -192,7 +192,7 @@ fn build(options: &Options, directory: &Path, forgotten: usize) -> Result<Stats>
     Ok(host.log.log.stats())
 }
 
-/// A start from a log.
+/// Measurements of a start from a log.
 struct Restart {
     seconds: f64,
     cpu_seconds: f64,
@@ -200,7 +200,7 @@ struct Restart {
     memory_bytes: u64,
 }
 
-/// As a node starts, up to where it would say hello to others. The files may be in the system's cache.
+/// Starts a node, up to the point at which it would contact peers. The files may be in the system's cache.
 fn restart(options: &Options, directory: &Path) -> Result<Restart> {
     let before_bytes = PeakAlloc.current_usage();
     let (started, cpu_seconds) = (Instant::now(), thread_cpu_seconds()?);

@@ -1,16 +1,18 @@
-//! What a waiting task takes of memory, held against what the documents say. Method: the benchmark counts what it allocates, so that the
-//! figure is the same on every machine and with every optimisation. It runs in a process of its own, as the count is of a whole one.
+//! The memory that a waiting task takes, compared with the figure in the documents. Method: the benchmark counts its allocations, so
+//! that the figure is the same on every machine and with every optimisation. It runs in a separate process, because the count is that
+//! of a whole process.
 
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
 
-/// The documents of which some give the figure.
+/// The documents, some of which give the figure.
 const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../node/docs");
-/// Numbers of tasks whose difference is measured: what a partition takes whatever it holds is in both.
+/// Numbers of tasks whose difference is measured. The memory that a partition takes independently of its tasks is in both, and cancels
+/// out.
 const TASKS: [u32; 2] = [30_000, 90_000];
 
-/// Bytes that so many tasks take, payloads aside.
+/// Bytes that this number of tasks takes, payloads aside.
 fn taken(tasks: u32) -> f64 {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_norn-bench"));
     let output =

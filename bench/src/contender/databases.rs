@@ -1,14 +1,14 @@
-//! Two embedded databases as contenders. A feature of its own, as they take longer to compile than the rest of the benchmarks.
+//! Two embedded databases as contenders. They are behind a feature, because they take longer to compile than the other benchmarks.
 
 use super::{Batch, Contender};
 use anyhow::{Context, Result};
 use redb::{Durability, TableDefinition};
 use std::path::Path;
 
-/// Where a database keeps the records, by number.
+/// Table of the records, by number.
 const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
 
-/// A log-structured store. One batch for each batch, and the lightest of its ways to make one durable.
+/// A log-structured store: one write batch for each batch, with the cheapest mode that makes it durable.
 pub struct Fjall {
     database: fjall::Database,
     records: fjall::Keyspace,
@@ -16,7 +16,7 @@ pub struct Fjall {
 }
 
 impl Fjall {
-    /// Opens one in a directory.
+    /// Opens the store in a directory.
     pub fn new(directory: &Path) -> Result<Fjall> {
         let database = fjall::Database::builder(directory).open()?;
         let records = database.keyspace("records", fjall::KeyspaceCreateOptions::default)?;
@@ -39,14 +39,14 @@ impl Contender for Fjall {
     }
 }
 
-/// A tree that is copied on write. One transaction for each batch.
+/// A copy-on-write tree: one transaction for each batch.
 pub struct Redb {
     database: redb::Database,
     number: u64,
 }
 
 impl Redb {
-    /// Opens one in a directory.
+    /// Opens the store in a directory.
     pub fn new(directory: &Path) -> Result<Redb> {
         let database = redb::Database::create(directory.join("redb")).context("no database")?;
         Ok(Redb { database, number: 0 })

@@ -1,11 +1,11 @@
-//! What clients were told and when, and how long they waited for it around a kill.
+//! Successes of clients and their times, and the pauses between them around a kill.
 
 use crate::report::Row;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What was asked for.
+/// Kind of success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
     /// A task was acknowledged.
@@ -14,42 +14,42 @@ pub enum Verb {
     Claim,
 }
 
-/// A client was told that something was done.
+/// A success of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Event {
-    /// What.
+    /// Kind of success.
     pub verb: Verb,
-    /// The node that the client began with.
+    /// The node that the client started with.
     pub place: usize,
-    /// When.
+    /// When the client had the answer.
     pub told: Instant,
 }
 
-/// All that clients were told lately.
+/// Recent successes of all clients.
 #[derive(Debug, Default)]
 pub struct Events {
     events: Mutex<Vec<Event>>,
 }
 
-/// What one kill cost.
+/// Pauses around one kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
-    /// Partitions that the node led.
+    /// Number of partitions that the node led.
     pub led: usize,
-    /// Until half of them granted a task again.
+    /// Time until half of these partitions granted a task again.
     pub median: Duration,
-    /// Until all others knew a leader for each of them.
+    /// Time until all other nodes knew a leader for each of these partitions.
     pub leaders: Duration,
-    /// Until the last of them granted a task again.
+    /// Time until the last of these partitions granted a task again.
     pub partitions: Duration,
-    /// Longest time without a grant, for any client of another node, and for one of the node that was killed.
+    /// Longest time without a grant, for any client of another node, and for a client of the killed node.
     pub claims: [Duration; 2],
     /// The same without an acknowledged enqueue.
     pub enqueues: [Duration; 2],
 }
 
 impl Kill {
-    /// A line about this kill alone.
+    /// A row about this kill alone.
     pub fn row(&self, number: u64) -> Row {
         let row = Row::default().count("kill", number).count("partitions_led", self.led as u64);
         let row = row.number("leaders_s", self.leaders.as_secs_f64(), 2);
@@ -62,7 +62,7 @@ impl Kill {
     }
 }
 
-/// The pauses of all kills, by what paused.
+/// The pauses of all kills, by kind.
 pub fn by_kind(kills: &[Kill]) -> Vec<(&'static str, Vec<Duration>)> {
     let all = |pause: fn(&Kill) -> Duration| kills.iter().map(pause).collect();
     vec![
@@ -81,17 +81,17 @@ impl Events {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one.
+    /// Adds an event.
     pub fn note(&self, event: Event) {
         self.events().push(event);
     }
 
-    /// Gives up what nobody will ask for any more.
+    /// Drops events that are no longer needed.
     pub fn forget_before(&self, instant: Instant) {
         self.events().retain(|event| event.told >= instant);
     }
 
-    /// Clients that were told nothing since then.
+    /// Clients without a success since that instant.
     pub fn missing(&self, since: Instant, nodes: usize) -> Vec<String> {
         let events = self.events();
         let later = events.iter().filter(|event| event.told > since);
@@ -102,7 +102,7 @@ impl Events {
         missing.map(|(verb, place)| format!("{verb:?} at node {place}")).collect()
     }
 
-    /// What a kill cost, once nobody is missing. `partitions` tells how long each that the node led granted nothing.
+    /// The pauses around a kill, once no client is missing. `partitions` is how long each partition that the node led granted nothing.
     pub fn judge(&self, at: Instant, victim: usize, leaders: Duration, mut partitions: Vec<Duration>) -> Kill {
         partitions.sort();
         let events = self.events();
@@ -122,7 +122,7 @@ impl Events {
     }
 }
 
-/// The longest time between two successes of a client, of which the second was after the kill.
+/// The longest time between two successive successes of a client, where the second one is after the kill.
 fn longest_pause(events: &[Event], verb: Verb, place: usize, kill: Instant) -> Duration {
     let mut told: Vec<Instant> =
         events.iter().filter(|event| event.verb == verb && event.place == place).map(|event| event.told).collect();
@@ -141,7 +141,7 @@ mod tests {
         let milliseconds = Duration::from_millis;
         let at = |ms: u64| start + milliseconds(ms);
         let events = Events::default();
-        // Before the kill nothing counts, however long it took.
+        // Pauses that end before the kill do not count, however long they are.
         for (place, times) in [(0, [0, 900, 3_500, 3_510]), (1, [10, 990, 1_400, 1_450])] {
             for ms in times {
                 events.note(Event { verb: Verb::Claim, place, told: at(ms) });

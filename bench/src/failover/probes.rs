@@ -1,5 +1,5 @@
-//! When each partition of a dead leader can be claimed from again: in each there is a task of a queue of its own, and a
-//! worker who waits for it.
+//! When each partition of a dead leader grants claims again: each partition has a task in a queue of its own, and a worker that waits
+//! for it.
 
 use anyhow::{Context, Result};
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
@@ -10,27 +10,27 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinSet;
 
-/// How long a worker waits in one call: longer than an election takes, as one that comes back with nothing tries another node.
+/// How long a worker waits in one call: longer than an election takes, because a claim that returns nothing tries another node.
 const WAIT: Duration = Duration::from_secs(5);
-/// How long a call may take besides.
+/// How long a call may take in addition.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Minter of the ids, which no session is lent: sessions are numbered from 0 by node, and there are far fewer nodes.
+/// Minter of the ids, which no session gets: sessions are numbered from 0 by node, and there are far fewer nodes.
 const MINTER: u64 = (1 << 40) - 1;
 
-/// A task in each partition, and who is to claim it.
+/// A task in each partition, and the client that will claim it.
 #[derive(Debug)]
 pub struct Probes {
     laid: Vec<(Client, QueueName)>,
 }
 
-/// Workers under way.
+/// Running workers.
 #[derive(Debug)]
 pub struct Watch {
     workers: JoinSet<Result<Duration>>,
 }
 
 impl Probes {
-    /// Enqueues a task in each of these partitions; the clients take turns in looking after them.
+    /// Enqueues a task in each of these partitions, and assigns the clients to them in turn.
     pub async fn lay(clients: &[Client], led: &BTreeSet<PartitionId>, partitions: u32) -> Result<Probes> {
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
         let mut laid = Vec::new();
@@ -44,7 +44,7 @@ impl Probes {
         Ok(Probes { laid })
     }
 
-    /// From now on a worker for each waits for its task. Pauses count from `kill`.
+    /// Starts a worker for each task, which waits for it. Pauses count from `kill`.
     pub fn watch(self, kill: Instant) -> Watch {
         let mut workers = JoinSet::new();
         for (client, queue) in self.laid {
@@ -66,7 +66,7 @@ impl Probes {
 }
 
 impl Watch {
-    /// How long each of them granted nothing.
+    /// How long each partition granted nothing.
     pub async fn results(mut self) -> Result<Vec<Duration>> {
         let mut pauses = Vec::new();
         while let Some(ended) = self.workers.join_next().await {
