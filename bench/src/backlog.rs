@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Ready tasks beside those that cannot be claimed, so that no claim finds nothing.
 const STOCK: usize = 1_000;
-/// Longer than any run.
+/// A delay that is longer than any run.
 const DELAY_MS: u64 = 24 * 3_600_000;
 
 /// Flags.
@@ -64,7 +64,7 @@ impl Kind {
             let mut draft = Draft::new(queue.clone(), vec![b'x'; payload_bytes]);
             match self {
                 Kind::Delayed => draft.delay_ms = DELAY_MS,
-                // In any partition.
+                // The other task may belong to any partition.
                 Kind::Blocked => draft.spec.after = vec![TaskId::new(1, rand::random(), 1, rand::random::<u32>() >> 8)],
                 Kind::Ready | Kind::Claimed | Kind::Finished => {}
             }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Map, Value};
 use std::io::Write;
 
-/// One line: names with values, in order.
+/// One output line: names with values, in order.
 #[derive(Debug, Default)]
 pub struct Row {
     cells: Vec<(&'static str, Value, usize)>,

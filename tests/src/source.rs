@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Fewer files than this mean that the directory walk is broken.
 const FILES_MIN: usize = 100;
 
-/// A file.
+/// A Rust file.
 pub struct Source {
     /// Path relative to the workspace.
     pub path: String,

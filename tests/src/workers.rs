@@ -40,7 +40,7 @@ pub struct ClaimCall {
 /// State that all workers share.
 #[derive(Debug)]
 pub struct Workers {
-    /// The books.
+    /// The books of all workers and producers.
     pub ledger: Ledger,
     habits: Habits,
     working: AtomicBool,

@@ -39,7 +39,7 @@ fn paths() -> BTreeSet<String> {
     all
 }
 
-/// A document.
+/// A Markdown file of the repository.
 struct Document {
     path: String,
     text: String,
