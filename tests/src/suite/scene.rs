@@ -161,7 +161,7 @@ impl<H: Host> Scene<H> {
         }
     }
 
-    /// A claimable task of the queue, claimed at once, or none.
+    /// Claims one task of a queue without waiting, if there is one.
     pub async fn look(&self, client: usize, queue: &str) -> Option<Granted> {
         self.claimed(client, &self.claim(queue, LONG)).await.pop()
     }
@@ -253,7 +253,7 @@ impl<H: Host> Scene<H> {
         assert_eq!(self.must("release", result), Response::Done);
     }
 
-    /// Renews a claim; returns its remaining lease in milliseconds.
+    /// Renews a claim; returns the length of its lease in milliseconds, counted from when the call was first sent.
     pub async fn renew(&self, client: usize, id: TaskId, token: Token, lease: Option<Duration>) -> Result<u64, Error> {
         let request = Request::Renew { items: vec![(id, token)], lease_ms: lease.map(millis) };
         match self.request(client, request).await? {
