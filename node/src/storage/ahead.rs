@@ -1,45 +1,46 @@
-//! Zeroes written ahead of records and heads, so that most syncs find the blocks they need.
+//! Preallocation: zeroes written ahead of records and heads, so that most syncs find the blocks they need.
 //!
-//! Where a file grows, or a hole in it gets a block, a sync has to make the file system's own records durable besides
-//! the bytes, and takes about twice as long. So every now and then a write brings more bytes than it needs, and those after
-//! it replace zeroes. They share its sync. For a reader, zeroes up to the end of a file are space, in any segment: no frame
-//! begins with a zero, and what is missing there is told by heads and by the ordinals of the next segment.
+//! Where a file grows, or a hole in it gets a block, a sync has to make file system metadata durable besides the bytes, and takes
+//! about twice as long. So now and then a write brings more bytes than it needs, and later writes replace zeroes. The zeroes share
+//! that write's sync. For a reader, zeroes up to the end of a file are free space, in any segment: no frame begins with a zero, and
+//! heads and the ordinals of the next segment show which records are missing there.
 
 use super::disk::{Disk, DiskError};
 use super::reader::READ_BYTES;
 use super::segment::{BYTES_PER_SLOT, Header};
 use super::slot::SLOT_BYTES;
 
-/// Space ends where a block of the file system does, as a block that is written in part is read first.
+/// The preallocated space ends at a block boundary, because the file system reads a block before it writes a part of it.
 const BLOCK_BYTES: u64 = 4096;
-/// A batch that is so large a part of a step brings no zeroes: there it is bytes that cost, and each would be written twice.
+/// A batch of at least one part in this many of a step brings no zeroes: there the bytes dominate the cost, and each would be written
+/// twice.
 const LARGE_PART: u64 = 4;
-/// A step is worth so many batches at least, as each costs a sync of the longer kind.
+/// A step covers at least this many batches, as each step costs one of the longer syncs.
 const STEP_BATCHES: u64 = 24;
 
-/// How far zeroes reach in the segment that is written to.
+/// End of the zeroes in the current segment.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// Bytes behind records at a time, more for large batches; 0 if there are to be none.
+    /// Bytes of zeroes after the records at a time, more for large batches; 0 for none.
     step_bytes: u64,
-    /// No space is needed behind so many bytes of records.
+    /// Bytes of records after which no space is preallocated.
     segment_bytes: u64,
     records_end: u64,
     heads_end: u64,
 }
 
 impl Ahead {
-    /// For segments of so many bytes of records. What of a segment is zeroes already is not asked: it is written anew.
+    /// For segments of this many bytes of records. Zeroes that a segment has already are not looked up: they are written again.
     pub fn new(step_bytes: u64, segment_bytes: u64) -> Ahead {
         Ahead { step_bytes, segment_bytes, records_end: 0, heads_end: 0 }
     }
 
-    /// Another segment is written to from now on.
+    /// Resets the state for another segment.
     pub fn reset(&mut self) {
         *self = Ahead::new(self.step_bytes, self.segment_bytes);
     }
 
-    /// Puts zeroes behind frames that are to be written at an offset, if they reach beyond the space.
+    /// Appends zeroes to frames that are about to be written at this offset, if they reach beyond the preallocated space.
     pub fn extend_records(&mut self, header: &Header, offset: u64, frames: &mut Vec<u8>) {
         if frames.len() as u64 > self.step_bytes / LARGE_PART {
             return;
@@ -48,7 +49,7 @@ impl Ahead {
         extend(&mut self.records_end, self.step_bytes, limit, offset, frames);
     }
 
-    /// The same for heads, as far as those reach of as many bytes of records.
+    /// As [`Ahead::extend_records`], for the heads of as many bytes of records.
     pub fn extend_heads(&mut self, header: &Header, offset: u64, heads: &mut Vec<u8>) {
         let step_bytes = self.step_bytes / BYTES_PER_SLOT * SLOT_BYTES as u64;
         extend(&mut self.heads_end, step_bytes, header.records_offset(), offset, heads);
@@ -65,7 +66,7 @@ fn extend(space_end: &mut u64, step_bytes: u64, limit: u64, offset: u64, bytes: 
     bytes.resize((*space_end - offset) as usize, 0);
 }
 
-/// Where the zeroes begin that a file of this length ends with, at `from` at the earliest.
+/// Start of the zeroes at the end of a file of this length, at `from` at the earliest.
 pub(crate) fn find_space<D: Disk>(disk: &D, file: &str, from: u64, length: u64) -> Result<u64, DiskError> {
     let mut end = length;
     while end > from {
@@ -116,7 +117,7 @@ mod tests {
         let mut batch = vec![1; 5_000];
         ahead.extend_records(&HEADER, start, &mut batch);
         assert!((125_000..125_000 + BLOCK_BYTES).contains(&(batch.len() as u64)), "worth some batches of that size");
-        // Behind the end of a segment is only a record that is larger than it.
+        // Only a record larger than the segment lies behind its end.
         let mut frames = vec![1; 1_000];
         ahead.extend_records(&HEADER, start + 150_000, &mut frames);
         assert_eq!(frames.len(), 1_000);

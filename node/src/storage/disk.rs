@@ -1,9 +1,9 @@
-//! The little that the log needs of a disk.
+//! The disk operations that the log needs.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A failed operation. After a failed write or sync nothing may be assumed of the file: the node stops.
+/// A failed operation. After a failed write or sync the state of the file is unknown: the node stops.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct DiskError {
     /// The operation.
@@ -14,8 +14,8 @@ pub struct DiskError {
     pub cause: Arc<str>,
     /// The disk is full.
     pub full: bool,
-    /// What was to be read is damaged or gone: another attempt would find it so. Any other read may succeed later: what the
-    /// process lacks for a while, such as handles of files, says nothing of the disk.
+    /// The data to be read is damaged or gone, and a retry would fail the same way. Any other read may succeed later: a temporary
+    /// shortage in the process, such as of file handles, says nothing about the disk.
     pub lost: bool,
 }
 
@@ -36,7 +36,7 @@ pub trait Disk {
     fn length(&self, file: &str) -> Result<u64, DiskError>;
     /// Up to `length` bytes from `offset`; fewer at the end of the file.
     fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError>;
-    /// Writes at an offset, creating the file if need be. What lies between its end and the offset reads as zeroes.
+    /// Writes at an offset, creating the file if need be. A gap between its old end and the offset reads as zeroes.
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
     /// Cuts a file to a length.
     fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError>;
@@ -46,12 +46,11 @@ pub trait Disk {
     fn remove(&mut self, file: &str) -> Result<(), DiskError>;
     /// Makes a file's bytes durable.
     fn sync(&mut self, file: &str) -> Result<(), DiskError>;
-    /// Makes names durable.
+    /// Makes file names durable.
     fn sync_directory(&mut self) -> Result<(), DiskError>;
-    /// The next read of these bytes should come from the disk, whatever is remembered of them elsewhere; as far as that can
-    /// be had.
+    /// Drops cached copies of these bytes, so that the next read comes from the disk, as far as the platform allows.
     fn forget(&self, _file: &str, _offset: u64, _length: usize) {}
-    /// Bytes for which there is room besides what is there.
+    /// Free space in bytes.
     fn space(&self) -> Result<u64, DiskError> {
         Ok(u64::MAX)
     }

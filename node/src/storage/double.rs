@@ -1,8 +1,8 @@
-//! A disk for tests: bytes and names are pending until synced, and a crash keeps a chosen part of what was pending.
+//! A disk for tests: bytes and names are pending until synced, and a crash keeps a chosen part of the pending ones.
 //!
-//! What it stands for: writes of which any arrive, whole or in part, whatever becomes of the others, possibly with the
-//! file's length ahead of its contents; names that appear only with the directory's sync; a process that ends in the
-//! middle of any write.
+//! It models disks on which any of the pending writes arrive, whole or in part and independently of each other, possibly with the
+//! file's length ahead of its contents; on which names appear only with the directory's sync; and a process that ends in the middle
+//! of any write.
 
 use super::disk::{Disk, DiskError};
 use crate::protocol::record::Record;
@@ -18,7 +18,7 @@ pub(crate) mod sample;
 
 pub(crate) use images::Files;
 
-/// A write can end in the middle at so many places at most.
+/// Most places at which a write can be interrupted.
 const WRITE_STEPS_MAX: usize = 24;
 
 /// What a crash keeps of the writes that were pending in each file.
@@ -55,7 +55,7 @@ impl Kept {
         Kept::Last,
     ];
 
-    /// What is kept of the write at a place among so many: from where to where, and whether the length is kept too.
+    /// The kept part of a write, given its place among the pending ones: the range of bytes, and whether the length is kept too.
     fn part(self, place: usize, count: usize, bytes: usize) -> (std::ops::Range<usize>, bool) {
         let whole = |kept: bool| if kept { (0..bytes, true) } else { (0..0, false) };
         match self {
@@ -114,7 +114,7 @@ impl Content {
                         write_at(&mut file, offset + part.start, &bytes[part]);
                     }
                 }
-                // A file has its old length or the new one.
+                // A file has either its old length or the new one.
                 Change::Truncate(length) if kept.part(place, self.pending.len(), 1).0.end == 1 => {
                     file.truncate(*length)
                 }
@@ -154,27 +154,27 @@ struct State {
     contents: BTreeMap<u64, Content>,
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
-    /// What was done to names since the directory was synced.
+    /// Changes of names since the last sync of the directory.
     pending_names: Vec<Naming>,
     /// Operations until everything fails.
     operations_left: Option<u64>,
     /// Steps until everything fails: a few for each write, one for any other change.
     budget: Option<u64>,
-    /// Bytes for which there is room, if that is bounded.
+    /// Capacity of the disk in bytes, if bounded.
     capacity: Option<u64>,
-    /// There is no room for files whose names end so.
+    /// There is no space for files whose names end with this.
     refused: Option<&'static str>,
-    /// Files whose names end so cannot be read; as [`DiskError::lost`].
+    /// Files whose names end with this cannot be read; the flag is [`DiskError::lost`].
     unreadable: Option<(&'static str, bool)>,
     /// Bytes that were read.
     read_bytes: u64,
-    /// What was put away before it was read: bytes in each piece.
+    /// Lengths of the pieces that were dropped from the cache before a read.
     forgotten: Vec<usize>,
-    /// What was done, for tests of its order.
+    /// Operations made, for tests of their order.
     trace: Vec<String>,
 }
 
-/// The disk. Clones share it, so that it outlives the log that was given one.
+/// The disk double. Clones share its state, so that it outlives the log that was given one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Double(Rc<RefCell<State>>);
 
@@ -212,32 +212,32 @@ impl Double {
         self.0.borrow_mut().budget = Some(steps);
     }
 
-    /// From now on there is room for so many bytes.
+    /// Bounds the capacity of the disk from now on.
     pub fn limit(&self, bytes: Option<u64>) {
         self.0.borrow_mut().capacity = bytes;
     }
 
-    /// Refuses to write to files whose names end so: the disk is full for them.
+    /// Refuses writes to files whose names end with this, as if the disk were full.
     pub fn refuse(&self, suffix: &'static str) {
         self.0.borrow_mut().refused = Some(suffix);
     }
 
-    /// Files whose names end so cannot be read from now on: they are lost, or the process lacks something.
+    /// Makes files whose names end with this unreadable from now on: either they are lost, or the failure is temporary.
     pub fn fail_reads(&self, failing: Option<(&'static str, bool)>) {
         self.0.borrow_mut().unreadable = failing;
     }
 
-    /// Bytes that were read since this was asked last.
+    /// Bytes read since the last call.
     pub fn take_read_bytes(&self) -> u64 {
         std::mem::take(&mut self.0.borrow_mut().read_bytes)
     }
 
-    /// As for [`Disk::forget`]: lengths.
+    /// Lengths passed to [`Disk::forget`] since the last call.
     pub fn take_forgotten(&self) -> Vec<usize> {
         std::mem::take(&mut self.0.borrow_mut().forgotten)
     }
 
-    /// After so many changing operations, each of them whole, all fail.
+    /// Makes all changing operations fail after this many whole ones.
     pub fn fail_after_operations(&self, operations: u64) {
         self.0.borrow_mut().operations_left = Some(operations);
     }
@@ -250,7 +250,7 @@ impl Double {
         std::mem::take(&mut self.0.borrow_mut().trace)
     }
 
-    /// The disk as the next start finds it.
+    /// The disk in the state that the next start finds.
     pub fn crash(&self, kept: Kept, names_kept: bool) -> Double {
         let state = self.0.borrow();
         let names = if names_kept { &state.names } else { &state.durable_names };
@@ -261,7 +261,7 @@ impl Double {
         double
     }
 
-    /// All that a crash now may leave, each state once.
+    /// States that a crash now may leave, each once.
     pub fn crashes(&self) -> Vec<Double> {
         let mut states = BTreeSet::new();
         for kept in Kept::ALL {
@@ -276,7 +276,7 @@ fn failure(operation: &'static str, file: &str, cause: &str) -> DiskError {
 }
 
 impl State {
-    /// Takes up to `steps` steps; how many are left to be made.
+    /// Spends up to `steps` steps of the budget. Returns how many it allows.
     fn spend(&mut self, steps: u64) -> u64 {
         let allowed = self.budget.map_or(steps, |budget| budget.min(steps));
         self.budget = self.budget.map(|budget| budget - allowed);
@@ -412,7 +412,7 @@ impl Disk for Double {
 /// The cluster of [`genesis`].
 pub(crate) const CLUSTER: ClusterId = ClusterId(0xc1);
 
-/// The record that names it.
+/// The record that names [`CLUSTER`].
 pub(crate) fn genesis() -> Record {
     Record::Genesis(Arc::new(Genesis {
         cluster: CLUSTER,
@@ -424,12 +424,12 @@ pub(crate) fn genesis() -> Record {
     }))
 }
 
-/// A record with so many bytes and a few more. No segment says it again.
+/// A record of a little more than this many bytes. No segment repeats it.
 pub(crate) fn sized(bytes: usize) -> Record {
     Record::Retired { reason: "n".repeat(bytes) }
 }
 
-/// Some record, another for every number.
+/// A record that differs for each number.
 pub(crate) fn record(number: u64) -> Record {
     match number % 5 {
         0 => Record::Boot { count: number },

@@ -1,4 +1,4 @@
-//! What is left of a damaged segment, and what is lost.
+//! Examination of a damaged segment: the records left and the records lost.
 
 use super::disk::{Disk, DiskError};
 use super::frame::{Fault, synced_before};
@@ -11,35 +11,35 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Places of damage that are remembered one by one.
+/// Most faults that are listed individually.
 const FAULTS_MAX: usize = 1_000;
 
-/// Something that does not belong in a segment.
+/// A fault in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Where it begins.
+    /// Offset where it begins.
     pub offset: u64,
-    /// Where it ends.
+    /// Offset where it ends.
     pub end: u64,
-    /// What it is.
+    /// Its kind.
     pub what: What,
 }
 
-/// See [`Found`].
+/// Kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Bytes that are no record.
+    /// Bytes that are not part of a record.
     Damage(Fault),
-    /// A whole record that this segment cannot hold.
+    /// A whole record with an ordinal that has no slot in this segment.
     Stray(u64),
     /// A second record under one ordinal.
     Conflict(u64),
-    /// A record that should stand before one that it stands behind.
+    /// A record that comes after one with a higher ordinal.
     Misplaced(u64),
 }
 
 impl Found {
-    /// What is wrong, for people.
+    /// Describes the fault for an operator.
     pub fn known(&self) -> String {
         match self.what {
             What::Damage(fault) => format!("{}, up to byte {}", describe(fault, None), self.end),
@@ -50,30 +50,30 @@ impl Found {
     }
 }
 
-/// All that one segment holds.
+/// Content of one segment.
 #[derive(Debug)]
 pub(crate) struct Findings {
     header: Header,
     /// Fingerprints of whole records, by slot.
     records: Vec<Option<u32>>,
-    /// The highest ordinal of a whole record up to here.
+    /// Highest ordinal of the whole records so far.
     passed: u64,
     /// Whole heads, by slot.
     pub heads: Vec<Option<Slot>>,
-    /// All up to this ordinal was once durable, as the segment itself says.
+    /// Highest ordinal up to which all was once durable, as the segment itself shows.
     pub synced: u64,
-    /// What does not belong there, the first so many.
+    /// The first faults, up to the maximum.
     pub faults: Vec<Found>,
-    /// The first whole record among that: no crash makes a record, or moves one.
+    /// The first fault that is a whole record: a crash neither creates nor moves records.
     pub foreign: Option<Found>,
 }
 
-/// Looks at all of a segment whose header is whole. Memory is bounded by the number of its slots.
+/// Examines a whole segment with an intact header. Memory is bounded by the number of its slots.
 pub(crate) fn examine<D: Disk>(disk: &D, file: &str, header: &Header) -> Result<Findings, DiskError> {
     examine_each(disk, file, header, |_| {})
 }
 
-/// The same, with a look at each whole record.
+/// As [`examine`], and calls `look` for each whole record.
 pub(crate) fn examine_each<D: Disk>(
     disk: &D,
     file: &str,
@@ -119,14 +119,14 @@ pub(crate) fn read_heads<D: Disk>(disk: &D, file: &str, header: &Header) -> Resu
     Ok(heads)
 }
 
-/// The bytes of all slots, fewer where the file ends before them.
+/// Bytes of all slots; fewer if the file ends before them.
 pub(crate) fn read_region<D: Disk>(disk: &D, file: &str, header: &Header) -> Result<Vec<u8>, DiskError> {
     let length = header.records_offset() as usize - HEADER_BYTES;
     disk.read(file, HEADER_BYTES as u64, length)
 }
 
 impl Findings {
-    /// Takes a whole record; what is wrong with it, if anything.
+    /// Adds a whole record. Returns its fault, if any.
     fn take(&mut self, ordinal: u64, fingerprint: u32) -> Option<What> {
         if !self.header.has_slot(ordinal) {
             return Some(What::Stray(ordinal));
@@ -155,26 +155,26 @@ impl Findings {
         }
     }
 
-    /// The highest ordinal of which there is any trace; the one before the first if there is none.
+    /// Highest ordinal of which there is any trace; the one before the first if there is none.
     pub fn highest(&self) -> u64 {
         let mut traces = self.records.iter().zip(&self.heads);
         let place = traces.rposition(|(record, head)| record.is_some() || head.is_some());
         self.header.first_ordinal + place.map_or(0, |place| place as u64 + 1) - 1
     }
 
-    /// The ordinal behind the last record that counts, if all up to `synced` was durable.
+    /// Ordinal after the last valid record, if all up to `synced` was durable.
     pub fn end(&self, synced: u64) -> u64 {
         let durable = synced.saturating_add(1).max(self.header.first_ordinal);
         let behind = self.records.iter().skip((durable - self.header.first_ordinal) as usize);
         durable + behind.take_while(|record| record.is_some()).count() as u64
     }
 
-    /// Which of the records up to `last` are not there.
+    /// The records up to `last` that are missing.
     pub fn lost(&self, last: u64) -> Loss {
         self.lost_between(self.header.first_ordinal, last)
     }
 
-    /// Which of the records from `first` to `last` are not there.
+    /// The records from `first` to `last` that are missing.
     pub fn lost_between(&self, first: u64, last: u64) -> Loss {
         let mut loss = Loss::default();
         let slots = (self.header.first_ordinal..).zip(self.records.iter().zip(&self.heads));
@@ -187,45 +187,45 @@ impl Findings {
         loss
     }
 
-    /// How many records are whole.
+    /// Number of whole records.
     pub fn whole(&self) -> u64 {
         self.records.iter().flatten().count() as u64
     }
 
-    /// How many whole records have no head that says the same.
+    /// Number of whole records without a head that agrees.
     pub fn heads_lost(&self) -> usize {
         let slots = self.records.iter().zip(&self.heads);
         slots.filter(|(record, head)| record.is_some() && **record != head.map(|head| head.fingerprint)).count()
     }
 }
 
-/// Records that are lost, and whose they were.
+/// Lost records and their owners.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Loss {
-    /// Ordinals from and to.
+    /// Ranges of ordinals, both ends included.
     pub ranges: Vec<(u64, u64)>,
-    /// How many of which kind, where a head is left to say so.
+    /// Number of lost records by owner and kind, where a head is left.
     pub owners: BTreeMap<(Owner, Kind), u64>,
-    /// How many whose heads are lost too.
+    /// Number of lost records whose heads are lost too.
     pub unknown: u64,
-    /// There may be more, and nothing is left to say which.
+    /// More records may be lost, and nothing shows which.
     pub untold: bool,
 }
 
 impl Loss {
-    /// Something, and nobody knows what.
+    /// A loss of unknown extent.
     pub fn untold() -> Loss {
         Loss { untold: true, ..Loss::default() }
     }
 
-    /// Records of which nothing else is known.
+    /// A loss of which only the ordinals are known.
     pub fn of_ranges(ranges: &[RangeInclusive<u64>]) -> Loss {
         let ranges: Vec<(u64, u64)> = ranges.iter().map(|range| (*range.start(), *range.end())).collect();
         let unknown = ranges.iter().fold(0u64, |sum, (from, to)| sum.saturating_add(to - from).saturating_add(1));
         Loss { ranges, unknown, ..Loss::default() }
     }
 
-    /// One more record, in the order of ordinals.
+    /// Adds one more record, in the order of ordinals.
     pub fn add(&mut self, ordinal: u64, of: Option<(Owner, Kind)>) {
         match self.ranges.last_mut() {
             Some((_, to)) if *to + 1 == ordinal => *to = ordinal,
@@ -237,12 +237,12 @@ impl Loss {
         }
     }
 
-    /// How many records.
+    /// Number of lost records.
     pub fn count(&self) -> u64 {
         self.unknown + self.owners.values().sum::<u64>()
     }
 
-    /// Nothing is lost.
+    /// Whether nothing is lost.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty() && !self.untold
     }

@@ -4,9 +4,9 @@ use super::stuffing::{SENTINEL, Unstuffable, stuff, stuffed_bytes_max, unstuff};
 use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::record::Record;
 
-/// Bytes before the body, not stuffed.
+/// Bytes before the body, before stuffing.
 pub(crate) const HEAD_BYTES: usize = 20;
-/// The beginning of a frame that is enough to read its head.
+/// Bytes from the beginning of a frame that suffice to read its head.
 pub(crate) const HEAD_STUFFED_BYTES_MAX: usize = SENTINEL.len() + stuffed_bytes_max(HEAD_BYTES) + HEAD_BYTES;
 /// Memory that an emptied buffer keeps.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
@@ -20,11 +20,11 @@ pub(crate) enum Fault {
     Rubbish,
     /// They end before the record does.
     Incomplete,
-    /// They cannot have been stuffed.
+    /// They are not valid stuffed bytes.
     Stuffing,
     /// No record is that long.
     Length(u32),
-    /// Something is not what was written.
+    /// The fingerprint does not match the content.
     Fingerprint,
 }
 
@@ -37,12 +37,12 @@ impl From<Unstuffable> for Fault {
     }
 }
 
-/// What stands before a body.
+/// Head of a frame: the fields before the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     /// CRC32C over the rest of the frame before it is stuffed.
     pub fingerprint: u32,
-    /// Place of the record in the log, from 1.
+    /// Position of the record in the log, from 1.
     pub ordinal: u64,
     /// Records up to and with this one that were not yet known to be durable when it was written.
     pub unsynced: u32,
@@ -50,15 +50,15 @@ pub(crate) struct Head {
     pub length: u32,
 }
 
-/// How many records up to and with `ordinal` are not covered by `synced`.
+/// Number of records up to and including `ordinal` that `synced` does not cover.
 pub(crate) fn unsynced(ordinal: u64, synced: u64) -> u32 {
     assert!(synced < ordinal, "a record is written before it is synced");
-    // A number that does not fit claims less to be durable than is, and that is safe.
+    // A capped number claims fewer records to be durable than are, which is safe.
     u32::try_from(ordinal - synced).unwrap_or(u32::MAX)
 }
 
-/// The highest ordinal up to which all was durable when the record `ordinal` was written. Nothing bounds what stands on
-/// a disk, but a record never speaks of itself.
+/// Highest ordinal up to which all was durable when the record `ordinal` was written. The value read from disk may be anything, but a
+/// record never vouches for itself, so 0 counts as 1.
 pub(crate) fn synced_before(ordinal: u64, unsynced: u32) -> u64 {
     ordinal.saturating_sub(u64::from(unsynced.max(1)))
 }
@@ -77,8 +77,8 @@ impl Head {
         }
     }
 
-    /// Reads what stands at the beginning of a frame. Only its length was looked at: nothing is read or allocated by
-    /// one that no body can have.
+    /// Reads the head at the beginning of a frame. Only its length is validated, so that an impossible length causes no read and no
+    /// allocation.
     pub fn read(bytes: &[u8], content: &mut Vec<u8>) -> Result<Head, Fault> {
         let stuffed = strip_sentinel(bytes)?;
         unstuff(stuffed, HEAD_BYTES, content)?;
@@ -92,7 +92,7 @@ impl Head {
         SENTINEL.len() + stuffed_bytes_max(HEAD_BYTES + self.length as usize)
     }
 
-    /// Reads the frame with this head; its bytes. Afterwards `content` is head and body.
+    /// Reads the frame with this head, and returns its size in bytes. Afterwards `content` is head and body.
     pub fn read_whole(&self, bytes: &[u8], content: &mut Vec<u8>) -> Result<usize, Fault> {
         let wanted = HEAD_BYTES + self.length as usize;
         let stuffed = unstuff(strip_sentinel(bytes)?, wanted, content)?;
@@ -103,7 +103,7 @@ impl Head {
     }
 }
 
-/// What follows the sentinel that every frame begins with.
+/// The bytes after the sentinel that every frame begins with.
 fn strip_sentinel(bytes: &[u8]) -> Result<&[u8], Fault> {
     match bytes.strip_prefix(&SENTINEL) {
         Some(rest) => Ok(rest),
@@ -112,12 +112,12 @@ fn strip_sentinel(bytes: &[u8]) -> Result<&[u8], Fault> {
     }
 }
 
-/// Of head and body, over all that follows its own field.
+/// Fingerprint of head and body, over all bytes after its own field.
 fn fingerprint(content: &[u8]) -> u32 {
     crc32c::crc32c(&content[4..])
 }
 
-/// Writes frames.
+/// Encodes frames.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
     /// Head and body before they are stuffed; empty between calls.
@@ -128,7 +128,7 @@ impl Encoder {
     /// Appends the frame of a record to `out`. A body longer than [`RECORD_BYTES_MAX`] leaves `out` as it was and
     /// returns its length.
     ///
-    /// All up to `synced` is durable already: whoever reads this record knows that whatever is missing there was lost.
+    /// All records up to `synced` are durable already, so a reader of this record knows that any of those that is missing was lost.
     pub fn encode(&mut self, ordinal: u64, synced: u64, record: &Record, out: &mut Vec<u8>) -> Result<Head, usize> {
         assert!(self.content.is_empty(), "nothing is left of the record before");
         self.content.extend_from_slice(&[0; HEAD_BYTES]);
@@ -164,7 +164,7 @@ impl Encoder {
     }
 }
 
-/// The frame of any body, whether it is a record's or not.
+/// The frame of an arbitrary body, which need not be a valid record.
 #[cfg(test)]
 pub(crate) fn of_body(ordinal: u64, body: &[u8]) -> Vec<u8> {
     let mut encoder = Encoder { content: [&[0; HEAD_BYTES][..], body].concat() };

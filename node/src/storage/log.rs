@@ -33,7 +33,7 @@ const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 
 const _: () = assert!(SEGMENT_BYTES_MAX + 2 * (RECORD_BYTES_MAX as u64) < u32::MAX as u64);
 
-/// Settings.
+/// Configuration of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
     /// A segment whose records would take more than this, or than 2 GiB, is finished and the next one begun. A larger
@@ -41,27 +41,27 @@ pub struct LogConfig {
     pub segment_bytes: u64,
     /// The log is compacted when its records take more than this and more than its last snapshot.
     pub compact_bytes: u64,
-    /// Zeroes written ahead of the records at a time, so that most syncs are of blocks that are there already; 0 for none.
-    /// The last segment takes up to so much more space than its records, six times as much where batches are large, and a
-    /// sixteenth of it for their heads.
+    /// Bytes of zeroes written ahead of the records at a time, so that most syncs touch only allocated blocks; 0 for none. The last
+    /// segment takes up to this much more space than its records, six times as much where batches are large, and a sixteenth of it
+    /// for their heads.
     pub ahead_bytes: u64,
-    /// Room that is kept for when there is no other; 0 for none.
+    /// Disk space set aside for when the disk is otherwise full; 0 for none.
     pub reserve_bytes: u64,
     /// How long facts may be acknowledged before they are durable.
     pub sync: SyncPolicy,
-    /// A bug to be put back.
+    /// A known bug to put back, for tests.
     #[cfg(feature = "mutants")]
     pub mutant: Option<Mutant>,
 }
 
 impl LogConfig {
-    /// Whether the bug is put back.
+    /// Whether this bug is put back.
     #[cfg(feature = "mutants")]
     pub fn has(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
 
-    /// What is right for a real disk.
+    /// Settings suited to a real disk.
     pub const DEFAULT: LogConfig = LogConfig {
         segment_bytes: 64 << 20,
         compact_bytes: 256 << 20,
@@ -79,7 +79,7 @@ impl Default for LogConfig {
     }
 }
 
-/// Who a data directory belongs to.
+/// Owner of a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The node.
@@ -95,13 +95,13 @@ impl Identity {
     }
 }
 
-/// Why the log stopped. It stays so: every later call returns the same, and the node must stop.
+/// Why the log stopped. The state is final: every later call returns the same error, and the node must stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// A write or sync failed. What was appended since the last sync may or may not be there after a start.
+    /// A write or sync failed. Records appended since the last sync may or may not be there after a restart.
     #[error("the log stopped: {0}")]
     Disk(#[from] DiskError),
-    /// A record that could not be read back. None of it was written, but records before it in the same call may be.
+    /// A record too large to be read back. None of it was written, but records before it in the same call may be.
     #[error("the log stopped: a record of {bytes} bytes, at most {RECORD_BYTES_MAX} are allowed")]
     RecordTooLarge {
         /// Length of its body.
@@ -109,18 +109,18 @@ pub enum LogError {
     },
 }
 
-/// What the log did since it was opened.
+/// Counters of the log since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Syncs of a file.
     pub syncs: u64,
     /// Writes to a file: two for each append that fits a segment.
     pub writes: u64,
-    /// Bytes in them, those ahead of the records included.
+    /// Bytes in those writes, including zeroes written ahead of the records.
     pub bytes: u64,
-    /// Number of the segment that is written to.
+    /// Number of the current segment.
     pub segment: u64,
-    /// Bytes of frames since the last snapshot was begun, of those before the log was opened too.
+    /// Bytes of frames since the last snapshot was begun, including frames from before the log was opened.
     pub history_bytes: u64,
     /// Bytes of the last snapshot; 0 if there is none.
     pub snapshot_bytes: u64,
@@ -130,9 +130,9 @@ pub struct Stats {
 
 #[derive(Debug)]
 enum Phase {
-    /// Nothing read yet, or not to the end.
+    /// Nothing is read yet, or not to the end.
     Opened,
-    /// All is read, and nothing changed.
+    /// All is read, and no file is changed yet.
     Read(Mending),
     Ready,
     Poisoned(LogError),
@@ -140,30 +140,30 @@ enum Phase {
 
 /// The write-ahead log of one node.
 ///
-/// Life: [`Log::open`], [`Log::read`] and [`Log::mend`] once, or [`Log::replay`] for both, then [`Log::append`] and
-/// [`Log::sync`]. Calls out of this order are a mistake of the caller and panic. No byte of the files is changed before
-/// [`Log::mend`], so that a start which is refused until then leaves them as they are.
+/// Life cycle: [`Log::open`], [`Log::read`] and [`Log::mend`] once, or [`Log::replay`] for both, then [`Log::append`] and
+/// [`Log::sync`]. Calls out of this order are caller errors and panic. No byte of the files changes before [`Log::mend`], so a start
+/// that is refused before then leaves them as they are.
 #[derive(Debug)]
 pub struct Log<D> {
     disk: D,
     config: LogConfig,
     identity: Identity,
-    /// There was no log, or none that was ever finished: the identity was drawn.
+    /// There was no log, or none that was ever finished, so the identity is newly drawn.
     is_new: bool,
     phase: Phase,
-    /// What was there when the log was opened.
+    /// Files present when the log was opened.
     survey: Survey,
-    /// Before the log is read, only its segment is true.
+    /// Position of the next record. Before the log is read, only its segment is valid.
     position: Position,
-    /// Something was written since the last sync.
+    /// Something has been written since the last sync.
     unsynced: bool,
-    /// The records among that.
+    /// Records written since the last sync.
     waiting: Unsynced,
-    /// All up to this ordinal is durable.
+    /// All records up to this ordinal are durable.
     synced: u64,
     promises: Promises,
     encoder: Encoder,
-    /// Frames on their way to the disk; empty between calls.
+    /// Frames not yet written to the disk; empty between calls.
     buffer: Vec<u8>,
     /// Heads of these frames.
     heads: Vec<Slot>,
@@ -175,9 +175,8 @@ pub struct Log<D> {
 }
 
 impl<D: Disk> Log<D> {
-    /// Opens the directory of a node. Where no log is, or only one whose very first write was cut short, it draws an
-    /// identity. What is there is made durable, before anything of it is trusted: the process before may have ended
-    /// before it could.
+    /// Opens the directory of a node. If there is no log, or only one whose very first write was cut short, it draws an identity. An
+    /// existing log is synced before any of it is trusted: the previous process may have ended before its sync.
     pub fn open(disk: D, config: LogConfig, draw: impl FnOnce() -> Identity) -> Result<Log<D>, OpenError> {
         let survey = recovery::survey(&disk)?;
         let (segments, found) = (survey.last, recovery::read_identity(&disk, &survey)?);
@@ -209,14 +208,14 @@ impl<D: Disk> Log<D> {
         Ok(log)
     }
 
-    /// Who this is, for ever.
+    /// The permanent identity of this node.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Gives every record to `visit`, in order, the identity first; one at a time, however long the log is; and in its
-    /// place whatever is lost, which `visit` must refuse if the node cannot be without it. Must be called once; after an
-    /// error the log is of no further use. What is said to be cut or mended is so after [`Log::mend`].
+    /// Replays every record into `visit`, in order, the identity first, one at a time however long the log is. A loss is reported in
+    /// its place; `visit` must refuse it if the node cannot run without the lost records. Must be called once; after an error the log
+    /// is of no further use. Cuts and repairs that the result reports are made by [`Log::mend`].
     pub fn read(&mut self, mut visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
         assert!(matches!(self.phase, Phase::Opened), "a log is read once");
         if self.is_new {
@@ -238,7 +237,7 @@ impl<D: Disk> Log<D> {
         Ok(replayed)
     }
 
-    /// Whether there is too little room to go on after [`Log::read`]. Changes nothing.
+    /// Whether there is too little disk space to go on after [`Log::read`]. Changes nothing.
     pub fn shortage(&self) -> Result<Option<Shortage>, DiskError> {
         let mut needless_bytes = 0;
         for file in &self.survey.obsolete {
@@ -247,33 +246,33 @@ impl<D: Disk> Log<D> {
         self.space.shortage(&self.disk, needless_bytes)
     }
 
-    /// Begins the log, or mends a torn end and what else a start does, durably. Must be called once, when nothing stands against
-    /// the start, and before anything that was read is answered; after an error the log is of no further use.
+    /// Begins the log, or durably repairs a torn end and finishes the other work of a start. Must be called once, when nothing
+    /// prevents the start, and before anything that was read is answered; after an error the log is of no further use.
     pub fn mend(&mut self) -> Result<(), OpenError> {
         let Phase::Read(mending) = std::mem::replace(&mut self.phase, Phase::Opened) else {
             panic!("a log is read before it is mended, and mended once");
         };
-        // As for any other write: what is kept for the worst is for this, too.
+        // As for any other write: the reserve serves this one, too.
         self.space.before_write(&mut self.disk, 0)?;
         if self.is_new {
             self.begin()?;
         }
         mending.make(&mut self.disk, &mut self.survey.obsolete)?;
         self.compaction = Compaction::new(std::mem::take(&mut self.survey.obsolete));
-        // What was found was made durable when the log was opened, and what was mended since then.
+        // The records found were made durable when the log was opened, and the repairs since then.
         self.synced = self.position.next_ordinal - 1;
         self.phase = Phase::Ready;
         Ok(())
     }
 
-    /// Reads and mends at once, where nothing but `visit` has a say.
+    /// Reads and mends in one call, for callers where only `visit` can refuse.
     pub fn replay(&mut self, visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
         let replayed = self.read(visit)?;
         self.mend()?;
         Ok(replayed)
     }
 
-    /// Makes the identity durable that was drawn.
+    /// Makes the newly drawn identity durable.
     fn begin(&mut self) -> Result<(), DiskError> {
         if self.survey.last > 0 {
             self.disk.remove(&segment::name(1))?;
@@ -288,9 +287,9 @@ impl<D: Disk> Log<D> {
         self.sync_file()
     }
 
-    /// Writes records at the end, in one piece unless a segment is full, and their heads in another. They are durable
-    /// only after the next [`Log::sync`]. Returns where the records of facts are; none of those that no place has numbers
-    /// for. After an error the log is poisoned, and some of the records may turn up at the next start.
+    /// Writes records at the end, in one piece unless a segment is full, and their heads in another. They are durable only after the
+    /// next [`Log::sync`]. Returns the places of the facts records; `None` where the place does not fit its fields. After an error
+    /// the log is poisoned, and some of the records may turn up at the next start.
     pub fn append(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>, LogError> {
         self.check_phase()?;
         assert!(self.buffer.is_empty(), "frames stay in the buffer only within a call");
@@ -298,8 +297,8 @@ impl<D: Disk> Log<D> {
         self.poison_by(result)
     }
 
-    /// Makes durable all that was appended; does nothing if all is. After an error the log is poisoned: what a failed
-    /// sync left behind cannot be known, and trying again would report success for bytes that are lost.
+    /// Makes all appended records durable; does nothing if all are. After an error the log is poisoned: the state that a failed sync
+    /// leaves behind is unknown, and a retry would report success for bytes that are lost.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.check_phase()?;
         if !self.unsynced {
@@ -309,34 +308,35 @@ impl<D: Disk> Log<D> {
         self.poison_by(result)
     }
 
-    /// Makes durable what must be before anything that was appended is answered.
+    /// Makes durable what the sync policy requires before any appended record is answered.
     pub fn commit(&mut self, now_us: u64) -> Result<(), LogError> {
         self.check_phase()?;
         self.compaction.is_now(now_us);
         if self.unsynced && self.waiting.is_due(self.config.sync, now_us) { self.sync() } else { Ok(()) }
     }
 
-    /// When [`Log::commit`] must be called again, even if nothing else is appended.
+    /// Time at which [`Log::commit`] must be called again, even if nothing else is appended.
     pub fn commit_due_us(&self) -> Option<u64> {
         if self.unsynced { self.waiting.due_us(self.config.sync) } else { None }
     }
 
-    /// Ordinal of the last record up to which all is durable.
+    /// Highest ordinal up to which all records are durable.
     pub fn synced(&self) -> u64 {
         self.synced
     }
 
-    /// Room on the disk, as far as the last write or look has seen.
+    /// Disk space state at the last write or look.
     pub fn room(&self) -> Room {
         self.space.room()
     }
 
-    /// Without room so much may be written of what was lost: no snapshot, which makes room, is written as long as it is.
+    /// Bytes of lost state that may be written while the disk is full. As long as such state is missing no snapshot is written, and a
+    /// snapshot is what frees space.
     pub fn spare_bytes(&self) -> u64 {
         self.space.spare_bytes()
     }
 
-    /// Looks whether there is room again.
+    /// Checks whether there is disk space again.
     pub fn look_for_room(&mut self) -> Result<Room, LogError> {
         self.check_phase()?;
         let result = self.look().map_err(LogError::Disk);
@@ -348,17 +348,17 @@ impl<D: Disk> Log<D> {
         self.stats
     }
 
-    /// Gives up the log. What was not synced is left as it is.
+    /// Gives up the log. Unsynced writes are left as they are.
     pub fn into_disk(self) -> D {
         self.disk
     }
 
-    /// The disk below, to read from.
+    /// The underlying disk, for reads.
     pub fn disk(&self) -> &D {
         &self.disk
     }
 
-    /// The disk below, for hosts that simulate one. Its files are the log's.
+    /// The underlying disk, for hosts that simulate one. Its files belong to the log.
     pub fn disk_mut(&mut self) -> &mut D {
         &mut self.disk
     }
@@ -395,7 +395,7 @@ impl<D: Disk> Log<D> {
                 self.heads.pop();
                 self.write()?;
                 self.rotate()?;
-                // Its ordinal is another one behind the promises.
+                // The promises of the new segment come first, so the ordinal has changed.
                 slot = self.encode(record).map_err(|bytes| LogError::RecordTooLarge { bytes })?;
             }
             if let Record::Facts { .. } = record {
@@ -408,14 +408,14 @@ impl<D: Disk> Log<D> {
         Ok(places)
     }
 
-    /// Takes note of a record that was put into the buffer.
+    /// Records that this record was put into the buffer.
     fn pass(&mut self, record: &Record) {
         self.position.pass(record);
         self.waiting.note(record);
         self.promises.note(record);
     }
 
-    /// Puts the next record behind those in the buffer; its head.
+    /// Encodes the next record after those in the buffer, and returns its head.
     fn encode(&mut self, record: &Record) -> Result<Slot, usize> {
         let start = self.buffer.len() as u64;
         let head = self.encoder.encode(self.position.next_ordinal, self.synced, record, &mut self.buffer)?;
@@ -426,8 +426,7 @@ impl<D: Disk> Log<D> {
         Ok(slot)
     }
 
-    /// Whether the frame from `start` to the end of the buffer may stand in this segment. The first one behind the promises
-    /// always may.
+    /// Whether the frame from `start` to the end of the buffer fits this segment. The first record after the promises always fits.
     fn has_room(&self, start: usize) -> bool {
         let Position { next_ordinal, header, length, promised_bytes, .. } = &self.position;
         assert!(start <= self.buffer.len(), "a frame was put there");
@@ -437,11 +436,11 @@ impl<D: Disk> Log<D> {
         fits && header.has_slot(*next_ordinal)
     }
 
-    /// Finishes the segment, begins the next and puts the promises into the buffer for it. In this order: a header is never
-    /// durable before all records of the segment before it.
+    /// Finishes the segment, begins the next and puts the promises for it into the buffer. The order ensures that a header is never
+    /// durable before all records of the previous segment.
     fn rotate(&mut self) -> Result<(), DiskError> {
         assert!(self.buffer.is_empty() && self.heads.is_empty(), "the finished segment has all its records");
-        // Space that is left. Nothing waits for this: if a crash undoes it, there are zeroes.
+        // Cut off the unused preallocated space. Nothing depends on it: if a crash undoes the cut, there are zeroes.
         let file = segment::name(self.position.segment);
         if self.disk.length(&file)? > self.position.length {
             self.disk.truncate(&file, self.position.length)?;
@@ -454,12 +453,12 @@ impl<D: Disk> Log<D> {
         self.say_again()
     }
 
-    /// Puts those promises into the buffer that the segment has not, before anything else is put there.
+    /// Puts the promises that the segment lacks into the buffer, before any other record.
     fn say_again(&mut self) -> Result<(), DiskError> {
         assert!(self.position.begun && self.buffer.is_empty(), "promises come first");
         for record in self.promises.unsaid() {
             if !self.position.header.has_slot(self.position.next_ordinal) {
-                // It was begun for less, by a start.
+                // A start began this segment with slots for fewer promises.
                 self.write()?;
                 return self.rotate();
             }
@@ -471,7 +470,7 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// No record is written where header and name are not durable.
+    /// Begins the next segment. Header and file name are durable before any record is written to it.
     fn begin_segment(&mut self) -> Result<(), DiskError> {
         self.position.segment += 1;
         self.stats.segment = self.position.segment;
@@ -496,7 +495,7 @@ impl<D: Disk> Log<D> {
         self.disk.sync_directory()
     }
 
-    /// Empties the buffer into the segment: the frames in one write, their heads in another.
+    /// Writes the buffer to the segment: the frames in one write, their heads in another.
     fn write(&mut self) -> Result<(), DiskError> {
         let Some(first) = self.heads.first() else {
             assert!(self.buffer.is_empty(), "every frame has a head");

@@ -1,4 +1,4 @@
-//! The write-ahead log: records and bytes, never the network.
+//! The write-ahead log: records and bytes on disk. Does no networking.
 //!
 //! One log per node, shared by all its partitions: a sequence of segments `0000000000000001.log`, `...2.log` and so
 //! on in one flat directory, each a header and then frames with one record each. All numbers are big-endian.
@@ -17,32 +17,34 @@
 //! | FE FD | fingerprint | ordinal | unsynced | length | body ...
 //! ```
 //!
-//! The fingerprint is a CRC32C over all that follows it. What follows the sentinel is stuffed (`stuffing.rs`), so that
-//! the sentinel stands nowhere but where a frame begins: a reader that meets damage goes on at the next one, finds every
-//! whole record behind it, and knows from their ordinals which are missing. A repeated record is passed over if it is the
-//! same; another one under the same ordinal is a conflict of two writers.
+//! The fingerprint is a CRC32C over all bytes after it. Everything after the sentinel is stuffed (`stuffing.rs`), so the sentinel
+//! occurs only where a frame begins. A reader that meets damage continues at the next sentinel, finds every whole record after it,
+//! and knows from the ordinals which records are missing. A repeated record is skipped if it is identical; a different record under
+//! the same ordinal is a conflict of two writers.
 //!
-//! Frames and their slots are two writes and one sync. `unsynced` says how many records up to and with this one were not
-//! yet durable when it was written: of all before them a reader knows that they were. So a record that is missing is
-//! either known to have been durable, and then its slot says whose it was; or its sync may not have ended.
+//! Frames and their slots are two writes and one sync. `unsynced` counts the records, up to and including this one, that were not yet
+//! durable when it was written; all records before those were durable. So a missing record is either known to have been durable, and
+//! then its slot names its owner, or its sync may not have finished.
 //!
-//! Behind the heads and the frames there may be zeroes, so that later writes find their blocks (`ahead.rs`). Zeroes up to
-//! the end of a file are space, not damage.
+//! After the heads and the frames there may be zeroes, so that later writes find their blocks allocated (`ahead.rs`). Zeroes up to
+//! the end of a file are preallocated space, not damage.
 //!
-//! Ordinals count records from 1, through all segments, without gap. What the log promises:
+//! Ordinals count records from 1, through all segments, without gap. The log guarantees:
 //! - Whatever was appended before a [`log::Log::sync`] that returned `Ok` is read back after any crash.
-//! - What is read back is a prefix of what was appended, but for what the disk has lost; that is told in its place.
-//! - After a failed write or sync nothing is written any more: the log is poisoned and its node must stop.
-//! - Only the end of the last segment can be torn by a crash, so only that is ever cut.
+//! - The records read back are a prefix of those appended, except for records that the disk has lost; a lost record is reported in
+//!   its place.
+//! - After a failed write or sync the log writes nothing more: it is poisoned and its node must stop.
+//! - A crash can tear only the end of the last segment, so only that end is ever cut.
 //!
-//! A snapshot `0000000000000007.snapshot` stands for all segments before number 7. It has the same header with another
-//! magic and without slots, and then the same frames with ordinals of its own.
+//! A snapshot `0000000000000007.snapshot` replaces all segments before number 7. It has the same header with another magic and
+//! without slots, and then the same frames with ordinals of its own.
 //!
-//! Each segment but the first begins with all promises of the node (`promises.rs`). So a segment in the middle may be lost as
-//! a whole, and even be gone: the ordinals around it say what is lost, and what cannot be had from elsewhere is there again.
+//! Each segment but the first begins with all promises of the node (`promises.rs`). So a segment in the middle may be lost as a
+//! whole, or even be gone: the ordinals around it show which records are lost, and the promises, which no other replica can supply,
+//! are repeated.
 //!
-//! What it does not promise: damage to the last batch before a crash looks like a torn write and is cut with it
-//! (`recovery.rs` says why), and a last segment that was taken away is not missed. Both need a peer that remembers, and have it
+//! Not guaranteed: damage to the last batch before a crash looks like a torn write and is cut with it (`recovery.rs` explains why),
+//! and a last segment that was taken away goes unnoticed. Detecting either takes a peer that remembers this log, and such peers exist
 //! (`protocol::membership::copy`).
 
 mod ahead;

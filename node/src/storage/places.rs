@@ -1,7 +1,7 @@
-//! Where records are, and reading bodies, results and log entries in them back.
+//! Places of records in files, and reading bodies, results and log entries back from them.
 //!
-//! A place is the number of a file and an offset. Of a segment the number is twice its own, of the snapshot in place of all
-//! before that segment one less: files that are younger have greater numbers.
+//! A place is a file number and an offset. The file number of a segment is twice the segment's number; that of the snapshot before
+//! that segment is one less. So newer files have greater numbers.
 
 use super::disk::DiskError;
 use super::frame::{HEAD_BYTES, Head};
@@ -16,20 +16,20 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// Bytes read at first: most records are smaller.
+/// Bytes of the first read: most records are smaller.
 const FIRST_READ_BYTES: usize = 16 << 10;
 
-/// Memory of a task besides its payload, headers and later facts, about.
+/// Approximate memory of a task besides its payload, headers and later facts.
 const TASK_BYTES: usize = 160;
-/// Bytes of records that are kept.
+/// Bytes of records in the cache.
 const RECENT_BYTES_MAX: usize = 8 << 20;
 
-/// A record in a segment.
+/// The place of a record in a segment.
 pub(crate) fn in_segment(segment: u64, offset: u64) -> Option<Place> {
     place(segment.checked_mul(2)?, offset)
 }
 
-/// A record in the snapshot in place of all segments before that one.
+/// The place of a record in the snapshot that replaces all segments before this one.
 pub(crate) fn in_snapshot(segment: u64, offset: u64) -> Option<Place> {
     place(segment.checked_mul(2)?.checked_sub(1)?, offset)
 }
@@ -43,11 +43,11 @@ fn file_of(place: Place) -> String {
     if number.is_multiple_of(2) { segment::name(number / 2) } else { snapshot::name(number.div_ceil(2)) }
 }
 
-/// Records that were read last. Tasks that were enqueued together stand in one record and are claimed one after the other:
-/// without this each of them would cost the reading of all.
+/// Cache of recently read records. Tasks that were enqueued together share one record and are claimed one after the other: without
+/// the cache each claim would read the whole record.
 #[derive(Debug, Default)]
 pub struct Recent {
-    /// The latest first.
+    /// Most recently used first.
     records: VecDeque<Kept>,
     bytes: usize,
 }
@@ -56,14 +56,14 @@ pub struct Recent {
 struct Kept {
     place: Place,
     items: Vec<(TaskId, Task)>,
-    /// In memory, about.
+    /// Approximate bytes in memory.
     bytes: usize,
 }
 
 impl Recent {
-    /// Reads bodies back, in the order of the question; none where the file, the record or the task in it is lost.
-    /// Whether a body is the one that is wanted is for the caller to see. `read` is as [`super::disk::Disk::read`]; an
-    /// error of it that does not say that something is lost is returned, and says nothing of any body.
+    /// Reads bodies back, in the order of `wanted`; `None` where the file, the record or the task in it is lost. The caller checks
+    /// that a body is the one wanted. `read` is as [`super::disk::Disk::read`]; an error of it that is not a loss is returned, and
+    /// says nothing about any body.
     pub fn read_bodies(
         &mut self,
         read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
@@ -109,7 +109,7 @@ impl Recent {
     }
 }
 
-/// What a record has of a task; of several, as it may say something of one task more than once, what is wanted.
+/// The wanted part of a task in a record. A record may have several parts of one task; the matching one is preferred.
 fn find(items: &[(TaskId, Task)], wanted: &Wanted) -> Option<Filling> {
     let of_task = items.iter().filter(|(id, _)| *id == wanted.id);
     let mut found: Vec<Filling> = of_task.filter_map(|(_, task)| task.filling(wanted.slot)).collect();
@@ -117,7 +117,7 @@ fn find(items: &[(TaskId, Task)], wanted: &Wanted) -> Option<Filling> {
     (!found.is_empty()).then(|| found.swap_remove(right.unwrap_or(0)))
 }
 
-/// As [`Recent::read_bodies`], where nothing was read lately.
+/// As [`Recent::read_bodies`], without a cache.
 pub fn read_bodies(
     read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
     wanted: &[Wanted],
@@ -125,7 +125,7 @@ pub fn read_bodies(
     Recent::default().read_bodies(read, wanted)
 }
 
-/// The tasks in a record of facts; none if it is lost.
+/// The tasks in a record of facts; `None` if it is lost.
 fn read_items(
     read: &impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
     place: Place,
@@ -143,7 +143,7 @@ fn read_items(
         let Some(rest) = read(place.offset + bytes.len() as u64, length - bytes.len())? else { return Ok(None) };
         bytes.extend(rest);
     }
-    // What follows is no part of it.
+    // The bytes after the frame do not belong to it.
     let end = find_sentinel(&bytes[SENTINEL.len()..]).map_or(bytes.len(), |at| at + SENTINEL.len());
     if head.read_whole(&bytes[..end], &mut content).is_err() {
         return Ok(None);
@@ -154,7 +154,7 @@ fn read_items(
     })
 }
 
-/// Puts into records what they lack; the tasks of which something is lost.
+/// Fills the gaps of records. Returns the tasks with a lost part.
 pub(crate) fn fill(
     read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
     records: &mut [Record],

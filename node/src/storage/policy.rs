@@ -1,28 +1,28 @@
 //! When facts about tasks are made durable.
 //!
-//! Everything else (who the node is, votes, tables, operations, marks) is always made durable before it is answered: to
-//! forget a vote is to vote twice, and no window of loss makes that good. One sync makes all before it durable too.
+//! All other records (identity, votes, tables, operations, marks) are always durable before they are answered: a replica that forgets
+//! a vote may vote twice, and no bound on the window of loss makes up for that. One sync makes all earlier records durable too.
 
 use crate::protocol::record::Record;
 use std::fmt;
 use std::str::FromStr;
 
-/// How long facts may be acknowledged before they are durable. What a dead process has written stays with the system;
-/// what these windows cost, they cost when the machine loses power.
+/// How long facts may be acknowledged before they are durable. Writes of a process that died stay with the operating system; facts in
+/// this window are lost only when the machine loses power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncPolicy {
-    /// Not at all.
+    /// No window: facts are durable before they are acknowledged.
     #[default]
     Always,
-    /// Fewer than so many records.
+    /// Fewer than this many records.
     Every(u64),
-    /// Up to so many milliseconds.
+    /// Up to this many milliseconds.
     Interval(u64),
-    /// Until the system sees fit, or something else is made durable.
+    /// Until the operating system writes them, or another record is made durable.
     System,
 }
 
-/// Why a text is no policy.
+/// Why a text is not a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`always`, `every N` (records, 2 to 1000000), `interval D` (milliseconds, 1 to 60000), or `os`")]
 pub struct NoSyncPolicy;
@@ -58,26 +58,26 @@ impl fmt::Display for SyncPolicy {
     }
 }
 
-/// What was written since the last sync.
+/// Records written since the last sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Unsynced {
-    /// Something that no policy lets wait.
+    /// There is a record that no policy lets wait.
     binding: bool,
     /// Records of facts.
     facts: u64,
-    /// When the first of these was to be answered, in microseconds.
+    /// When the first of these was due to be answered, in microseconds.
     since_us: Option<u64>,
 }
 
 impl Unsynced {
-    /// Takes note of a record that was written.
+    /// Adds a record that was written.
     pub fn note(&mut self, record: &Record) {
         match record {
-            // That a task is buried is told to whoever wants to forget it.
+            // A burial is reported to the nodes that want to forget the task.
             Record::Facts { items, .. } if items.iter().any(|(_, task)| task.tomb.is_some()) => self.binding = true,
-            // Without these, something is handed over that others have.
+            // If these are lost, the node hands over hints that other nodes have already.
             Record::Facts { .. } | Record::Owed { .. } | Record::Handed { .. } => self.facts += 1,
-            // Without these, leases count anew from the ones before.
+            // If these are lost, leases count anew from the last record that is left.
             Record::Ran { .. } | Record::Ages { .. } => self.facts += 1,
             Record::Identity { .. }
             | Record::Boot { .. }
@@ -97,7 +97,7 @@ impl Unsynced {
         }
     }
 
-    /// Whether a sync is due before anything may be answered.
+    /// Whether a sync is due before any record may be answered.
     pub fn is_due(&mut self, policy: SyncPolicy, now_us: u64) -> bool {
         let since_us = *self.since_us.get_or_insert(now_us);
         let waits = match policy {
@@ -109,7 +109,7 @@ impl Unsynced {
         self.binding || !waits
     }
 
-    /// When a sync is due at the latest, if nothing else is written; none if time does not matter.
+    /// Latest time at which a sync is due, if nothing else is written; `None` if time does not matter.
     pub fn due_us(&self, policy: SyncPolicy) -> Option<u64> {
         match policy {
             SyncPolicy::Interval(length_ms) if self.facts > 0 => Some(self.since_us? + length_ms * 1_000),

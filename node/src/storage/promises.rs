@@ -1,28 +1,28 @@
-//! What must never be forgotten, as it was said last: each segment says it again before anything else.
+//! Records that must never be lost, in their latest version: each segment repeats them before any other record.
 //!
-//! Facts and tables come back from other replicas; who the node is, which cluster it is of, its starts, what it lent and its
-//! votes do not. With all of that at the beginning of each segment, a file that is lost with all heads, or is gone, costs
-//! only what others have too, unless it is the last.
+//! Facts and tables come back from other replicas. The node's identity, cluster, starts, lent ids and votes do not. With all of these
+//! repeated at the beginning of each segment, a file that is gone, or lost with all its heads, costs only state that other replicas
+//! have too, unless it is the last file.
 
 use super::slot::Owner;
 use crate::protocol::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The last record of each kind and owner. A few for the node, and one for each replica.
+/// The last record of each kind and owner: a few for the node, and one for each replica.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     said: BTreeMap<(u8, Owner), Record>,
-    /// Those that the segment has.
+    /// Keys that the current segment has already.
     here: BTreeSet<(u8, Owner)>,
 }
 
 impl Promises {
-    /// A segment begins.
+    /// Begins a segment.
     pub fn begin(&mut self) {
         self.here.clear();
     }
 
-    /// Takes note of a record in the log. Whether it was said before, word for word, and not in this segment.
+    /// Takes in a record of the log. Returns whether it repeats the known one word for word, for the first time in this segment.
     pub fn note(&mut self, record: &Record) -> bool {
         let Some(key) = key(record) else { return false };
         let first = self.here.insert(key);
@@ -30,18 +30,18 @@ impl Promises {
         first && before.as_ref() == Some(record)
     }
 
-    /// How many records they are.
+    /// Number of records.
     pub fn count(&self) -> usize {
         self.said.len()
     }
 
-    /// What is to be said again in this segment, in order.
+    /// Records still to be repeated in this segment, in order.
     pub fn unsaid(&self) -> Vec<Record> {
         self.said.iter().filter(|(key, _)| !self.here.contains(*key)).map(|(_, record)| record.clone()).collect()
     }
 }
 
-/// Whether a record may stand behind another one in what is said again; the first one says which node this is.
+/// Whether a record may follow another one in the repeated records; the first of them is the identity.
 pub(crate) fn follows(record: &Record, before: Option<&Record>) -> bool {
     match before {
         None => matches!(record, Record::Identity { .. }),
@@ -53,7 +53,8 @@ fn key(record: &Record) -> Option<(u8, Owner)> {
     rank(record).map(|rank| (rank, Owner::of(record)))
 }
 
-/// Place among what is said again: what the next ones are read with comes first. None for all that comes back otherwise.
+/// Order among the repeated records: a record that is needed to read later ones comes first. `None` for records that other replicas
+/// can restore.
 fn rank(record: &Record) -> Option<u8> {
     match record {
         Record::Identity { .. } => Some(0),

@@ -1,77 +1,77 @@
-//! Reading the frames of one segment in order, past damage.
+//! Reads the frames of one segment in order, past damage.
 
 use super::ahead::find_space;
 use super::disk::{Disk, DiskError};
 use super::frame::{Fault, HEAD_BYTES, HEAD_STUFFED_BYTES_MAX, Head};
 use super::stuffing::{SENTINEL, find_sentinel};
 
-/// Bytes asked of the disk at once.
+/// Bytes per disk read.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 
-/// A whole record where it stands.
+/// A whole record and its position.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
-    /// Where its sentinel is.
+    /// Offset of its sentinel.
     pub offset: u64,
     /// Bytes up to the end of its body.
     pub bytes: u64,
-    /// What stands before the body.
+    /// Its head.
     pub head: Head,
     /// The body.
     pub body: &'a [u8],
 }
 
-/// Bytes that are no record.
+/// Bytes that are not part of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damage {
     /// Where they begin.
     pub offset: u64,
-    /// Where they end: at a sentinel, at the end of the file, or where it ends in zeroes.
+    /// Where they end: at a sentinel, at the end of the file, or where the file's trailing zeroes begin.
     pub end: u64,
-    /// What is wrong where they begin.
+    /// The fault where they begin.
     pub fault: Fault,
 }
 
-/// What comes next in a segment.
+/// Next item in a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<'a> {
-    /// A whole record, whichever it may be.
+    /// A whole record with any ordinal.
     Frame(Frame<'a>),
-    /// Something else. After it the reader goes on at the next sentinel.
+    /// Other bytes. The reader continues at the next sentinel after them.
     Damage(Damage),
-    /// The file ends, or there is only space: zeroes up to its end.
+    /// The end of the file, or only zeroes up to its end.
     End,
 }
 
-/// Reads the frames of one file in order, with no more than two of the largest records and one window in memory.
-/// Damage costs time in proportion to its length, whatever it holds: nothing is decoded beyond the next sentinel.
+/// Reads the frames of one file in order, with no more than two of the largest records and one window in memory. Damage costs time in
+/// proportion to its length, whatever bytes it has: nothing is decoded beyond the next sentinel.
 #[derive(Debug)]
 pub(crate) struct Reader<'a, D> {
     disk: &'a D,
     file: &'a str,
-    /// Of the file.
+    /// Length of the file.
     length: u64,
-    /// Place of the window in the file.
+    /// Offset of the window in the file.
     start: u64,
     window: Vec<u8>,
-    /// Bytes at the window's beginning that were passed.
+    /// Consumed bytes at the window's beginning.
     used: usize,
-    /// Head and body of the frame that was read last.
+    /// Head and body of the last frame read.
     content: Vec<u8>,
-    /// Where the zeroes begin that the file ends with, once somebody had to know.
+    /// Start of the file's trailing zeroes, once looked up.
     space: Option<u64>,
-    /// What is remembered of the file elsewhere is not asked.
+    /// Reads bypass the page cache.
     cold: bool,
-    /// Bytes that were read.
+    /// Bytes read from the disk.
     read_bytes: u64,
 }
 
-/// How far [`Reader::seek`] has come.
+/// Result of [`Reader::seek`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sought {
-    /// To a sentinel, or to the end of the file.
+    /// Whether it reached a sentinel or the end of the file.
     pub there: bool,
-    /// All that was passed are zeroes.
+    /// Whether all skipped bytes are zeroes.
     pub zeroes: bool,
 }
 
@@ -82,22 +82,22 @@ impl<'a, D: Disk> Reader<'a, D> {
         Reader { disk, file, length, start: offset, window, used: 0, content, space: None, cold: false, read_bytes: 0 }
     }
 
-    /// The same for one who wants to know what the disk has.
+    /// As [`Reader::new`], but reads bypass the page cache, to see what is on the disk itself.
     pub fn cold(disk: &'a D, file: &'a str, offset: u64, length: u64) -> Reader<'a, D> {
         Reader { cold: true, ..Reader::new(disk, file, offset, length) }
     }
 
-    /// Bytes that were read so far.
+    /// Bytes read from the disk so far.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes
     }
 
-    /// Where what comes next begins.
+    /// Offset of the next item.
     pub fn offset(&self) -> u64 {
         self.start + self.used as u64
     }
 
-    /// Goes past what comes next.
+    /// Reads the next item and advances past it.
     pub fn next(&mut self) -> Result<Next<'_>, DiskError> {
         let offset = self.offset();
         if offset >= self.length || self.is_space()? {
@@ -122,8 +122,8 @@ impl<'a, D: Disk> Reader<'a, D> {
         }
     }
 
-    /// Goes past the whole record at the offset, before the end of the file. If none begins there, it stays, with what is
-    /// wrong: unlike [`Reader::next`] this reads no more than a record and a window, whatever stands there.
+    /// Reads the whole record at the offset, which must be before the end of the file, and advances past it. If none begins there,
+    /// stays and returns the fault: unlike [`Reader::next`], this reads no more than a record and a window, whatever bytes are there.
     pub fn frame(&mut self) -> Result<Result<Frame<'_>, Fault>, DiskError> {
         let offset = self.offset();
         match self.read_frame()? {
@@ -135,21 +135,21 @@ impl<'a, D: Disk> Reader<'a, D> {
         }
     }
 
-    /// Whether a record begins at the offset that can be passed without reading more.
+    /// Whether a record begins at the offset that is in the window as a whole.
     pub fn has_next(&mut self) -> bool {
         let present = &self.window[self.used..];
         Head::read(present, &mut self.content).is_ok_and(|head| head.frame_bytes_max() < present.len())
     }
 
-    /// Goes on to the next sentinel that is at least so many bytes ahead, or to the end, but not beyond the window, or the
-    /// next one if all of that is used.
+    /// Advances to the next sentinel at least `ahead` bytes on, or to the end of the file, but not beyond the current window, or the
+    /// next one if the current one is used up.
     pub fn seek(&mut self, ahead: usize) -> Result<Sought, DiskError> {
         self.fill(ahead + SENTINEL.len())?;
         self.used += ahead;
         let rest = &self.window[self.used..];
         let found = find_sentinel(rest);
         let at_end = self.start + self.window.len() as u64 == self.length;
-        // The last byte may be the first of a sentinel.
+        // The last byte may be the first byte of a sentinel.
         let passed = found.unwrap_or(if at_end { rest.len() } else { rest.len() - 1 });
         let zeroes = rest[..passed].iter().all(|byte| *byte == 0);
         self.used += passed;
@@ -159,11 +159,11 @@ impl<'a, D: Disk> Reader<'a, D> {
     /// Whether there are only zeroes from the offset on.
     fn is_space(&mut self) -> Result<bool, DiskError> {
         self.fill(1)?;
-        // The end of the file is looked at only where a zero is; no frame begins with one.
+        // The end of the file is looked up only at a zero byte, as no frame begins with one.
         Ok(self.window[self.used] == 0 && self.space(self.offset())? <= self.offset())
     }
 
-    /// Where the zeroes begin that the file ends with, or `from` if that is behind it. Never called with a lesser one.
+    /// Start of the file's trailing zeroes, or `from` if the zeroes begin earlier. Later calls must not pass a lesser `from`.
     fn space(&mut self, from: u64) -> Result<u64, DiskError> {
         if let Some(space) = self.space {
             return Ok(space);
@@ -173,23 +173,24 @@ impl<'a, D: Disk> Reader<'a, D> {
         Ok(space)
     }
 
-    /// Reads the frame at the offset: its head and its bytes.
+    /// Reads the frame at the offset. Returns its head and its bytes.
     fn read_frame(&mut self) -> Result<Result<(Head, usize), Fault>, DiskError> {
         let (head, end) = match self.read_up_to_sentinel(0)? {
             Err((fault, None)) => return Ok(Err(fault)),
             Ok(found) => return Ok(Ok(found)),
             Err((_, Some(found))) => found,
         };
-        // Its last byte is the first of that sentinel: either damage right behind it looks like the rest of one, or a
-        // byte is missing between two frames. Its fingerprint says that it is whole; the byte may count for both.
+        // The last byte of this frame is also the first byte of that sentinel: either damage right after the frame looks like the
+        // rest of a sentinel, or a byte is missing between two frames. The fingerprint shows that the frame is whole; the byte may
+        // count for both.
         let shared = self.read_up_to_sentinel(end)?.is_ok();
         let bytes = &self.window[self.used..][..end + 1];
         let whole = head.read_whole(bytes, &mut self.content).map_err(|_| Fault::Incomplete);
         Ok(whole.map(|length| (head, length - usize::from(shared))))
     }
 
-    /// Reads the frame so far behind the offset, if it ends before the next sentinel does begin. If a sentinel cuts it
-    /// short, the error has its head and where that is.
+    /// Reads the frame `ahead` bytes after the offset, if it ends before the next sentinel begins. If a sentinel cuts it short, the
+    /// error has its head and the sentinel's position.
     #[expect(clippy::type_complexity, reason = "used by the function above alone")]
     fn read_up_to_sentinel(
         &mut self,
@@ -200,12 +201,12 @@ impl<'a, D: Disk> Reader<'a, D> {
             Ok(head) => head,
             Err(fault) => return Ok(Err((fault, None))),
         };
-        // One byte more than it can have: a frame that lost its last byte must not take half of the next one's sentinel.
+        // One byte more than the frame can have: a frame that lost its last byte must not take half of the next one's sentinel.
         let wanted = head.frame_bytes_max() + 1;
         self.fill(ahead + wanted)?;
         let bytes = &self.window[self.used + ahead..];
         let bytes = &bytes[..bytes.len().min(wanted)];
-        // Where the next sentinel stands, this frame has ended; else its claims would have no bound but its length.
+        // The frame ends at the next sentinel at the latest; otherwise a wrong length field could claim bytes of later frames.
         let sentinel = find_sentinel(&bytes[SENTINEL.len()..]).map(|place| place + SENTINEL.len());
         let whole = head.read_whole(&bytes[..sentinel.unwrap_or(bytes.len())], &mut self.content);
         Ok(match (whole, sentinel) {
@@ -215,7 +216,7 @@ impl<'a, D: Disk> Reader<'a, D> {
         })
     }
 
-    /// Brings `wanted` bytes from the offset on into the window, or as many as there are; how many there are in it.
+    /// Reads into the window until it has `wanted` bytes from the offset on, or all that are left. Returns how many it has.
     fn fill(&mut self, wanted: usize) -> Result<usize, DiskError> {
         let present = self.window.len() - self.used;
         let remaining = self.length - self.offset();

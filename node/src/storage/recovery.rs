@@ -1,25 +1,25 @@
-//! Reading a log back: what is trusted, what is cut, and what is refused.
+//! Crash recovery: which parts of a log are trusted, cut or refused.
 //!
-//! A crash can leave behind only three things, and only these are mended:
-//! - a first segment without a whole identity: the node never was, it is begun again;
-//! - a last segment without a whole header: records go in only once the header is durable, so it is removed;
-//! - in the last segment, missing or broken records and heads whose sync had not ended: from the first such record on
-//!   everything is cut, and heads are made to agree with the records that are left.
+//! A crash can leave behind only three kinds of damage, and only these are mended:
+//! - a first segment without a whole identity: the node never existed, and the log is begun again;
+//! - a last segment without a whole header: records go in only once the header is durable, so the segment is removed;
+//! - in the last segment, missing or broken records and heads whose sync had not finished: from the first such record on everything
+//!   is cut, and heads are made to agree with the records that are left.
 //!
-//! What is kept but not known to have been durable is written once more, and synced, before anybody relies on it.
+//! Records that are kept but not known to have been durable are written once more, and synced, before anything depends on them.
 //!
-//! Nothing is mended before all is read and nothing stands against the start (`mending.rs`).
+//! Nothing is mended before all is read and nothing prevents the start (`mending.rs`).
 //!
-//! A snapshot stands for all segments before the one that its name says: of those nothing is looked at.
+//! A snapshot replaces all segments before the number in its name: those are not looked at.
 //!
-//! A segment in the middle that is not there, is another one, or of which neither header nor first record can be used is
-//! passed. The next header says which records are lost with it, and the promises behind that say again what must not be.
+//! A segment in the middle that is missing, has another segment's header, or has neither a usable header nor a usable first record is
+//! skipped. The next header shows which records are lost with it, and the promises after that header repeat the records that must not
+//! be lost.
 //!
-//! A sync has surely ended if any later record or head says so: each carries how many records before it were not yet
-//! durable. All before a last segment was synced before that was begun. So the only damage that looks like a crash is
-//! damage to the last batch, and only if the process ended in any way but that one: nothing on the disk can tell there
-//! whether the sync had ended, as the only thing that happened after it was that others were told. It is taken for a
-//! crash, because crashes are common and must not need an operator.
+//! A sync has certainly finished if any later record or head says so: each carries how many records before it were not yet durable.
+//! All records before a last segment were synced before that segment was begun. So only damage to the last batch looks like a crash.
+//! If the process ended in any other way, nothing on the disk shows whether the sync had finished, because only acknowledgements to
+//! other nodes and clients followed it. Such damage is taken for a crash, because crashes are common and must not need an operator.
 
 use super::disk::{Disk, DiskError};
 use super::examine::{Loss, examine};
@@ -47,7 +47,7 @@ pub(crate) use mending::{Mending, mend_heads};
 use reading::{Durable, Reading};
 pub(crate) use survey::{Survey, survey};
 
-/// What a replay went through.
+/// Statistics of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Replayed {
     /// Records of the snapshot, if there is one.
@@ -56,37 +56,37 @@ pub struct Replayed {
     pub snapshot_bytes: u64,
     /// Records of the log after it.
     pub records: u64,
-    /// Segments of the log as it is now.
+    /// Segments of the log after recovery.
     pub segments: u64,
-    /// Segments that are not there, or of which nothing can be used.
+    /// Segments that are missing or unusable.
     pub lost_segments: u64,
-    /// Bytes of their frames.
+    /// Bytes of frames in the segments.
     pub bytes: u64,
-    /// Bytes of a torn end that were cut off, without the space behind it.
+    /// Bytes of a torn end that were cut off, without the zeroes after it.
     pub cut_bytes: u64,
-    /// Records in it whose heads were found. As far as can be told their sync had not ended, so that nobody heard of
-    /// them; damage to the last batch before a crash looks the same.
+    /// Records in the torn end whose heads were found. As far as the disk shows, their sync had not finished, so they were never
+    /// acknowledged; damage to the last batch before a crash looks the same.
     pub cut_records: u64,
-    /// Records that are lost, as far as they can be counted.
+    /// Lost records, as far as they can be counted.
     pub lost_records: u64,
-    /// Bytes within the log that are no record. What they cost, if anything, was told where they are.
+    /// Bytes within the log that are not part of a record. Lost records, if any, were reported at their places.
     pub damaged_bytes: u64,
-    /// Heads at the end of the log that were written anew, as the crash had left them missing or too many.
+    /// Heads at the end of the log that were rewritten, because the crash left them missing or without a record.
     pub heads_mended: u64,
 }
 
-/// Where the log goes on.
+/// Position at which the log continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
     /// Number of the last segment.
     pub segment: u64,
     /// Its header.
     pub header: Header,
-    /// Where its last record ends.
+    /// Offset where its last record ends.
     pub length: u64,
     /// Bytes of the promises that it begins with.
     pub promised_bytes: u64,
-    /// It has nothing else, as far as can be told, and not all of them are sure to be there.
+    /// The segment has only promises so far, as far as is known, and may lack some of them.
     pub begun: bool,
     /// Ordinal of the next record.
     pub next_ordinal: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Position {
     pub cluster: ClusterId,
 }
 
-/// Where every log begins.
+/// The position of an empty log.
 impl Default for Position {
     fn default() -> Self {
         let (cluster, node) = (ClusterId::default(), NodeId(0));
@@ -104,7 +104,7 @@ impl Default for Position {
 }
 
 impl Position {
-    /// Takes note of a record that was read or written.
+    /// Advances past a record that was read or written.
     pub fn pass(&mut self, record: &Record) {
         self.next_ordinal += 1;
         if let Record::Genesis(genesis) = record
@@ -114,7 +114,7 @@ impl Position {
         }
     }
 
-    /// Where a log goes on that ends with records that are lost: in the next segment.
+    /// The position after a log whose last records are lost: the next segment.
     fn behind(&self) -> Position {
         let (segment, cluster, first_ordinal) = (self.segment + 1, self.cluster, self.next_ordinal);
         let header = Header { segment, cluster, first_ordinal, ..self.header };
@@ -122,7 +122,7 @@ impl Position {
     }
 }
 
-/// Reads who the node is from the first file. None if there is none, or only a segment that was never finished.
+/// Reads the node's identity from the first file. `None` if there is no file, or only a segment that was never finished.
 pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option<Identity>, OpenError> {
     if let Some(number) = survey.snapshot() {
         return snapshot::read_identity(disk, number).map(Some);
@@ -134,13 +134,13 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
         if survey.segments[0] == 1 { read_first_identity(disk, survey.alone()) } else { Err(no_identity(survey)) };
     match first {
         Err(OpenError::Disk(error)) => Err(error.into()),
-        // Each segment behind it says it again.
+        // Each later segment repeats the identity.
         Err(error) => find_restated_identity(disk, &survey.segments)?.map(Some).ok_or(error),
         known => known,
     }
 }
 
-/// Reads who the node is from the first segment; none if that was never finished, and is the only one.
+/// Reads the identity from the first segment; `None` if that was never finished and is the only one.
 fn read_first_identity<D: Disk>(disk: &D, alone: bool) -> Result<Option<Identity>, OpenError> {
     let file = segment::name(1);
     let length = disk.length(&file)?;
@@ -170,7 +170,7 @@ fn read_first_identity<D: Disk>(disk: &D, alone: bool) -> Result<Option<Identity
     Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) })
 }
 
-/// Looks for who the node is among the promises of every segment but the first.
+/// Looks for the identity among the promises of every segment but the first.
 fn find_restated_identity<D: Disk>(disk: &D, segments: &[u64]) -> Result<Option<Identity>, OpenError> {
     for number in segments.iter().filter(|number| **number > 1) {
         let file = segment::name(*number);
@@ -192,7 +192,7 @@ fn no_identity(survey: &Survey) -> OpenError {
     OpenError::Names { file: segment::name(survey.segments[0]), known }
 }
 
-/// Reads who the node is from a first segment whose header is damaged, if the replay will be able to mend that.
+/// Reads the identity from a first segment with a damaged header, if the replay will be able to reconstruct the header.
 pub(crate) fn find_identity<D: Disk>(disk: &D, file: &str, fault: HeaderFault) -> Result<Identity, OpenError> {
     let header = find_header(disk, 1, NodeId(0), &Position::default(), fault)?;
     let mut reader = Reader::new(disk, file, header.records_offset(), disk.length(file)?);
@@ -204,38 +204,38 @@ pub(crate) fn find_identity<D: Disk>(disk: &D, file: &str, fault: HeaderFault) -
     Err(header_error(file, fault))
 }
 
-/// What a replay comes to.
+/// An item of a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replay {
     /// A whole record.
     Record {
         /// The record.
         record: Record,
-        /// What it says may be in the snapshot before it already, and newer things too.
+        /// Its content may be reflected in the snapshot before it already, together with newer content.
         covered: bool,
-        /// It was said before, word for word, and is only said again in a new segment.
+        /// A word-for-word repetition of an earlier record, at the beginning of a new segment.
         again: bool,
-        /// Where it is; none where no place has such numbers.
+        /// Place of the record; `None` if the place does not fit its fields.
         place: Option<Place>,
     },
-    /// What is promised has been said again by now: nothing that was lost of promises before that record matters any more.
+    /// All promises are repeated by now: promises lost before that record no longer matter.
     Promised {
         /// The ordinal.
         before: u64,
     },
-    /// Records that are not there, told between the one before and the one after them.
+    /// Lost records, reported between the record before and the record after them.
     Lost {
         /// The file.
         file: String,
-        /// Where in it the damage begins.
+        /// Offset at which the damage begins.
         offset: u64,
-        /// What was there.
+        /// The lost records.
         loss: Loss,
     },
 }
 
 impl Replay {
-    /// The record, for those who need all of them. None for one that is only said again.
+    /// The record, for callers that accept no loss. `None` for a repeated record.
     pub fn whole(self) -> Result<Option<Record>, String> {
         match self {
             Replay::Record { record, again, .. } => Ok((!again).then_some(record)),
@@ -245,8 +245,8 @@ impl Replay {
     }
 }
 
-/// Visits every record of the snapshot and of the segments, and whatever is lost of them, and says what is to be mended: of
-/// what a crash may have left at the end, and of headers. Changes nothing. `position` is where the log goes on afterwards.
+/// Visits every record of the snapshot and of the segments, and every loss. Returns the repairs to make: of a torn end, and of
+/// headers. Changes nothing. The returned position is where the log continues afterwards.
 pub(crate) fn replay<D: Disk>(
     disk: &D,
     identity: Identity,
@@ -258,7 +258,7 @@ pub(crate) fn replay<D: Disk>(
     let mut replayed = Replayed::default();
     let mut mending = Mending::default();
     let mut covered = 0;
-    // The first file of those that are not there, or not to be used, and why.
+    // The first file of those that are missing or unusable, and why.
     let mut gap: Option<(String, String)> = None;
     if let Some(number) = survey.snapshot() {
         covered = read_snapshot(disk, number, (&mut position, promises), &mut replayed, &mut visit)?;
@@ -283,7 +283,7 @@ pub(crate) fn replay<D: Disk>(
         };
         position.segment = number;
         if position.cluster == ClusterId::default() && (replayed.lost_records > 0 || gap.is_some()) {
-            // The record that named it may be among those.
+            // The record that named the cluster may be lost.
             position.cluster = header.cluster;
         }
         check_header(&header, &file, identity.node, &position)?;
@@ -317,7 +317,7 @@ pub(crate) fn replay<D: Disk>(
         }
         replayed.bytes += position.length - position.header.records_offset();
         if ends_lost {
-            // That all before a segment was durable is known from its header, whatever becomes of anything else.
+            // The new segment's header keeps the fact that all records before it were durable, whatever else is lost.
             position = position.behind();
             mending.behind = Some(position.header);
             promises.begin();
@@ -337,7 +337,7 @@ pub(crate) fn replay<D: Disk>(
     Ok((position, replayed, mending))
 }
 
-/// Visits the records of the snapshot; up to which ordinal of the log it may have all.
+/// Visits the records of the snapshot. Returns the ordinal of the log up to which records may be reflected in it.
 fn read_snapshot<D: Disk>(
     disk: &D,
     number: u64,
@@ -359,8 +359,8 @@ fn read_snapshot<D: Disk>(
     Ok(summary.covered)
 }
 
-/// The header of a segment, and whether it must be written anew. A reason, if nothing of the segment can be used and it is not
-/// the last one: the next one says how much is lost with it.
+/// The header of a segment, and whether it must be rewritten. If nothing of the segment is usable and it is not the last one, returns
+/// the reason instead: the next segment's header shows how many records are lost with it.
 fn usable_header<D: Disk>(
     disk: &D,
     number: u64,
@@ -370,7 +370,7 @@ fn usable_header<D: Disk>(
 ) -> Result<Result<(Header, bool), String>, OpenError> {
     let file = segment::name(number);
     match read_header(disk, &file)? {
-        // Of another place in this very log.
+        // A segment of this log under a wrong name.
         Ok(header) if header.segment != number && header.node == node && !last => {
             Ok(Err(format!("the header is whole, but it is that of segment {}", header.segment)))
         }
@@ -382,7 +382,7 @@ fn usable_header<D: Disk>(
     }
 }
 
-/// Tells what is lost between the end of a segment and the beginning of the next one that can be used; how many records.
+/// Reports the records that are lost between the end of a segment and the beginning of the next usable one. Returns their number.
 fn pass_gap(
     position: &mut Position,
     header: &Header,
@@ -406,20 +406,20 @@ fn pass_gap(
     Ok(first - next)
 }
 
-/// Whether a segment was begun, and nothing more.
+/// Whether a segment was begun, but its header never completed.
 fn is_torn_header<D: Disk>(disk: &D, number: u64) -> Result<bool, DiskError> {
     let file = segment::name(number);
     let broken = matches!(read_header(disk, &file)?, Err(HeaderFault::Broken(_)));
     Ok(broken && disk.length(&file)? <= HEADER_BYTES as u64)
 }
 
-/// What the header of a segment says of where the one before it ends.
+/// First ordinal in a segment's header, which shows where the segment before it ends.
 fn read_first_ordinal<D: Disk>(disk: &D, number: u64) -> Result<Option<u64>, DiskError> {
     let header = read_header(disk, &segment::name(number))?;
     Ok(header.ok().filter(|header| header.segment == number).map(|header| header.first_ordinal))
 }
 
-/// Finds out what a damaged header said: all of it stands elsewhere too, if the first record and its head are whole.
+/// Reconstructs a damaged header: all its fields can be derived from other data if the first record and its head are whole.
 pub(crate) fn find_header<D: Disk>(
     disk: &D,
     number: u64,
@@ -451,7 +451,7 @@ pub(crate) fn find_header<D: Disk>(
     Ok(header)
 }
 
-/// Checks that a segment begins where the one before it ends. `position` is still the end of that one.
+/// Checks that a segment begins where the one before it ends. `position` is still the end of the earlier one.
 fn check_first_ordinal(header: &Header, file: &str, position: &Position) -> Result<(), OpenError> {
     let (found, next) = (header.first_ordinal, position.next_ordinal);
     if found == next {
@@ -464,7 +464,7 @@ fn read_header<D: Disk>(disk: &D, file: &str) -> Result<Result<Header, HeaderFau
     Ok(Header::decode(&disk.read(file, 0, HEADER_BYTES)?))
 }
 
-/// Checks a whole header against what the log says so far.
+/// Checks an intact header against the log so far.
 fn check_header(header: &Header, file: &str, node: NodeId, position: &Position) -> Result<(), OpenError> {
     let known = if header.node != node {
         format!("it was written by node {}, and this is node {node}", header.node)
@@ -478,7 +478,7 @@ fn check_header(header: &Header, file: &str, node: NodeId, position: &Position) 
     Err(OpenError::Foreign { file: file.into(), known })
 }
 
-/// The record in a whole frame.
+/// Decodes the record in a whole frame.
 pub(crate) fn decode(file: &str, frame: &Frame<'_>) -> Result<Record, OpenError> {
     let ordinal = frame.head.ordinal;
     Record::decode(frame.body).map_err(|error| OpenError::Version {
@@ -488,12 +488,12 @@ pub(crate) fn decode(file: &str, frame: &Frame<'_>) -> Result<Record, OpenError>
     })
 }
 
-/// Damage of which nobody can say what it cost.
+/// Damage whose cost is unknown.
 fn damaged(file: &str, offset: u64, known: &str) -> OpenError {
     OpenError::Damaged { file: file.into(), offset, known: known.into(), loss: Loss::untold() }
 }
 
-/// Why a file with such a header is not read.
+/// The error for a file with a faulty header.
 pub(crate) fn header_error(file: &str, fault: HeaderFault) -> OpenError {
     match fault {
         HeaderFault::Broken(known) => damaged(file, 0, known),
@@ -503,7 +503,7 @@ pub(crate) fn header_error(file: &str, fault: HeaderFault) -> OpenError {
     }
 }
 
-/// What is wrong with a header.
+/// Describes a fault of a header.
 pub(crate) fn header_fault(fault: HeaderFault) -> String {
     match fault {
         HeaderFault::Broken(known) => known.into(),
@@ -516,7 +516,7 @@ pub(crate) fn header_fault(fault: HeaderFault) -> String {
     }
 }
 
-/// What is wrong where a record should be; which one, if that is known.
+/// Describes a fault at the place of a record, with its ordinal if that is known.
 pub(crate) fn describe(fault: Fault, ordinal: Option<u64>) -> String {
     let record = ordinal.map_or("a record".into(), |ordinal| format!("record {ordinal}"));
     match fault {

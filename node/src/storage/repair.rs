@@ -1,12 +1,12 @@
-//! Making a damaged log one that starts, as far as that can be done without dropping or inventing anything.
+//! Repair of a damaged log so that a node starts on it, as far as that works without dropping or inventing data.
 //!
-//! A start mends what a crash leaves, and goes on behind lost records and lost segments, which it fetches from other replicas.
-//! A repair wins back what a start would give up, and does what needs an operator's consent: it gives files the names that
-//! their headers say, takes away what is not this node's, and writes headers and heads anew from what else is left. Where a
-//! promise is gone that nothing replaces, or who the node is, no repair helps, and none is made.
+//! A start mends what a crash leaves, and continues after lost records and lost segments, which it fetches from other replicas. A
+//! repair recovers data that a start would give up, and makes changes that need an operator's consent: it gives files the names that
+//! their headers have, removes files of other nodes, and reconstructs headers and heads from the remaining data. If a promise that
+//! nothing replaces is lost, or the node's identity is, no repair helps, and none is made.
 //!
-//! Everything is tried on an `Overlay` first, up to a node that would start; only then is anything changed, and of every file
-//! that is touched a copy is kept. What starts and cannot be made better is left as it is. A second repair finds nothing to do.
+//! Everything is tried on an `Overlay` first, including a node that starts on it; only then are files changed, and every file that
+//! changes is backed up. A log that starts and cannot be improved is left as it is. A second repair finds nothing to do.
 
 use super::disk::{Disk, DiskError};
 use super::examine::{Loss, examine, read_region};
@@ -27,12 +27,12 @@ pub use overlay::Changes;
 use overlay::MOVING_SUFFIX;
 pub(crate) use overlay::Overlay;
 
-/// Something that a repair does.
+/// One change that a repair makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The file.
     pub file: String,
-    /// What is done about it.
+    /// Description of the change.
     pub known: String,
 }
 
@@ -42,54 +42,54 @@ pub enum RepairError {
     /// The disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// What is left is not enough for a node, or nobody can say what is right.
+    /// The remaining data is not enough for a node, or is ambiguous.
     #[error("{file}: {known}")]
     Refused {
         /// The file, or several.
         file: String,
-        /// What cannot be repaired.
+        /// The reason.
         known: String,
     },
-    /// A start would refuse what a repair could make of it.
+    /// A node would refuse to start even on the repaired log.
     #[error("no repair makes this log one that starts: {0}")]
     Start(String),
 }
 
-/// Records that are gone, in whatever way the log is repaired.
+/// Records that stay lost whichever way the log is repaired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     /// The file.
     pub file: String,
-    /// Where the damage begins.
+    /// Offset at which the damage begins.
     pub offset: u64,
-    /// What was there.
+    /// The lost records.
     pub loss: Loss,
 }
 
-/// What a repair would do.
+/// The plan of a repair.
 #[derive(Debug)]
 pub struct Plan {
-    /// In order.
+    /// Changes, in order.
     pub steps: Vec<Step>,
-    /// What a start will tell, and other replicas give back.
+    /// Losses that a start will report, and other replicas restore.
     pub losses: Vec<Lost>,
-    /// On the disk.
+    /// Changes to the disk.
     pub changes: Changes,
-    /// Why no more of the log is won back, though the node starts on it.
+    /// Why no more of the log is recovered, though the node starts on it.
     pub left: Option<RepairError>,
 }
 
-/// A start on a disk that is not changed yet.
+/// A trial start on an overlay.
 pub(crate) struct Tried<'a, D> {
-    /// With what the start has mended.
+    /// The overlay, with the repairs that the start made.
     pub disk: Overlay<'a, D>,
-    /// What that was.
+    /// Those repairs.
     pub steps: Vec<Step>,
-    /// What it could not.
+    /// Losses that the start could not repair.
     pub losses: Vec<Lost>,
 }
 
-/// Plans a repair. `start` must start a node on what it is given; what it says is wrong refuses the repair.
+/// Plans a repair. `start` must try to start a node on the given overlay; an error from it refuses the repair.
 pub(crate) fn plan<'a, D: Disk>(
     disk: &'a D,
     start: impl Fn(Overlay<'a, D>) -> Result<Tried<'a, D>, String>,
@@ -105,7 +105,7 @@ pub(crate) fn plan<'a, D: Disk>(
     }
 }
 
-/// What was done about a log before the start, and by it.
+/// The plan from the steps before the trial start and those of the start itself.
 fn plan_of<D: Disk>(tried: Tried<'_, D>, mut steps: Vec<Step>, left: Option<RepairError>) -> Plan {
     let Tried { disk, steps: mended, losses } = tried;
     steps.extend(mended);
@@ -116,7 +116,7 @@ fn plan_of<D: Disk>(tried: Tried<'_, D>, mut steps: Vec<Step>, left: Option<Repa
     Plan { steps, losses, changes, left }
 }
 
-/// A plan that wins back whatever can be.
+/// A plan that recovers as much as possible.
 fn plan_all<'a, D: Disk>(
     disk: &'a D,
     start: &impl Fn(Overlay<'a, D>) -> Result<Tried<'a, D>, String>,
@@ -127,7 +127,7 @@ fn plan_all<'a, D: Disk>(
     Ok(plan_of(start(disk).map_err(RepairError::Start)?, steps, None))
 }
 
-/// Copies every file that a repair touches, durably.
+/// Backs up every file that a repair changes, durably.
 pub fn keep<D: Disk>(changes: &Changes, disk: &D, aside: &mut impl Disk) -> Result<(), DiskError> {
     for file in &changes.touched {
         let length = disk.length(file)?;
@@ -147,7 +147,7 @@ pub fn keep<D: Disk>(changes: &Changes, disk: &D, aside: &mut impl Disk) -> Resu
     aside.sync_directory()
 }
 
-/// A file and what its header says.
+/// A file and its header.
 struct Found {
     file: String,
     header: Result<Header, HeaderFault>,
@@ -167,7 +167,7 @@ fn read_header(disk: &impl Disk, file: &str, of_snapshot: bool) -> Result<Result
     Ok(if of_snapshot { Header::decode_snapshot(&bytes) } else { Header::decode(&bytes) })
 }
 
-/// What most say; the lesser of two that as many say.
+/// The most frequent value; the least of several that are equally frequent.
 fn most<T: Ord + Copy>(said: impl Iterator<Item = T>) -> Option<T> {
     let mut counts: BTreeMap<T, usize> = BTreeMap::new();
     said.for_each(|one| *counts.entry(one).or_default() += 1);
@@ -180,7 +180,7 @@ impl<D: Disk> Repair<'_, D> {
         self.steps.push(Step { file: file.into(), known: known.into() });
     }
 
-    /// Files, names and headers, and then the heads.
+    /// Repairs files, names and headers, and then the heads.
     fn arrange(&mut self) -> Result<(), RepairError> {
         let files = self.disk.list()?;
         let newest = files.iter().filter_map(|file| snapshot::number(file)).max();
@@ -199,7 +199,7 @@ impl<D: Disk> Repair<'_, D> {
         Ok(())
     }
 
-    /// Gives every segment the name that its header says; takes away what is not of this log.
+    /// Gives every segment the name that its header has; removes files that are not of this log.
     fn name_segments(
         &mut self,
         files: &[String],
@@ -237,7 +237,7 @@ impl<D: Disk> Repair<'_, D> {
         let mut segments = BTreeMap::new();
         let mut moves = Vec::new();
         for (number, mut claims) in places {
-            // A file with a whole header knows better than one that is only called so.
+            // A file with an intact header takes precedence over one that only has the name.
             claims.sort_by_key(|found| (found.header.is_err(), segment::number(&found.file) != Some(number)));
             let chosen = claims.remove(0);
             for other in claims {
@@ -252,7 +252,7 @@ impl<D: Disk> Repair<'_, D> {
         Ok(segments)
     }
 
-    /// All at once, as one may take the name of another.
+    /// Renames all files at once, as one may take the name of another.
     fn rename_all(&mut self, moves: &[(String, String)]) -> Result<(), RepairError> {
         for (from, to) in moves {
             self.step(from, format!("is renamed to {to}, as its header says"));
@@ -269,7 +269,7 @@ impl<D: Disk> Repair<'_, D> {
         Ok(self.disk.remove(file)?)
     }
 
-    /// A file that nobody can place may go only if it holds nothing.
+    /// Removes a file of unknown position in the log, which is allowed only if it holds no record.
     fn take_away_empty(&mut self, file: &str) -> Result<(), RepairError> {
         if self.holds_records(file)? {
             return Err(refused(file, "it holds records, and nothing says where they belong"));
@@ -277,7 +277,7 @@ impl<D: Disk> Repair<'_, D> {
         self.take_away(file, "it holds no record, and no segment of the log has such a name")
     }
 
-    /// A second file that says to be the same segment.
+    /// Removes a second file for the same segment, if it is a copy or holds no record.
     fn drop_duplicate(&mut self, chosen: &str, other: &Found) -> Result<(), RepairError> {
         if other.header.is_err() {
             if self.holds_records(&other.file)? {
@@ -315,7 +315,7 @@ impl<D: Disk> Repair<'_, D> {
         }
     }
 
-    /// The header of a snapshot says what that of the segment behind it says.
+    /// Repairs the header of a snapshot from that of the segment after it, which has the same fields.
     fn mend_snapshot(&mut self, number: u64, segment: Option<&Result<Header, HeaderFault>>) -> Result<(), RepairError> {
         let file = snapshot::name(number);
         match (read_header(&self.disk, &file, true)?, segment) {
@@ -330,7 +330,7 @@ impl<D: Disk> Repair<'_, D> {
         }
     }
 
-    /// Goes through all segments in order: each gets a header, as far as that can be told.
+    /// Goes through all segments in order, and reconstructs missing headers as far as possible.
     fn walk(
         &mut self,
         first: u64,
@@ -349,7 +349,7 @@ impl<D: Disk> Repair<'_, D> {
         {
             (known.cluster, known.next_ordinal) = (header.cluster, header.first_ordinal);
         }
-        // What is missing in between is lost: as far as names go, that may be any number of files.
+        // Missing segments in between are lost. Names alone do not bound how many files that may be.
         for number in segments.keys().copied().collect::<Vec<u64>>() {
             known.segment = number;
             let file = segment::name(number);
@@ -368,7 +368,7 @@ impl<D: Disk> Repair<'_, D> {
                     None => None,
                 },
             };
-            // Of what cannot be used the next one says how much it is.
+            // If a segment is unusable, the next header shows how many records are lost with it.
             if let Some(header) = header {
                 segments.insert(number, Ok(header));
                 let (end, cluster) = self.end_of(&file, &header)?;
@@ -385,7 +385,7 @@ impl<D: Disk> Repair<'_, D> {
         Ok(())
     }
 
-    /// Who wrote the log: a snapshot or any segment says so.
+    /// The node that wrote the log, from a snapshot or any segment.
     fn node(
         &self,
         newest: Option<u64>,
@@ -407,12 +407,12 @@ impl<D: Disk> Repair<'_, D> {
         identity.map(|identity| identity.node).map_err(|error: OpenError| RepairError::Start(error.to_string()))
     }
 
-    /// A crash may leave a last segment so, and a start removes it.
+    /// Whether a last segment is no longer than its header. A crash may leave such a segment, and a start removes it.
     fn is_begun(&self, file: &str) -> Result<bool, DiskError> {
         Ok(self.disk.length(file)? <= segment::HEADER_BYTES as u64)
     }
 
-    /// The ordinal behind a segment, as far as anything of it is left, and the cluster that it names first.
+    /// The ordinal after the last record of which a segment has a trace, and the first cluster that it names.
     fn end_of(&self, file: &str, header: &Header) -> Result<(u64, ClusterId), RepairError> {
         let findings = examine(&self.disk, file, header)?;
         let mut cluster = ClusterId::default();
@@ -433,7 +433,7 @@ impl<D: Disk> Repair<'_, D> {
         Ok((findings.highest() + 1, cluster))
     }
 
-    /// Writes the heads of a segment anew where its records say something else. A start does that for the last one.
+    /// Rewrites the heads of a segment where they disagree with its records. A start does that for the last segment.
     fn mend_slots(&mut self, number: u64) -> Result<(), RepairError> {
         let file = segment::name(number);
         let Ok(header) = read_header(&self.disk, &file, false)? else { return Ok(()) };
@@ -453,7 +453,7 @@ impl<D: Disk> Repair<'_, D> {
                 }
             }
         }
-        // Heads of records that are lost stay: they say whose those were.
+        // Heads of lost records stay: they name the owners.
         let found = read_region(&self.disk, &file, &header)?.len() / SLOT_BYTES;
         let end = heads.iter().rposition(Option::is_some).map_or(0, |place| place + 1).max(found);
         let mended = mend_heads(&mut self.disk, &file, &header, &heads[..end])?;

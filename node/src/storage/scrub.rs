@@ -1,18 +1,18 @@
-//! Reading what lies still, a little at a time: finished segments and the snapshot, so that damage is found while the
-//! node runs, knows what was there, and can write it once more.
+//! Scrubbing: reads finished segments and the snapshot in the background, a little at a time, so that damage is found while the node
+//! is running, still has the state in memory, and can write it again.
 //!
-//! The one who appends calls [`Log::scrub`] between appends, so no file goes while it is read, and what is being written is
-//! never looked at. Damage makes a snapshot due at once: the state is in memory, and the damaged file goes with all others
-//! before the snapshot. Bodies that stand in the damaged place alone keep it from being written; the core is told of all of
-//! those and asks its peers, and the next pass, which comes soon, finds the damage again and begins the next attempt. What
-//! nobody has stays lost: the task is not granted here, and the damage is told in every pass.
+//! The thread that appends calls [`Log::scrub`] between appends, so no file is removed while it is read, and the current segment is
+//! never looked at. Damage makes a snapshot due at once: the state is in memory, and the damaged file is removed with all others
+//! before the snapshot. Bodies that exist only in the damaged place prevent the snapshot; the core learns of all of them and asks its
+//! peers, and the next pass, which comes soon, finds the damage again and begins the next attempt. A body that no peer has stays
+//! lost: the task is not granted here, and the damage is reported in every pass.
 //!
-//! No call reads more than a piece and a record, however long the damage is, as no commit happens meanwhile. Each piece is
-//! put out of the memory of the system before it is read, since the disk is what is asked for; it is not put out after that,
-//! so that bodies which are loaded from it again and again stay there but for that moment.
+//! No call reads more than a piece and a record, however long the damage is, as no commit happens meanwhile. Each piece is dropped
+//! from the page cache before it is read, so that the disk itself is read; it is not dropped afterwards, so that bodies which are
+//! loaded repeatedly stay cached but for that moment.
 //!
-//! A record that the snapshot stands for is not missed by anybody, so the only harm of damage that a scrub finds is what
-//! another crash would have made of it.
+//! Records that the snapshot replaces are no longer needed. So damage that a scrub finds does harm only if another crash comes before
+//! it is repaired.
 
 use super::disk::{Disk, DiskError};
 use super::frame::Fault;
@@ -27,19 +27,19 @@ use crate::protocol::record::Record;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Bytes that are read between two appends.
+/// Bytes read between two appends.
 pub const SCRUB_BYTES: u64 = READ_BYTES as u64;
-/// After damage the next pass comes so many times sooner, to see whether that is made good, and to try once more.
+/// After damage the next pass comes this many times sooner, to see whether the damage is repaired, and to try once more.
 const SOON: u64 = 60;
-/// So many passes come soon, besides those after which fewer bodies were lost than before. What is not made good by then may
-/// never be, and each attempt writes a good part of a snapshot.
+/// Passes in a row with damage that come soon, not counting those after which fewer bodies were lost than before. Later ones come at
+/// growing intervals: damage that is not repaired by then may never be, and each attempt writes a good part of a snapshot.
 const SOON_MAX: u32 = 32;
-/// After a failed read.
+/// Pause after a failed read, in microseconds.
 const FAILED_PAUSE_US: u64 = 1_000_000;
-/// A place of which the disk says so many times running that it cannot be read is damaged. What the process lacks for a
-/// while, such as handles of files, is no damage, however often.
+/// A place is damaged if the disk reports it lost this many times in a row. A temporary shortage in the process, such as of file
+/// handles, is not damage, however often it occurs.
 const FAILURES_MAX: u32 = 10;
-/// Whose records are missing is looked up for so many of them.
+/// Most missing records whose owners are looked up.
 const OWNERS_MAX: u64 = 10_000;
 
 /// Damage in a file that was whole.
@@ -47,12 +47,12 @@ const OWNERS_MAX: u64 = 10_000;
 pub struct Rot {
     /// The file.
     pub file: String,
-    /// Where it begins.
+    /// Offset where it begins.
     pub offset: u64,
-    /// What it is.
+    /// Description of the damage.
     pub known: String,
-    /// Whose records may be hit; none if that cannot be told, so anybody's. In a snapshot, those of all partitions between
-    /// the first and the last.
+    /// Owners of the records that may be affected; `None` if unknown, so any. In a snapshot, only the first and the last partition of
+    /// the range are named; all between them may be affected.
     pub owners: Option<BTreeSet<Owner>>,
 }
 
@@ -65,47 +65,47 @@ impl fmt::Display for Rot {
     }
 }
 
-/// What a call has come to.
+/// Result of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scrubbed {
     /// Bytes read.
     pub bytes: u64,
-    /// Damage; of one file only the first.
+    /// Damage found; only the first of each file.
     pub rot: Option<Rot>,
-    /// All files were read since this was said last.
+    /// A pass is complete: all files were read since the last time this was set.
     pub over: bool,
-    /// The last snapshot lacked fewer bodies than the last one before this was said last.
+    /// At the end of a pass: the last snapshot lacked fewer bodies than at the end of the pass before.
     pub mends: bool,
-    /// Something could not be read just now.
+    /// A read that failed, perhaps only for now.
     pub failed: Option<DiskError>,
 }
 
-/// How fast a host scrubs, and when it must go on.
+/// Rate of scrubbing, and when the next piece is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubPace {
-    /// Bytes in a second; 0: never.
+    /// Bytes per second; 0 turns scrubbing off.
     pub bytes_per_second: u64,
-    /// Between the end of a pass and the next one, so that a small log is not read all the time.
+    /// Pause between two passes, so that a small log is not read all the time.
     pub rest_us: u64,
     due_us: u64,
     /// This pass has found damage.
     found: bool,
-    /// So did so many before it, and nothing was mended.
+    /// Passes before it, in a row, that found damage without any progress.
     found_before: u32,
 }
 
 impl ScrubPace {
-    /// The first pass begins after a rest: a start has just read everything.
+    /// The first pass begins after a rest, because a start has just read everything.
     pub fn new(bytes_per_second: u64, rest_us: u64) -> ScrubPace {
         ScrubPace { bytes_per_second, rest_us, due_us: rest_us, found: false, found_before: 0 }
     }
 
-    /// When the next piece is due.
+    /// Time at which the next piece is due.
     pub fn due_us(&self) -> Option<u64> {
         (self.bytes_per_second > 0).then_some(self.due_us)
     }
 
-    /// A piece was read.
+    /// Schedules the next piece after one was read.
     pub fn scrubbed(&mut self, now_us: u64, scrubbed: &Scrubbed) {
         let taken_us = scrubbed.bytes.saturating_mul(1_000_000).checked_div(self.bytes_per_second).unwrap_or(0);
         self.found |= scrubbed.rot.is_some();
@@ -126,14 +126,14 @@ impl ScrubPace {
     }
 }
 
-/// Where the scrub is.
+/// Position of the scrub.
 #[derive(Debug, Default)]
 pub(super) struct Scrub {
     /// The file that is being read.
     reading: Option<Reading>,
-    /// The number of the file that was read last: 2 for each segment, one less for a snapshot.
+    /// Number of the file that was read last: twice the number of a segment, one less for a snapshot.
     last: u64,
-    /// Bodies that the last snapshot lacked when the pass before this one was over.
+    /// Bodies that the last snapshot lacked at the end of the previous pass.
     lacked: u64,
 }
 
@@ -142,45 +142,45 @@ struct Reading {
     file: String,
     /// As [`Scrub::last`].
     number: u64,
-    /// None before it is read.
+    /// `None` before it is read.
     header: Option<Header>,
-    /// What comes next.
+    /// Offset of the next item.
     offset: u64,
     next_ordinal: u64,
-    /// Of a segment: the first record of the next one, if that is known.
+    /// For a segment: the first ordinal of the next one, if known.
     end: Option<u64>,
-    /// The last frame that was whole.
+    /// Offset of the last whole frame.
     last: Option<u64>,
-    /// Where `offset` is in search of the next frame.
+    /// The search for the next frame, if `offset` is in one.
     search: Option<Search>,
-    /// So many reads in a row have failed.
+    /// Failed reads in a row.
     failures: u32,
-    /// Bytes that were read since the host was told.
+    /// Bytes read and not yet reported.
     bytes: u64,
 }
 
-/// For the next whole frame behind a place where none is: it says whose records are lost there, or that the file has ended.
+/// Search for the next whole frame after a place without one. The frame, or the end of the file, shows which records are lost there.
 #[derive(Debug, Clone, Copy)]
 struct Search {
-    /// Where that begins.
+    /// Offset where the search began.
     offset: u64,
-    /// What is wrong there.
+    /// The fault there.
     fault: Fault,
-    /// There are only zeroes up to now: space, if the file ends so.
+    /// Only zeroes so far: free space, if the file ends so.
     zeroes: bool,
-    /// Bytes to pass first: the sentinel at the offset is that of no frame.
+    /// Bytes to skip first: the sentinel at the offset does not begin a frame.
     ahead: usize,
 }
 
-/// Order among files.
+/// Order of a file among the log's files.
 fn number(file: &str) -> Option<u64> {
     let of_snapshot = snapshot::number(file).and_then(|segment| segment.checked_mul(2)).map(|number| number - 1);
     of_snapshot.or_else(|| segment::number(file)?.checked_mul(2))
 }
 
 impl<D: Disk> Log<D> {
-    /// Reads on through what lies still, about [`SCRUB_BYTES`]. An error is that of a log that had stopped before: a place that
-    /// cannot be read again and again is damage.
+    /// Reads about [`SCRUB_BYTES`] more of the finished files. Returns an error only if the log had stopped before; a place that
+    /// cannot be read repeatedly counts as damage.
     pub fn scrub(&mut self) -> Result<Scrubbed, LogError> {
         self.check_phase()?;
         let mut scrubbed = Scrubbed::default();
@@ -208,7 +208,7 @@ impl<D: Disk> Log<D> {
         let mut still: Vec<(u64, &String)> = still.filter_map(|file| Some((number(file)?, file))).collect();
         still.retain(|(number, _)| lies_still(*number));
         still.sort_unstable();
-        // A snapshot may have taken its place since the last call.
+        // A snapshot may have replaced the file since the last call.
         if self.scrub.reading.as_ref().is_some_and(|reading| still.iter().all(|(_, file)| **file != reading.file)) {
             self.scrub.reading = None;
         }
@@ -216,11 +216,11 @@ impl<D: Disk> Log<D> {
             let next = still.into_iter().find(|(number, _)| *number > self.scrub.last);
             let expected = (self.scrub.last / 2 + 1) * 2;
             let behind = next.map_or(self.position().segment.saturating_mul(2), |(number, _)| number);
-            // A snapshot may begin anywhere.
+            // A snapshot may have any number, so there is no gap before it.
             if behind.is_multiple_of(2) && expected < behind {
                 let (file, known) = (segment::name(expected / 2), "the file is not there".into());
                 scrubbed.rot = Some(Rot { file, offset: 0, known, owners: None });
-                // Of several in a row only the first is told.
+                // Of several missing files in a row only the first is reported.
                 self.scrub.last = behind - 2;
                 return Ok(());
             }
@@ -250,7 +250,7 @@ impl<D: Disk> Log<D> {
     }
 }
 
-/// What reading a piece has come to.
+/// Result of reading a piece.
 enum Step {
     On,
     End,
@@ -266,7 +266,7 @@ impl Reading {
         Step::Rot(Rot { file: self.file.clone(), offset, known, owners })
     }
 
-    /// A read has failed: what is damaged, if that was once too often.
+    /// Counts a failed read. Returns damage if there were too many in a row.
     fn failed(&mut self, error: &DiskError) -> Option<Rot> {
         if !error.lost || error.file != self.file {
             return None;
@@ -277,7 +277,7 @@ impl Reading {
         (self.failures >= FAILURES_MAX).then(rot)
     }
 
-    /// Reads what the disk has, as [`Reader::cold`] does.
+    /// Reads from the disk itself, as [`Reader::cold`] does.
     fn read<D: Disk>(&mut self, disk: &D, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
         disk.forget(&self.file, offset, length);
         let bytes = disk.read(&self.file, offset, length)?;
@@ -285,7 +285,7 @@ impl Reading {
         Ok(bytes)
     }
 
-    /// Reads a piece. `current` is the header of the segment that is being written.
+    /// Reads a piece. `current` is the header of the current segment.
     fn read_on<D: Disk>(&mut self, disk: &D, current: Header) -> Result<Step, DiskError> {
         let Some(header) = self.header else { return self.read_header(disk, current) };
         if self.offset < header.records_offset() && !self.is_snapshot() {
@@ -310,7 +310,7 @@ impl Reading {
             self.end = if header.segment + 1 == current.segment {
                 Some(current.first_ordinal)
             } else {
-                // What is wrong with that one is found when it is its turn.
+                // A fault of the next header is found in its turn.
                 match disk.read(&segment::name(header.segment + 1), 0, HEADER_BYTES) {
                     Ok(next) => Header::decode(&next).ok().map(|next| next.first_ordinal),
                     Err(error) if error.lost => None,
@@ -323,7 +323,7 @@ impl Reading {
         Ok(Step::On)
     }
 
-    /// Second copies of heads: each record of a finished segment has one.
+    /// Checks the second copies of heads: each record of a finished segment has one.
     fn read_slots<D: Disk>(&mut self, disk: &D, header: &Header) -> Result<Step, DiskError> {
         let first = header.first_ordinal + (self.offset - HEADER_BYTES as u64) / SLOT_BYTES as u64;
         let end = self.end.unwrap_or(first);
@@ -332,7 +332,7 @@ impl Reading {
         for (place, ordinal) in (first..first + count).enumerate() {
             let slot = bytes.get(place * SLOT_BYTES..).and_then(|rest| rest.first_chunk()).and_then(Slot::decode);
             if slot.is_none_or(|slot| slot.ordinal != ordinal) {
-                // The record itself is not hit by that.
+                // The record itself is not affected.
                 let (offset, nobody) = (header.slot_offset(ordinal), Some(BTreeSet::new()));
                 return Ok(self.rot(offset, format!("the second head of record {ordinal} is damaged"), nobody));
             }
@@ -342,7 +342,7 @@ impl Reading {
         Ok(Step::On)
     }
 
-    /// Passes what one window holds, or one record that is larger.
+    /// Reads the frames in one window, or one record that is larger.
     fn read_frames<D: Disk>(&mut self, disk: &D, header: &Header) -> Result<Step, DiskError> {
         let (file, length) = (self.file.clone(), disk.length(&self.file)?);
         let mut reader = Reader::cold(disk, &file, self.offset, length);
@@ -376,7 +376,7 @@ impl Reading {
         Ok(step)
     }
 
-    /// Goes on for about a window. What is searched is not read a second time: the pass goes on with the next file.
+    /// Continues a search for about a window. Damage found ends the file's part of the pass, so searched bytes are not read twice.
     fn search_on<D: Disk>(&mut self, disk: &D, header: &Header, mut search: Search) -> Result<Step, DiskError> {
         let (file, length, from) = (self.file.clone(), disk.length(&self.file)?, self.offset);
         let mut reader = Reader::cold(disk, &file, from, length);
@@ -406,7 +406,7 @@ impl Reading {
         Ok(step)
     }
 
-    /// There are no more frames from the offset on.
+    /// Handles the end of the frames at this offset.
     fn end_of_frames<D: Disk>(&self, disk: &D, header: &Header, offset: u64) -> Result<Step, DiskError> {
         let next = self.next_ordinal;
         if self.is_snapshot() {
@@ -421,7 +421,7 @@ impl Reading {
         Ok(Step::End)
     }
 
-    /// Whose records are missing if no more follow.
+    /// Owners of the missing records if no more frames follow.
     fn owners_up_to_end<D: Disk>(&self, disk: &D, header: &Header) -> Result<Option<BTreeSet<Owner>>, DiskError> {
         match self.end {
             Some(end) => owners_of(disk, &self.file, header, self.next_ordinal..end),
@@ -429,7 +429,7 @@ impl Reading {
         }
     }
 
-    /// Whose records are missing in front of the next one that is whole, with its ordinal.
+    /// Owners of the missing records before the next whole one, which is given with its ordinal.
     fn owners<D: Disk>(
         &self,
         disk: &D,
@@ -439,7 +439,7 @@ impl Reading {
         if !self.is_snapshot() {
             return owners_of(disk, &self.file, header, self.next_ordinal..ordinal);
         }
-        // The node comes first, then its partitions in order, last what the node keeps for others.
+        // A snapshot has the node's records first, then the partitions in order, then the hints that the node keeps for others.
         let is_late =
             |record: &Record| matches!(record, Record::Hint { .. } | Record::Owed { .. } | Record::End { .. });
         let before = match self.last {
@@ -447,13 +447,13 @@ impl Reading {
             None => Some(Record::Boot { count: 0 }),
         };
         let (Some(before), Some(behind)) = (before, behind) else { return Ok(None) };
-        // Between a partition and what comes late may be any other partition.
+        // Between a partition and the later records, any other partition may be missing.
         let known = !is_late(&behind) || is_late(&before) || ordinal <= self.next_ordinal;
         Ok(known.then(|| BTreeSet::from([Owner::of(&before), Owner::of(&behind)])))
     }
 }
 
-/// The record that stands there.
+/// The record at an offset.
 fn record_at<D: Disk>(disk: &D, file: &str, offset: u64) -> Result<Option<Record>, DiskError> {
     Ok(match Reader::new(disk, file, offset, disk.length(file)?).frame()? {
         Ok(frame) => Record::decode(frame.body).ok(),
@@ -461,7 +461,7 @@ fn record_at<D: Disk>(disk: &D, file: &str, offset: u64) -> Result<Option<Record
     })
 }
 
-/// What the second heads say whose these records are; none if not all of them say it.
+/// Owners of these records according to their second heads; `None` if any of the heads is missing.
 fn owners_of<D: Disk>(
     disk: &D,
     file: &str,

@@ -1,4 +1,4 @@
-//! One file of the log: its name and its header. A snapshot has a header too.
+//! One segment file of the log: its name and its header. A snapshot has a header too.
 
 use super::slot::SLOT_BYTES;
 use crate::protocol::record::RECORD_VERSION;
@@ -8,18 +8,18 @@ use norn_wire::{ClusterId, NodeId};
 pub(crate) const MAGIC: [u8; 8] = *b"NORN-WAL";
 /// First bytes of every snapshot.
 pub(crate) const SNAPSHOT_MAGIC: [u8; 8] = *b"NORN-SNP";
-/// How many they are.
+/// Length of the magic.
 pub const MAGIC_BYTES: u64 = MAGIC.len() as u64;
-/// Version of the header and of frames, and of records as far as these cannot say themselves what they are: that of nodes of
+/// Version of the header and of frames, and of those record layouts that do not carry their own version: the format of nodes of
 /// protocol version 3.
 pub(crate) const FORMAT_VERSION: u16 = 4;
-/// The oldest format that is read: in it no segment says promises again. In 3 no table says who holds its partition.
+/// Oldest format that is read. Version 2 segments do not repeat promises. In version 3 no table names the holders of its partition.
 pub(crate) const FORMAT_VERSION_MIN: u16 = 2;
-/// Bytes of a header: a sector of its own, so that no write of a head comes near it.
+/// Bytes of a header: a sector of its own, so that no write of a head touches it.
 pub(crate) const HEADER_BYTES: usize = 512;
-/// Where the header's checksum stands.
+/// Offset of the header's checksum.
 const CHECKSUM_PLACE: usize = HEADER_BYTES - 4;
-/// Bytes of records for which there is one slot: roughly a small record, as holes cost nothing.
+/// Bytes of records per slot: roughly a small record, because unused slots are holes in the file and cost nothing.
 pub(crate) const BYTES_PER_SLOT: u64 = 512;
 /// Fewest slots of a segment.
 const SLOTS_MIN: u32 = 8;
@@ -28,7 +28,7 @@ pub(crate) const SLOTS_MAX: u32 = 1 << 17;
 /// Number of the highest segment whose name still sorts after all others.
 const NUMBER_MAX: u64 = 9_999_999_999_999_999;
 const SUFFIX: &str = ".log";
-/// Of one that is being written.
+/// Suffix of a segment that is still being written.
 const PARTIAL_SUFFIX: &str = ".partial";
 
 /// File name of a segment. Names sort as numbers do.
@@ -37,22 +37,22 @@ pub(crate) fn name(number: u64) -> String {
     format!("{number:016}{SUFFIX}")
 }
 
-/// File name of a segment that is not to count yet.
+/// File name of a segment that does not take effect yet.
 pub(crate) fn partial_name(number: u64) -> String {
     format!("{}{PARTIAL_SUFFIX}", name(number))
 }
 
-/// Whether a file is a segment that never counted.
+/// Whether a file is a segment that never took effect.
 pub(crate) fn is_partial(file: &str) -> bool {
     file.strip_suffix(PARTIAL_SUFFIX).is_some_and(is_of_log)
 }
 
-/// Whether a file claims to be part of the log.
+/// Whether a file name claims to be part of the log.
 pub(crate) fn is_of_log(file: &str) -> bool {
     file.ends_with(SUFFIX)
 }
 
-/// Whether a file is one of a log, by its name or by its first bytes: either may be wrong.
+/// Whether a file belongs to a log, judged by its name or by its first bytes: either may be wrong.
 pub fn belongs_to_log(file: &str, first: &[u8]) -> bool {
     let is_named_so = number(file).or(super::snapshot::number(file)).is_some();
     is_named_so || [MAGIC, SNAPSHOT_MAGIC].iter().any(|magic| first.starts_with(magic))
@@ -63,19 +63,19 @@ pub(crate) fn number(file: &str) -> Option<u64> {
     digits(file.strip_suffix(SUFFIX)?)
 }
 
-/// The number that a file's name begins with.
+/// Parses the 16 digits that a file name begins with.
 pub(crate) fn digits(digits: &str) -> Option<u64> {
     if digits.len() != 16 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // The one behind it must have a name, too.
+    // The next number must be a valid name, too.
     digits.parse().ok().filter(|number| (1..NUMBER_MAX).contains(number))
 }
 
-/// What a segment says of itself.
+/// Header of a segment or snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The cluster that the node belonged to when the segment was begun; zero if none yet.
+    /// The cluster that the node belonged to when the segment was begun; zero if none.
     pub cluster: ClusterId,
     /// The node that wrote it.
     pub node: NodeId,
@@ -83,31 +83,31 @@ pub(crate) struct Header {
     pub segment: u64,
     /// Ordinal of the first record in it; in a snapshot, of the first record of the log after it.
     pub first_ordinal: u64,
-    /// Heads that it has room for, and so records; a snapshot has none.
+    /// Slots for heads, and so the most records it can have; a snapshot has none.
     pub slots: u32,
 }
 
-/// Slots of a segment with so many bytes of records behind so many promises.
+/// Slots of a segment with this many bytes of records after this many promises.
 pub(crate) fn slots_for(bytes: u64, promises: usize) -> u32 {
     let records = (bytes / BYTES_PER_SLOT).max(u64::from(SLOTS_MIN));
     (promises as u64).saturating_add(records).min(u64::from(SLOTS_MAX)) as u32
 }
 
-/// Why bytes are not a header.
+/// Why bytes are not a valid header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeaderFault {
     /// Incomplete or damaged.
     Broken(&'static str),
-    /// Written by a program that knows another format of segments.
+    /// Written by a version with another segment format.
     Format(u16),
-    /// Whole, but written by a program that knows other records.
+    /// Intact, but written by a version with another record format.
     Records(u16),
 }
 
 const IMPOSSIBLE: HeaderFault = HeaderFault::Broken("the header says what no such file is like");
 
 impl Header {
-    /// Where the head of a record stands. The record must have a slot in this segment.
+    /// Offset of a record's head. The record must have a slot in this segment.
     pub fn slot_offset(&self, ordinal: u64) -> u64 {
         assert!(self.has_slot(ordinal), "record {ordinal} is of another segment");
         HEADER_BYTES as u64 + (ordinal - self.first_ordinal) * SLOT_BYTES as u64
@@ -118,12 +118,12 @@ impl Header {
         ordinal.checked_sub(self.first_ordinal).is_some_and(|place| place < u64::from(self.slots))
     }
 
-    /// Where the records begin.
+    /// Offset of the first record.
     pub fn records_offset(&self) -> u64 {
         HEADER_BYTES as u64 + u64::from(self.slots) * SLOT_BYTES as u64
     }
 
-    /// The bytes.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0..8].copy_from_slice(if self.slots == 0 { &SNAPSHOT_MAGIC } else { &MAGIC });
@@ -153,8 +153,8 @@ impl Header {
 
     fn decode_as(bytes: &[u8], magic: &[u8; 8]) -> Result<Header, HeaderFault> {
         let magic = bytes.first_chunk() == Some(magic);
-        // Where the checksum stands in another format is not known here, so this comes first. Version 0 never was;
-        // zeroes are what a crash leaves.
+        // Another format may have its checksum elsewhere, so the version is checked first. Version 0 never existed; zeroes are what a
+        // crash leaves.
         let format = if bytes.len() < 10 { 0 } else { u16::from_be_bytes(field(bytes, 8)) };
         if magic && format != 0 && !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&format) {
             return Err(HeaderFault::Format(format));
@@ -175,7 +175,7 @@ impl Header {
         let (first_ordinal, slots) = (u64::from_be_bytes(field(bytes, 52)), u32::from_be_bytes(field(bytes, 60)));
         let segment = u64::from_be_bytes(field(bytes, 44));
         let counts = first_ordinal > 0 && first_ordinal.checked_add(u64::from(SLOTS_MAX)).is_some();
-        // There must be a name for it and for the one behind it.
+        // This segment and the next one must have valid names.
         if !counts || !(1..NUMBER_MAX).contains(&segment) {
             return Err(IMPOSSIBLE);
         }

@@ -1,13 +1,13 @@
-//! Whether a record is the one whose turn it is.
+//! Order of records by ordinal: whether a record is the expected next one.
 
-/// What a whole record is to those before it.
+/// Relation of a whole record to those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The next one.
     Next,
-    /// One that was read already, once more.
+    /// A repetition of a record that was read already.
     Repeat,
-    /// It has the ordinal of one that was read already and is another: two writes that each thought to be the only one.
+    /// A different record under an ordinal that was read already: two writers, each of which took itself for the only one.
     Conflict,
     /// Records are missing before it.
     Ahead,
@@ -15,33 +15,33 @@ pub(crate) enum Turn {
     Behind,
 }
 
-/// The records of one segment that were read so far. Eight bytes for each.
+/// Records of one segment that were read so far. Eight bytes for each.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     first_ordinal: u64,
-    /// None for those that are lost.
+    /// `None` for lost records.
     fingerprints: Vec<Option<u32>>,
 }
 
 impl Sequence {
-    /// Nothing of a segment was read yet.
+    /// A segment of which nothing is read yet.
     pub fn new(first_ordinal: u64) -> Sequence {
         assert!(first_ordinal > 0, "ordinals count from 1");
         Sequence { first_ordinal, fingerprints: Vec::new() }
     }
 
-    /// Ordinal of the record whose turn it is.
+    /// Ordinal of the next record.
     pub fn next_ordinal(&self) -> u64 {
         self.first_ordinal + self.fingerprints.len() as u64
     }
 
-    /// Passes over the records before `ordinal`, which are lost.
+    /// Skips the records before `ordinal`, which are lost.
     pub fn skip_to(&mut self, ordinal: u64) {
         assert!(ordinal > self.next_ordinal(), "only what is missing is passed over");
         self.fingerprints.resize((ordinal - self.first_ordinal) as usize, None);
     }
 
-    /// Takes a record that was read, and says what it is.
+    /// Takes a record that was read, and classifies it.
     pub fn take(&mut self, ordinal: u64, fingerprint: u32) -> Turn {
         if ordinal == self.next_ordinal() {
             self.fingerprints.push(Some(fingerprint));

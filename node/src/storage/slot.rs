@@ -1,7 +1,7 @@
-//! The second copy of a record's head, in a slot of fixed size near the beginning of its segment.
+//! A second copy of each record's head, in a slot of fixed size near the beginning of its segment.
 //!
-//! A record and its slot are written apart and made durable by one sync. Where one of the two is damaged the other still
-//! says that the record was there, where, and what it was about.
+//! A record and its slot are two writes, made durable by one sync. If one of the two is damaged, the other still shows that the
+//! record existed, where, and what it was about.
 
 use super::frame::{Head, synced_before};
 use crate::protocol::record::{Kind, Record};
@@ -10,10 +10,10 @@ use std::fmt;
 
 /// Bytes of a slot.
 pub(crate) const SLOT_BYTES: usize = 32;
-/// What stands for a record of the whole node where a partition would be.
+/// Partition field of a record that belongs to the whole node.
 const NODE: u16 = u16::MAX;
 
-/// Whose record it is.
+/// Owner of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// The node as a whole.
@@ -23,7 +23,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Of a record.
+    /// Returns the owner of a record.
     pub fn of(record: &Record) -> Owner {
         record.partition().map_or(Owner::Node, Owner::Partition)
     }
@@ -38,12 +38,12 @@ impl fmt::Display for Owner {
     }
 }
 
-/// What a slot says.
+/// Content of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Place of the record in the log.
+    /// Position of the record in the log.
     pub ordinal: u64,
-    /// Where its frame begins in the file.
+    /// Offset of its frame in the file.
     pub offset: u32,
     /// Bytes of the frame.
     pub bytes: u32,
@@ -51,14 +51,14 @@ pub(crate) struct Slot {
     pub fingerprint: u32,
     /// As in the frame.
     pub unsynced: u32,
-    /// Whose record it is.
+    /// Owner of the record.
     pub owner: Owner,
-    /// What it is about.
+    /// Kind of the record.
     pub kind: Kind,
 }
 
 impl Slot {
-    /// The slot of a record whose frame stands there; none if that is beyond the end of all segments.
+    /// The slot of a record with its frame at this offset; `None` if the offset is beyond the end of any segment.
     pub fn of(head: &Head, offset: u64, bytes: u64, record: &Record) -> Option<Slot> {
         Some(Slot {
             ordinal: head.ordinal,
@@ -71,12 +71,12 @@ impl Slot {
         })
     }
 
-    /// The highest ordinal up to which all was durable when this was written.
+    /// Highest ordinal up to which all was durable when this was written.
     pub fn synced_before(&self) -> u64 {
         synced_before(self.ordinal, self.unsynced)
     }
 
-    /// The bytes.
+    /// Encodes the slot.
     pub fn encode(&self) -> [u8; SLOT_BYTES] {
         let partition = match self.owner {
             Owner::Node => NODE,
@@ -95,7 +95,7 @@ impl Slot {
         bytes
     }
 
-    /// Reads the bytes; none if they are no whole slot. An empty slot is none: no record has the ordinal 0.
+    /// Decodes a slot; `None` if the bytes are not a whole one. An empty slot is `None`, as no record has the ordinal 0.
     pub fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<Slot> {
         let word =
             |place: usize| u32::from_be_bytes([bytes[place], bytes[place + 1], bytes[place + 2], bytes[place + 3]]);
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(Slot::decode(&[0; SLOT_BYTES]), None);
     }
 
-    /// A file may be larger than any segment that was ever written, and hold a whole record there.
+    /// A damaged or foreign file may be larger than any segment ever written, and hold a whole record beyond that size.
     #[test]
     fn a_record_beyond_the_end_of_all_segments_has_no_slot() {
         let head = Head { fingerprint: 1, ordinal: 1, unsynced: 1, length: 1 };

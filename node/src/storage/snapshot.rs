@@ -1,11 +1,11 @@
 //! A snapshot: the state of a node in one file, in place of all segments before it.
 //!
-//! `0000000000000007.snapshot` stands for the segments before number 7. It is a header and frames as in a segment, but
-//! without slots, and its ordinals are its own: who the node is, its state, and last, twice, a record that says so.
+//! `0000000000000007.snapshot` replaces the segments before number 7. It has a header and frames as a segment has, but no slots, and
+//! its ordinals are its own. It holds the node's identity, then its state, and last, twice, an end record.
 //!
-//! It is written under another name while the log goes on in segment 7 and later, from a state that goes on too. So what
-//! those segments say may be in it already, up to the ordinal that its last record names; all of that is durable before
-//! the snapshot gets its name. Until then, nothing counts on it; from then on, nothing counts on the segments before it.
+//! It is written under a temporary name while the log continues in segment 7 and later, from a state that keeps changing. So records
+//! of those segments may be reflected in it already, up to the ordinal that its end record names; all of those are durable before the
+//! snapshot gets its final name. Until then nothing depends on the snapshot; from then on nothing depends on the segments before it.
 
 use super::disk::{Disk, DiskError};
 use super::examine::Loss;
@@ -23,22 +23,22 @@ use norn_wire::TaskId;
 use std::ops::RangeInclusive;
 
 const SUFFIX: &str = ".snapshot";
-/// Of one that is being written.
+/// Suffix of a snapshot that is still being written.
 const PARTIAL_SUFFIX: &str = ".snapshot.partial";
 /// Memory that an emptied buffer keeps.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
-/// File name of the snapshot in place of all segments before that one.
+/// File name of the snapshot that replaces all segments before this one.
 pub(crate) fn name(segment: u64) -> String {
     segment::name(segment).replace(".log", SUFFIX)
 }
 
-/// Its name as long as it is not whole.
+/// Temporary name of an unfinished snapshot.
 pub(crate) fn partial_name(segment: u64) -> String {
     segment::name(segment).replace(".log", PARTIAL_SUFFIX)
 }
 
-/// Number of the first segment that the snapshot with that file name does not stand for.
+/// Number of the first segment that the snapshot with this file name does not replace.
 pub(crate) fn number(file: &str) -> Option<u64> {
     segment::digits(file.strip_suffix(SUFFIX)?)
 }
@@ -48,7 +48,7 @@ pub(crate) fn is_partial(file: &str) -> bool {
     file.ends_with(PARTIAL_SUFFIX)
 }
 
-/// Why a snapshot is not written. The log is as good as before.
+/// Why a snapshot is not written. The log is unharmed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// The disk failed, or is full.
@@ -57,27 +57,27 @@ pub enum SnapshotError {
     /// The log needs the room that is left.
     #[error("the disk has no room for it")]
     NoRoom,
-    /// A record that could not be read back.
+    /// A record too large to be read back.
     #[error("a record of {0} bytes is too large")]
     RecordTooLarge(usize),
-    /// Bodies of tasks are not where they were. As long as they are not back, the log must stay as it is.
+    /// Bodies of tasks cannot be read from their places. Until they are restored, the log must stay as it is.
     #[error("the bodies of {count} tasks cannot be read back")]
     BodiesLost {
-        /// In all of the state.
+        /// Number of tasks, in the whole state.
         count: u64,
-        /// In the last part of it: the host knows of the others.
+        /// Tasks of the last part; the others were reported to the host before.
         last: Vec<TaskId>,
     },
 }
 
-/// Writes a snapshot. Whatever it returns an error from, it is of no use afterwards.
+/// Writes a snapshot. After any error it must not be used again.
 #[derive(Debug)]
 pub(crate) struct Writer {
     header: Header,
     length: u64,
     next_ordinal: u64,
     places: Vec<Place>,
-    /// Of the first record of what is kept for others.
+    /// Ordinal of the first hint record; 0 if there is none.
     hints: u64,
     moved: Vec<Moved>,
     encoder: Encoder,
@@ -86,7 +86,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Begins the snapshot in place of all segments before the one with that header.
+    /// Begins the snapshot that replaces all segments before the one with this header.
     pub fn begin<D: Disk>(disk: &mut D, segment: &Header) -> Result<Writer, DiskError> {
         let header = Header { slots: 0, ..*segment };
         let writer = Writer {
@@ -107,22 +107,23 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Name of the file that it writes.
+    /// Name of the file being written.
     pub fn partial_name(&self) -> String {
         partial_name(self.header.segment)
     }
 
-    /// Number of the first segment that it does not stand for.
+    /// Number of the first segment that the snapshot does not replace.
     pub fn segment(&self) -> u64 {
         self.header.segment
     }
 
-    /// Bytes that it has written.
+    /// Bytes written so far.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Adds a part of the state, and makes it durable: many small syncs hold up nobody for long. So much room must be left.
+    /// Adds a part of the state, and syncs it: many small syncs delay other writes less than one large sync. Fails if less than
+    /// `kept_bytes` would stay free.
     pub fn add<D: Disk>(&mut self, disk: &mut D, records: &[Record], kept_bytes: u64) -> Result<(), SnapshotError> {
         assert!(self.buffer.is_empty(), "frames stay in the buffer only within a call");
         for record in records {
@@ -156,7 +157,7 @@ impl Writer {
         }
         let place = self.places.last_mut().expect("just added");
         match record {
-            // It stands for what a wound says: that the replica has nothing.
+            // `Left` implies what a wound says: the replica has nothing.
             Record::Wound { .. } | Record::Left { .. } => place.wound = self.next_ordinal,
             Record::Vote { .. } => place.vote = self.next_ordinal,
             Record::Install { .. } => place.table = self.next_ordinal,
@@ -166,11 +167,11 @@ impl Writer {
         }
     }
 
-    /// Bodies, results and log entries of these tasks can be read from here once the snapshot counts.
+    /// Notes that bodies, results and log entries of these tasks can be read from here once the snapshot takes effect.
     fn note_tasks(&mut self, record: &Record) {
         let offset = self.length + self.buffer.len() as u64;
         let Record::Facts { partition, items } = record else { return };
-        // Tombstones stand among the ids of tasks that are elsewhere. A task whose spec never came may have a result.
+        // Tombstones are mixed in between, for tasks whose bodies are not here. A task whose spec never came may have a result.
         let has_bodies = |task: &Task| task.spec.is_some() || task.blobs().any(|(_, blob)| !blob.is_small());
         let mut bodies = items.iter().filter(|(_, task)| has_bodies(task)).map(|(id, _)| *id);
         if let Some(first) = bodies.next()
@@ -180,8 +181,8 @@ impl Writer {
         }
     }
 
-    /// Ends the snapshot and gives it its name; its bytes, and where it has which tasks. All of the log up to `covered`
-    /// must be durable. So much room must be left.
+    /// Ends the snapshot and gives it its final name. Returns its bytes and the places of its tasks. All records of the log up to
+    /// `covered` must be durable. Fails if less than `kept_bytes` would stay free.
     pub fn finish<D: Disk>(
         mut self,
         disk: &mut D,
@@ -190,7 +191,7 @@ impl Writer {
     ) -> Result<(u64, Vec<Moved>), SnapshotError> {
         assert!(covered + 1 >= self.header.first_ordinal, "the log went on behind the segments that this stands for");
         let end = Record::End { covered, places: std::mem::take(&mut self.places), hints: self.hints };
-        // Without it nobody could say what else is lost: so there are two.
+        // Without the end record the extent of any other loss is unknown, so there are two.
         self.encoder.encode(self.next_ordinal, 0, &end, &mut self.buffer).map_err(SnapshotError::RecordTooLarge)?;
         let twice = [self.buffer.as_slice(), self.buffer.as_slice()].concat();
         if disk.space()? < kept_bytes.saturating_add(twice.len() as u64) {
@@ -205,22 +206,22 @@ impl Writer {
     }
 }
 
-/// What a snapshot is, besides its records.
+/// Summary of a snapshot that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Its header: the log goes on with `segment` and `first_ordinal`.
+    /// Its header: the log continues with `segment` and `first_ordinal`.
     pub header: Header,
-    /// What records of the log up to this ordinal say may be in it already.
+    /// Records of the log up to this ordinal may be reflected in the snapshot already.
     pub covered: u64,
     /// Records of state.
     pub records: u64,
-    /// Records of state that are not there.
+    /// Records of state that are missing.
     pub lost_records: u64,
     /// Bytes of the file.
     pub bytes: u64,
 }
 
-/// Who wrote the snapshot in place of the segments before number `segment`.
+/// Reads the identity of the node that wrote the snapshot before segment `segment`.
 pub(crate) fn read_identity<D: Disk>(disk: &D, segment: u64) -> Result<Identity, OpenError> {
     let mut found = None;
     let file = name(segment);
@@ -250,7 +251,7 @@ fn read_header<D: Disk>(disk: &D, segment: u64) -> Result<Header, OpenError> {
     Ok(header)
 }
 
-/// Visits the records of state in a snapshot, and last what is lost of them.
+/// Visits the records of state in a snapshot, and last the loss, if any.
 pub(crate) fn read<D: Disk>(
     disk: &D,
     segment: u64,
@@ -270,7 +271,7 @@ pub(crate) fn read<D: Disk>(
                 damage = damage.or(Some((found.offset, known)));
                 continue;
             }
-            // Without its end nobody can say what else it had.
+            // Without its end record the extent of a loss is unknown.
             Next::End => {
                 let (offset, known) = damage.unwrap_or((bytes, "the snapshot does not say that it ends here".into()));
                 return Err(damaged(&file, offset, known));
@@ -301,7 +302,7 @@ pub(crate) fn read<D: Disk>(
         let taken = visit(Replay::Record { record, covered: false, again: false, place });
         taken.map_err(|cause| match &damage {
             None => OpenError::Refused { file: file.clone(), offset, ordinal, cause },
-            // It was written by a node that knew what is lost.
+            // The node that wrote it accepted this record, and knew the lost ones.
             Some((offset, known)) => OpenError::Damaged {
                 file: file.clone(),
                 offset: *offset,
@@ -326,9 +327,9 @@ fn tell_loss(
     told.map_err(|cause| OpenError::Damaged { file: file.into(), offset, known: format!("{known}; {cause}"), loss })
 }
 
-/// Whose the missing records were. Each range counts as one record of each kind that may have been in it, so that damage
-/// of any size takes no more time than there are partitions. Before those of the first partition are those of the node.
-/// What is kept for others, from `hints` on if that is not 0, comes last.
+/// Owners of the missing records. Each range counts as one record of each kind that may have been in it, so the time depends on the
+/// number of partitions and not on the size of the damage. Records of the node come before those of the first partition; hint
+/// records, from `hints` on if that is not 0, come last.
 pub(crate) fn lost(missing: &[RangeInclusive<u64>], places: &[Place], hints: u64) -> Loss {
     let mut loss = Loss::default();
     for range in missing {

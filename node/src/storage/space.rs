@@ -1,77 +1,81 @@
-//! Room on the disk, and what of it is kept for the worst.
+//! Disk space accounting, and the reserve for when the disk is full.
 //!
-//! A file of zeroes, `reserve`, holds room that nobody else on the machine can take. While the disk has more than that besides,
-//! there is ample room. With less, the host is told, and refuses what makes the log grow for good. When a write would not
-//! leave a quarter of the reserve, the reserve is given to the log; when that is used up to a quarter, the host must stop in
-//! order. So no write is begun for which there is no room, as far as the log alone fills the disk: a write that fails for
-//! want of room all the same poisons the log as any other does, as nobody knows which part of it is there.
+//! A file of zeroes, `reserve`, holds space that no other process on the machine can take. While the disk has more than that free
+//! besides, space is ample. With less, the host is notified, and refuses operations that make the log grow for good. When a write
+//! would leave less than a quarter of the reserve free, the reserve file is removed for the log's use; when that space is used up to
+//! a quarter, the host must stop in order. So no write is begun without space for it, as far as the log alone fills the disk. A write
+//! that fails for want of space all the same poisons the log as any other failure does, because it is unknown which part of it is on
+//! disk.
 //!
-//! With room for three times the reserve, it is written, at first and again. Whoever keeps no reserve is never told of a shortage.
+//! The reserve is written, at first and again, when there is space for three times its size. Without a configured reserve the host is
+//! never notified of a shortage.
 //!
-//! A snapshot makes room, so it may use the reserve up to an eighth. What is written of it counts as free, as it can be removed at
-//! any time: the log does so when it needs the room itself. Once it is whole, the files that it replaces count instead, up to what
-//! it takes; but no write rests on them before they can be removed at any time, too. The reserve is not filled meanwhile.
+//! A snapshot frees space, so it may use the reserve up to an eighth. The bytes written of it count as free, because it can be
+//! removed at any time: the log does so when it needs the space itself. Once it is whole, the files that it replaces count as free
+//! instead, up to its size; but no write relies on them before they, too, can be removed at any time. The reserve is not filled
+//! meanwhile.
 
 use super::disk::{Disk, DiskError};
 use crate::protocol::host::Room;
 
-/// The file. Its name is no segment's.
+/// File name of the reserve. No segment has such a name.
 pub const RESERVE: &str = "reserve";
-/// Written at a time.
+/// Bytes per write when filling the reserve.
 const STEP_BYTES: usize = 256 << 10;
-/// This part of the reserve is never used up.
+/// One part in this many of the reserve is never used up.
 const LAST_PARTS: u64 = 4;
-/// This part of it is not used up by a snapshot either.
+/// One part in this many of the reserve is not used up by a snapshot either.
 const KEPT_PARTS: u64 = 8;
-/// A start needs this part of it besides what is never used up, so that the node does not stop at its first writes.
+/// One part in this many of the reserve is needed by a start, besides what is never used up, so that the node does not stop at its
+/// first writes.
 const START_PARTS: u64 = 16;
-/// This part of it is for what was lost, without which there is no snapshot.
+/// One part in this many of the reserve is for recovering lost state, without which no snapshot is written.
 const SPARE_PARTS: u64 = 4;
-/// Without a reserve, so much is left free by a snapshot that was measured for want of room.
+/// Bytes that a snapshot measured for want of space leaves free, if there is no reserve.
 const KEPT_BYTES: u64 = 1 << 20;
-/// The reserve is written, at first and again, when there is room for so many.
+/// The reserve is written, at first and again, when there is space for this many of it.
 pub const RESERVES_FREE: u64 = 3;
 
-/// What the log can have back, as nothing rests on it, or soon nothing will.
+/// Space that the log can reclaim, because nothing depends on those files, or soon nothing will.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Lent {
     pub bytes: u64,
-    /// Before the very next write, if that needs them.
+    /// Reclaimable before the very next write, if that needs the space.
     pub at_once: bool,
 }
 
-/// Too little room for a node that starts.
+/// Too little disk space for a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
-    /// What there is.
+    /// Free bytes.
     pub free_bytes: u64,
-    /// With that it starts, and refuses what makes the log grow for good.
+    /// Bytes with which the node starts, but refuses operations that make the log grow for good.
     pub least_bytes: u64,
-    /// With that it refuses nothing.
+    /// Bytes with which the node refuses nothing.
     pub ample_bytes: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Space {
     reserve_bytes: u64,
-    /// The reserve is whole; none if nobody looked.
+    /// Whether the reserve is whole; `None` before the first check.
     held: Option<bool>,
     room: Room,
     lent: Lent,
 }
 
 impl Space {
-    /// Nothing is looked at yet.
+    /// A state in which nothing is checked yet.
     pub fn new(reserve_bytes: u64) -> Space {
         Space { reserve_bytes, held: None, room: Room::Ample, lent: Lent::default() }
     }
 
-    /// Room at the last look.
+    /// Disk space state at the last check.
     pub fn room(&self) -> Room {
         self.room
     }
 
-    /// Makes room for a write, and looks what is left. False: there is none for anything else than these bytes.
+    /// Makes room for a write, and checks the space left. Returns false if the space suffices for little more than this write.
     pub fn before_write<D: Disk>(&mut self, disk: &mut D, bytes: u64) -> Result<bool, DiskError> {
         if self.reserve_bytes == 0 {
             return Ok(true);
@@ -87,7 +91,7 @@ impl Space {
         Ok(self.room == Room::Ample)
     }
 
-    /// Looks whether there is room again, and fills the reserve if there is; not while a snapshot needs that room.
+    /// Checks whether there is space again, and if there is, fills the reserve; `fills` is false while a snapshot needs that space.
     pub fn look<D: Disk>(&mut self, disk: &mut D, fills: bool) -> Result<Room, DiskError> {
         if self.reserve_bytes > 0 {
             let mut held = self.is_held(disk)?;
@@ -100,17 +104,17 @@ impl Space {
         Ok(self.room)
     }
 
-    /// What the log can have back by now.
+    /// Sets the space that the log can reclaim.
     pub fn lend(&mut self, lent: Lent) {
         self.lent = lent;
     }
 
-    /// What is never used up, as far as that is up to the log.
+    /// Bytes that are never used up, as far as that is up to the log.
     pub fn last_bytes(&self) -> u64 {
         self.reserve_bytes / LAST_PARTS
     }
 
-    /// Whether there is too little room for a start that finds so many bytes of files which it removes. Changes nothing.
+    /// Whether there is too little space for a start, which also frees `needless_bytes` by removing obsolete files. Changes nothing.
     pub fn shortage<D: Disk>(&self, disk: &D, needless_bytes: u64) -> Result<Option<Shortage>, DiskError> {
         let mut free_bytes = disk.space()?.saturating_add(needless_bytes);
         if disk.list()?.iter().any(|file| file == RESERVE) {
@@ -121,23 +125,23 @@ impl Space {
         Ok((free_bytes < least_bytes).then_some(Shortage { free_bytes, least_bytes, ample_bytes }))
     }
 
-    /// What a snapshot must leave free.
+    /// Bytes that a snapshot must leave free.
     pub fn kept_bytes(&self) -> u64 {
         self.reserve_bytes / KEPT_PARTS
     }
 
-    /// What may be written, without room, of what was lost.
+    /// Bytes of lost state that may be written while the disk is full.
     pub fn spare_bytes(&self) -> u64 {
         self.reserve_bytes / SPARE_PARTS
     }
 
-    /// Whether there is room for a snapshot of so many bytes, the reserve included.
+    /// Whether there is space for a snapshot of this size, the reserve included.
     pub fn fits<D: Disk>(&mut self, disk: &mut D, bytes: u64) -> Result<bool, DiskError> {
         let reserve = if self.is_held(disk)? { self.reserve_bytes } else { 0 };
         Ok(disk.space()?.saturating_add(reserve) >= bytes.saturating_add(self.left_bytes()))
     }
 
-    /// Gives up the reserve if such a snapshot needs it.
+    /// Removes the reserve if a snapshot of this size needs it.
     pub fn make_way<D: Disk>(&mut self, disk: &mut D, bytes: u64) -> Result<(), DiskError> {
         if self.is_held(disk)? && disk.space()? < bytes.saturating_add(self.left_bytes()) {
             self.give_up(disk)?;
@@ -156,7 +160,7 @@ impl Space {
         Ok(())
     }
 
-    /// `last` is what of the lent counts for the last room.
+    /// Updates the space state. `last` is the part of the lent bytes that counts toward the never-used quarter.
     fn judge(&mut self, free: u64, last: u64, held: bool) {
         self.room = if held && free.saturating_add(self.lent.bytes) >= self.reserve_bytes {
             Room::Ample
@@ -180,7 +184,7 @@ impl Space {
         Ok(self.held == Some(true))
     }
 
-    /// Whether that succeeded. What is in it does not matter, so neither does a failure.
+    /// Writes the reserve, and returns whether that succeeded. A failure is harmless, as the file's content does not matter.
     fn fill<D: Disk>(&self, disk: &mut D) -> bool {
         let mut offset = 0;
         let mut filled = Ok(());
@@ -206,7 +210,7 @@ mod tests {
         disk.files().values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// A disk that fills up with what is written, and is emptied again.
+    /// A disk that fills up with writes, and is emptied again.
     #[test]
     fn the_reserve_is_given_up_last_and_filled_again() {
         let (mut disk, mut space) = (Double::default(), Space::new(1_000));

@@ -1,15 +1,14 @@
-//! Bytes in which the sentinel does not occur, and which any bytes can be turned into.
+//! Byte stuffing: encodes any bytes so that the sentinel does not occur in them.
 //!
-//! The content is cut at every sentinel that is in it. Each run between two cuts stands behind its length: one digit
-//! before the first run, two before every later one, the lower digit first. A run that is shorter than the longest
-//! possible one is followed by a sentinel, unless the content ends there; a longest one is not. Digits go up to 252, so
-//! no digit is a byte of the sentinel, and none can arise where digits and runs meet. The cost is one byte, and two more
-//! for every 64,008 bytes after the first 252.
+//! The content is cut at every sentinel in it. Each run between two cuts is preceded by its length: one digit before the first run,
+//! two before every later one, the lower digit first. A run that is shorter than the longest possible one is followed by a sentinel,
+//! unless the content ends there; a longest one is not. Digits go up to 252, so no digit is a byte of the sentinel, and no sentinel
+//! can arise where digits and runs meet. The cost is one byte, and two more for every 64,008 bytes after the first 252.
 
 use memchr::memmem::Finder;
 use std::sync::LazyLock;
 
-/// What a reader looks for. It occurs nowhere in stuffed bytes.
+/// Marker of a frame's beginning. It occurs nowhere in stuffed bytes.
 pub(crate) const SENTINEL: [u8; 2] = [0xfe, 0xfd];
 const RADIX: usize = 253;
 /// Length of the longest first run.
@@ -21,7 +20,7 @@ const _: () = assert!(RADIX <= SENTINEL[1] as usize && RADIX <= SENTINEL[0] as u
 
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(&SENTINEL));
 
-/// Where the first sentinel in `bytes` begins.
+/// Offset of the first sentinel in `bytes`.
 pub(crate) fn find_sentinel(bytes: &[u8]) -> Option<usize> {
     FINDER.find(bytes)
 }
@@ -36,7 +35,7 @@ pub(crate) fn stuff(content: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     let mut rest = content;
     let mut run_max = FIRST_RUN_MAX;
-    // Looked for once, however many runs of the longest kind lie before it.
+    // One search serves all runs of the longest kind before the sentinel.
     let mut sentinel = find_sentinel(rest);
     loop {
         let run = sentinel.unwrap_or(rest.len()).min(run_max);
@@ -57,26 +56,26 @@ pub(crate) fn stuff(content: &[u8], out: &mut Vec<u8>) {
     assert!(out.len() - start <= stuffed_bytes_max(content.len()));
 }
 
-/// Why bytes cannot be turned back.
+/// Why bytes cannot be unstuffed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unstuffable {
     /// They end too early.
     Short,
-    /// They hold something else than a digit where one should be.
+    /// A byte is not a digit where one should be.
     Digit,
 }
 
-/// How far turning back went.
+/// Progress of unstuffing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unstuffed {
-    /// Stuffed bytes that it went through.
+    /// Stuffed bytes consumed.
     pub bytes: usize,
-    /// Nothing is left of the last run: the content may well end there.
+    /// Nothing is left of the last run: the content may end there.
     pub ended: bool,
 }
 
-/// Turns the beginning of `bytes` back into at least `wanted` bytes of content. There is one byte too many where the
-/// wanted ones end inside a sentinel.
+/// Decodes the beginning of `bytes` into at least `wanted` bytes of content. There is one byte too many if the wanted bytes end
+/// inside a sentinel.
 pub(crate) fn unstuff(bytes: &[u8], wanted: usize, content: &mut Vec<u8>) -> Result<Unstuffed, Unstuffable> {
     content.clear();
     let mut place = 1;

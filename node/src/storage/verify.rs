@@ -1,7 +1,7 @@
-//! A look at a log that lies still, however damaged: nothing is changed, and nothing is refused.
+//! Verification of a log at rest, however damaged: nothing is changed, and nothing is refused.
 //!
-//! Where a start stops at the first thing that is wrong, this goes on to the end and tells all of it. Memory is bounded by
-//! the largest record and the slots of one segment.
+//! A start stops at the first fault; this continues to the end and reports all of them. Memory is bounded by the largest record and
+//! the slots of one segment.
 
 use super::disk::{Disk, DiskError};
 use super::examine::{Findings, Loss, examine_each};
@@ -14,37 +14,37 @@ use super::snapshot;
 use crate::protocol::record::{Kind, Record};
 use norn_wire::ClusterId;
 
-/// Records of one segment that this program does not understand and that are told one by one.
+/// Most records of one segment that this version does not understand and that are reported individually.
 const UNKNOWN_MAX: usize = 100;
 
-/// Something in a log.
+/// An item of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A whole record.
     Record {
-        /// Its place in the log.
+        /// Its position in the log.
         ordinal: u64,
-        /// What it is about; none if this program does not understand it.
+        /// Owner and kind; `None` if this version does not understand it.
         of: Option<(Owner, Kind)>,
-        /// What it says; none if this program does not understand it.
+        /// The decoded record; `None` if this version does not understand it.
         record: Option<Record>,
         /// Bytes in the file.
         bytes: u64,
-        /// Bytes of the body, before it was stuffed.
+        /// Bytes of the body, before stuffing.
         body_bytes: u64,
-        /// All up to this ordinal was durable when it was written.
+        /// Highest ordinal up to which all was durable when it was written.
         synced: u64,
     },
-    /// Bytes up to `end` that are no record.
+    /// Bytes up to `end` that are not part of a record.
     Damage {
         /// Where they end.
         end: u64,
-        /// What is wrong.
+        /// The fault.
         known: String,
     },
 }
 
-/// Snapshots, and then segments.
+/// The log's files: snapshots, and then segments.
 fn files<D: Disk>(disk: &D) -> Result<Vec<String>, DiskError> {
     let files = disk.list()?;
     let (snapshots, rest): (Vec<String>, Vec<String>) =
@@ -52,8 +52,8 @@ fn files<D: Disk>(disk: &D) -> Result<Vec<String>, DiskError> {
     Ok(snapshots.into_iter().chain(rest.into_iter().filter(|file| segment::is_of_log(file))).collect())
 }
 
-/// Visits everything in all snapshots and segments, in order of files and offsets. Where a header is damaged, its file is
-/// searched for records all the same. Ordinals within a snapshot are its own.
+/// Visits everything in all snapshots and segments, in order of files and offsets. A file with a damaged header is searched for
+/// records all the same. Ordinals within a snapshot are its own.
 pub fn inspect<D: Disk, E: From<DiskError>>(
     disk: &D,
     mut visit: impl FnMut(&str, u64, Entry) -> Result<(), E>,
@@ -92,16 +92,16 @@ pub fn inspect<D: Disk, E: From<DiskError>>(
     Ok(())
 }
 
-/// Something wrong with a log.
+/// A fault of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The segment.
     pub file: String,
-    /// Where it begins.
+    /// Offset where it begins.
     pub offset: u64,
-    /// What it is.
+    /// Description of the fault.
     pub known: String,
-    /// What it cost.
+    /// The records lost by it.
     pub loss: Loss,
 }
 
@@ -110,20 +110,20 @@ pub struct Problem {
 pub struct Verified {
     /// Whole records.
     pub records: u64,
-    /// Snapshots that count: one or none.
+    /// Snapshots in use: one or none.
     pub snapshots: u64,
     /// Segments.
     pub segments: u64,
-    /// Things that are wrong.
+    /// Faults.
     pub problems: u64,
 }
 
-/// Checks every record and every head of a log, and tells what is wrong in order of files and offsets.
+/// Checks every record and every head of a log, and reports faults in order of files and offsets.
 pub fn verify<D: Disk>(disk: &D, tell: impl FnMut(Problem)) -> Result<Verified, DiskError> {
     let mut files = files(disk)?;
     let newest = files.iter().filter_map(|file| snapshot::number(file)).max();
     let first = newest.unwrap_or(1);
-    // What a snapshot stands for does not count any more.
+    // Files that a snapshot replaces are no longer in use.
     files.retain(|file| segment::number(file).or(snapshot::number(file)).is_none_or(|number| number >= first));
     let verified = Verified::default();
     let next_ordinal = newest.is_none().then_some(1);
@@ -155,13 +155,13 @@ struct Verifier<'a, D, T> {
     verified: Verified,
     /// Number of the next segment.
     expected: u64,
-    /// The last whole header.
+    /// The last intact header.
     before: Option<Header>,
-    /// Of the record behind the last segment, as far as it is known.
+    /// Ordinal after the last segment, as far as known.
     next_ordinal: Option<u64>,
-    /// Segments behind that are not there, or not to be used: the next one says what is lost with them.
+    /// Segments before this one are missing or unusable: the next header shows which records are lost with them.
     gap: bool,
-    /// The snapshot knows of records up to this one.
+    /// Highest ordinal that the snapshot may reflect.
     covered: u64,
 }
 
@@ -221,7 +221,7 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
         }
         let last = match after {
             None => findings.synced,
-            // All of a segment was durable before the next one was begun.
+            // All records of a segment were durable before the next one was begun.
             Some(after) => match read_header(self.disk, after)? {
                 Ok(after) if after.segment == header.segment + 1 => after.first_ordinal.saturating_sub(1),
                 _ => findings.highest(),
@@ -233,7 +233,7 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
         Ok(())
     }
 
-    /// What a damaged header said, if a start can find that out.
+    /// Reconstructs a damaged header, if a start can do so too.
     fn find_header(&mut self, file: &str, fault: HeaderFault) -> Result<Option<Header>, DiskError> {
         let Some(number) = segment::number(file) else { return Ok(None) };
         let found = match (self.next_ordinal, self.before) {
@@ -257,7 +257,7 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
         }
     }
 
-    /// A segment whose header is damaged. At the end of the log that may be what a crash left.
+    /// Reports a segment with a damaged header. At the end of the log a crash may have left it.
     fn check_without_header(&mut self, file: &str, fault: HeaderFault, last: bool) -> Result<(), DiskError> {
         let begun = last && matches!(fault, HeaderFault::Broken(_)) && self.disk.length(file)? <= HEADER_BYTES as u64;
         let known = header_fault(fault);
@@ -271,7 +271,7 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
             self.problem(file, 0, known, Loss::default());
         } else {
             self.gap = true;
-            // The next one says what is lost with it.
+            // The next header shows which records are lost with it.
             self.problem(file, 0, known, if last { Loss::untold() } else { Loss::default() });
         }
         Ok(())
@@ -336,7 +336,7 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
         Ok(())
     }
 
-    /// Whether a file is another one of this log: nothing of it can be used where it stands.
+    /// Whether a file is a segment of this log under a wrong name, so that a start cannot use it.
     fn is_misplaced(&self, file: &str, header: &Header) -> bool {
         segment::number(file) != Some(header.segment) && self.before.is_none_or(|before| before.node == header.node)
     }

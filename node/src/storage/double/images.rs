@@ -1,4 +1,4 @@
-//! Every state in which a crash may leave the disk, rather than a choice of them.
+//! Enumerates every state in which a crash may leave the disk, instead of a sample.
 
 use super::{Change, Content, Double, write_at};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,9 +7,9 @@ use std::ops::Range;
 /// Files and their bytes.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// What a disk writes at once.
+/// Bytes that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
-/// Pending writes of one file whose subsets are gone through.
+/// Most pending writes of one file whose subsets are enumerated.
 const PENDING_MAX: usize = 10;
 
 /// A part of a write that arrived.
@@ -20,8 +20,8 @@ struct Tear {
     length_kept: bool,
 }
 
-/// All tears of a write: none of its bytes, or those before or behind a place. Places are the first and the last byte, the
-/// middle, and where a sector ends.
+/// All tears of a write: none of its bytes, or those before or after a place. Places are after the first byte, before the last byte,
+/// the middle, and the ends of sectors.
 fn tears(offset: usize, bytes: usize) -> Vec<Tear> {
     let sectors = (offset / SECTOR_BYTES + 1..).map(|sector| sector * SECTOR_BYTES - offset);
     let mut places: BTreeSet<usize> = sectors.take_while(|place| *place < bytes).collect();
@@ -50,7 +50,7 @@ impl Content {
         for torn in &torn {
             for kept in 0..1_usize << count {
                 let is_kept = |place: usize| kept >> place & 1 == 1;
-                // A write that is torn is neither there nor not.
+                // A torn write is neither kept nor absent.
                 if torn.as_ref().is_none_or(|(place, _)| !is_kept(*place)) {
                     images.insert(self.image(is_kept, torn.as_ref()));
                 }
@@ -81,8 +81,8 @@ impl Content {
 }
 
 impl Double {
-    /// All that a crash now may leave, each state once: every prefix of the pending changes of names, and with each of
-    /// them every subset of the pending writes, with at most one of each file torn.
+    /// All states that a crash now may leave, each once: every prefix of the pending name changes, and with each of them every subset
+    /// of the pending writes, with at most one torn write in each file.
     pub fn images(&self) -> BTreeSet<Files> {
         let state = self.0.borrow();
         let mut names = state.durable_names.clone();

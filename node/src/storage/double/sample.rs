@@ -1,4 +1,4 @@
-//! The log of a member of a cluster, as a node could have written it.
+//! The log of a cluster member, as a node could have written it.
 
 use super::{CLUSTER, Double, Files};
 use crate::config::Config;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(crate) const IDENTITY: Identity = Identity { node: NodeId(7), incarnation: 7 };
 const PARTITIONS: u32 = 4;
 
-/// A cluster of so many members, all of which hold all partitions.
+/// A cluster of this many members, each of which holds all partitions.
 fn genesis(members: u32) -> Genesis {
     let member = |number: u32| Member {
         node: NodeId(7 + u128::from(number)),
@@ -31,7 +31,7 @@ fn genesis(members: u32) -> Genesis {
     Genesis { cluster, name: "sample".into(), partitions: PARTITIONS, replicas, members, assignment }
 }
 
-/// What the node wrote: who it is, what it belongs to, promises and tables of every partition in two epochs, and facts.
+/// Records that the node wrote: identity, cluster, promises and tables of every partition in two epochs, and facts.
 pub(crate) fn records(members: u32) -> Vec<Record> {
     let genesis = Arc::new(genesis(members));
     let Identity { node, incarnation } = IDENTITY;
@@ -62,7 +62,7 @@ pub(crate) fn records(members: u32) -> Vec<Record> {
 pub(crate) const CONFIG: LogConfig =
     LogConfig { segment_bytes: 400, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
-/// The log, each record synced by itself; compacted after so many, if any.
+/// The log, each record synced by itself; compacted after this many records, if given.
 pub(crate) fn log(members: u32, compacted_after: Option<usize>) -> Files {
     let disk = Double::default();
     let config = LogConfig { compact_bytes: if compacted_after.is_some() { 0 } else { u64::MAX }, ..CONFIG };
@@ -78,7 +78,7 @@ pub(crate) fn log(members: u32, compacted_after: Option<usize>) -> Files {
     disk.files()
 }
 
-/// Writes a snapshot of a node that knows these records, and clears away what it takes the place of.
+/// Writes a snapshot of a node with these records, and removes the files that it replaces.
 fn compact(log: &mut Log<Double>, known: &[Record]) {
     let mut node = node();
     known.iter().for_each(|record| node.recover(record.clone(), false, None).expect("it fits"));
@@ -101,7 +101,7 @@ pub(crate) fn node() -> Node {
     Node::new(Founding { config: Config::default(), node, incarnation, name, address, zone }, 1)
 }
 
-/// Starts the node on these files, up to where it would serve.
+/// Starts the node on these files, up to the point where it would serve.
 pub(crate) fn start(files: &Files) -> Result<(Node, Replayed), String> {
     let disk = Double::with_files(files);
     let started = start_on(&disk);

@@ -1,12 +1,12 @@
-//! Keeping the log as long as its live data: when to write a snapshot, its parts, and the files that it takes the place of.
+//! Log compaction, which keeps the log as long as its live data: when to write a snapshot, its parts, and removal of the files that
+//! it replaces.
 //!
-//! The one who appends calls [`Log::upkeep`] between appends. When a snapshot is due, the log goes on in a new segment
-//! and asks for the state; [`Log::save`] takes it part by part, with appends in between. The state may change meanwhile:
-//! each part must have in it what all records say that were handed in before the new segment was begun, and nothing of
-//! records that are handed in after the part.
+//! The thread that appends calls [`Log::upkeep`] between appends. When a snapshot is due, the log continues in a new segment and asks
+//! for the state; [`Log::save`] takes it part by part, with appends in between. The state may change meanwhile: each part must
+//! reflect all records that were appended before the new segment was begun, and no records that are appended after the part.
 //!
-//! Where there is room for as much as the log has, there is room for the snapshot. Where there is less, the state is measured
-//! first (`measuring.rs`): it is asked for as for a snapshot, and nothing is written.
+//! If the free space is as large as the log, there is space for the snapshot. If it is smaller, the state is measured first
+//! (`measuring.rs`): the log asks for it as for a snapshot, and nothing is written.
 
 use super::measuring::Measuring;
 use super::{Log, LogError};
@@ -21,45 +21,45 @@ use crate::storage::space::Lent;
 use crate::storage::{places, segment};
 use norn_wire::TaskId;
 
-/// A shorter log is not compacted before its time, however small the disk is.
+/// A log shorter than this is not compacted early, however small the disk is.
 const TIGHT_BYTES_MIN: u64 = 1 << 20;
-/// Records of a snapshot whose tasks are told of at once: a few thousand tasks.
+/// Snapshot records whose new places are reported at once: a few thousand tasks.
 const MOVED_AT_ONCE: usize = 4;
 
-/// What the log needs besides records.
+/// Next action that the log needs from its host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Upkeep {
     /// Nothing for now.
     Rest,
     /// The first part of the node's state, for a snapshot or to measure one.
     Begin,
-    /// Another call, as there is more to clear away.
+    /// Another call, because more files remain to be removed.
     Again,
-    /// These tasks are in a snapshot, too: the files before it go next. Another call, and on a disk that is short that comes before
-    /// the next write: as long as not all of this was told, those files are room that the log cannot have.
+    /// These tasks are now in a snapshot, too: the files before it are removed next. Needs another call. If the disk is short of
+    /// space, that call must come before the next write: the log cannot reuse the space of those files until all moves are reported.
     Moved(Vec<Moved>),
     /// Nothing for now: a snapshot could not be begun. The log itself is unharmed.
     GivenUp(SnapshotError),
 }
 
-/// What became of a part of the state.
+/// Outcome of saving a part of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Saved {
     /// The next one is needed.
     Part,
-    /// The same, though the log has lost the bodies of these tasks. Nothing more is written and the snapshot will be given
-    /// up, but only after the last part, so that one attempt tells of all that is lost.
+    /// As `Part`, though the log has lost the bodies of these tasks. Nothing more is written and the snapshot will be given up, but
+    /// only after the last part, so that one attempt reports all losses.
     Lacks(Vec<TaskId>),
-    /// It was the last one: the snapshot stands for all before it.
+    /// It was the last part: the snapshot now replaces all segments before it.
     Whole,
-    /// No more parts: what a snapshot would take was measured, and nothing was written. It is begun by the next call of
-    /// [`Log::upkeep`] if there is room for it.
+    /// No more parts: the size of a snapshot was measured, and nothing was written. The next call of [`Log::upkeep`] begins the
+    /// snapshot if there is space for it.
     Measured,
     /// The snapshot is given up until the log has grown further. The log itself is unharmed.
     GivenUp(SnapshotError),
 }
 
-/// What is to be done for a shorter log.
+/// Next step to a shorter log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
     Rest,
@@ -71,27 +71,27 @@ enum Plan {
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
     writer: Option<Writer>,
-    /// Bytes of records before the segment that the snapshot under way is followed by.
+    /// Bytes of records before the first segment that the snapshot under way does not replace.
     covered_bytes: u64,
-    /// After a failure, bytes that the records must take before the next attempt.
+    /// After a failure, bytes that the records must reach before the next attempt.
     retry_bytes: u64,
-    /// The first attempt after a start is made earlier.
+    /// The first check after a start, which has a lower threshold, has been made.
     started: bool,
-    /// Where the last snapshot has which tasks, as far as that was not told yet, the first one last. About 60 bytes for
-    /// each part of the state.
+    /// Places of the tasks in the last snapshot that are not reported yet, in reverse order. About 60 bytes for each part of the
+    /// state.
     moved: Vec<Moved>,
-    /// Files to remove, the first one last.
+    /// Files to remove, in reverse order.
     obsolete: Vec<String>,
-    /// What those take that a snapshot has made needless, and what the snapshot takes.
+    /// Bytes of the files that a snapshot made obsolete, and bytes of the snapshot itself.
     obsolete_bytes: u64,
     taken_bytes: u64,
-    /// A file is damaged that a snapshot would take the place of.
+    /// A file is damaged that a snapshot would replace.
     wanted: bool,
-    /// Bodies that the snapshot under way lacks so far.
+    /// Bodies that the snapshot under way has found lost so far.
     lacks: u64,
-    /// Bodies that the last one lacked whose parts were all seen.
+    /// Bodies that were lost in the last snapshot of which all parts were seen.
     lacked: u64,
-    /// Something was removed since the directory was last synced.
+    /// A file was removed since the directory was last synced.
     removed: bool,
     /// The snapshot under way was given up between two parts.
     cut: bool,
@@ -99,7 +99,7 @@ pub(super) struct Compaction {
 }
 
 impl Compaction {
-    /// So late it is, on the clock of [`Log::commit`].
+    /// Sets the current time, on the clock of [`Log::commit`].
     pub fn is_now(&mut self, now_us: u64) {
         self.measuring.now_us = now_us;
     }
@@ -108,14 +108,14 @@ impl Compaction {
         Compaction { obsolete, ..Compaction::default() }
     }
 
-    /// There are files to remove, and it was told where else what is in them can be read.
+    /// Whether there are files to remove, and the new places of their contents are all reported.
     fn is_told(&self) -> bool {
         self.moved.is_empty() && !self.obsolete.is_empty()
     }
 }
 
 impl<D: Disk> Log<D> {
-    /// Does a little of what keeps the log short: removes a file that does not count any more, or begins a snapshot.
+    /// Does one small step of compaction: removes an obsolete file, or begins a snapshot.
     pub fn upkeep(&mut self) -> Result<Upkeep, LogError> {
         self.check_phase()?;
         let result = self.keep_up();
@@ -123,7 +123,7 @@ impl<D: Disk> Log<D> {
     }
 
     fn keep_up(&mut self) -> Result<Upkeep, LogError> {
-        // Before any file is removed: who asks for a body in it learns that it is gone only after it was told where it is.
+        // Moves are reported before any file is removed, so a reader of a removed file has the new place before the read fails.
         let moved = &mut self.compaction.moved;
         if !moved.is_empty() {
             let rest = moved.len().saturating_sub(MOVED_AT_ONCE);
@@ -170,15 +170,15 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Looks what room there is, and fills the reserve where no snapshot needs the room for that.
+    /// Checks the free space, and fills the reserve unless a snapshot needs that space.
     pub(super) fn look(&mut self) -> Result<Room, DiskError> {
         self.space.lend(self.lent());
         let needed = self.compaction.writer.is_some() || self.compaction.measuring.fits();
         self.space.look(&mut self.disk, !needed)
     }
 
-    /// What the log can have back: a snapshot under way, or the files that a whole one has made needless. These may be more than it
-    /// takes, which is room when they are gone.
+    /// Space that the log can reclaim: a snapshot under way, or the files that a finished one made obsolete. These may be larger than
+    /// the snapshot; the excess counts as free only when they are gone.
     fn lent(&self) -> Lent {
         match &self.compaction.writer {
             Some(writer) => Lent { bytes: writer.length(), at_once: true },
@@ -189,7 +189,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Removes a file that does not count any more. Whether there was one.
+    /// Removes an obsolete file. Returns whether there was one.
     fn remove_obsolete(&mut self) -> Result<bool, DiskError> {
         let Some(file) = self.compaction.obsolete.pop() else { return Ok(false) };
         let bytes = self.disk.length(&file)?;
@@ -199,7 +199,7 @@ impl<D: Disk> Log<D> {
         Ok(true)
     }
 
-    /// Has a snapshot removed that was begun, if anything of it is there.
+    /// Schedules an unfinished snapshot for removal, if its file exists.
     fn discard(&mut self, partial: String) -> Result<(), DiskError> {
         if self.disk.list()?.contains(&partial) {
             let bytes = self.disk.length(&partial)?;
@@ -209,7 +209,7 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Whether a snapshot is worth it now.
+    /// Decides whether a snapshot is worthwhile now.
     fn plan(&mut self, starting: bool) -> Plan {
         if self.compaction.measuring.take_fit() {
             return Plan::Write;
@@ -217,7 +217,7 @@ impl<D: Disk> Log<D> {
         let room = self.disk.space().unwrap_or(0);
         let log_bytes = self.log_bytes();
         let due = self.compaction.wanted || self.is_long(starting) || self.is_tight(room);
-        // The state is not larger than what it comes from: what would use up the last room is not begun.
+        // The state is not larger than the log that it comes from. A snapshot that could use up the last space is not begun.
         if due && room >= log_bytes {
             return Plan::Write;
         }
@@ -236,45 +236,45 @@ impl<D: Disk> Log<D> {
         self.space.room() != Room::Ample
     }
 
-    /// A file of the log is damaged, so that a snapshot is worth it whatever it takes.
+    /// Whether a file of the log is damaged, so that a snapshot is worthwhile at any cost.
     pub(super) fn is_wanted(&self) -> bool {
         self.compaction.wanted
     }
 
-    /// A snapshot is due, as the files before this segment are damaged, or the snapshot in place of those.
+    /// Requests a snapshot because the files before this segment, or the snapshot that replaces those, are damaged.
     pub(in crate::storage) fn want_snapshot(&mut self, segment: Option<u64>) {
         let under_way = self.compaction.writer.as_ref().map(Writer::segment);
         self.compaction.wanted |= under_way.is_none() || under_way <= segment;
     }
 
-    /// Whether a file does not count any more.
+    /// Whether a file is obsolete.
     pub(in crate::storage) fn is_obsolete(&self, file: &str) -> bool {
         self.compaction.obsolete.iter().any(|obsolete| obsolete == file)
     }
 
-    /// Bodies that the last snapshot lacked, be it given up for that or not.
+    /// Bodies that the last snapshot lacked, whether or not it was given up for that.
     pub(in crate::storage) fn bodies_lacked(&self) -> u64 {
         self.compaction.lacked
     }
 
-    /// Whether so much of the log is history that a snapshot is worth its bytes: then disk and restarts are bounded by
-    /// live data. A start is a good moment, as the longest wait has just been seen.
+    /// Whether enough of the log is history that a snapshot is worth its bytes: this bounds disk use and restart time by the live
+    /// data. A start is a good moment, as the longest replay has just been seen.
     fn is_long(&self, starting: bool) -> bool {
         let live_bytes = self.config.compact_bytes.max(self.stats.snapshot_bytes);
         let bytes_max = if starting { live_bytes / 2 } else { live_bytes };
         self.stats.history_bytes > bytes_max.max(self.compaction.retry_bytes)
     }
 
-    /// Whether the disk is small for what the log may become: with less than twice the room of its files it is compacted
-    /// when it is worth that.
+    /// Whether the disk is small for what the log may become: if the free space is less than twice the log's files, the log is
+    /// compacted as soon as that is worthwhile.
     fn is_tight(&self, room: u64) -> bool {
         let least_bytes = self.config.reserve_bytes.max(TIGHT_BYTES_MIN).min(self.config.compact_bytes);
         let bytes_max = least_bytes.max(self.stats.snapshot_bytes).max(self.compaction.retry_bytes);
         room / 2 < self.log_bytes() && self.stats.history_bytes > bytes_max
     }
 
-    /// Before so many bytes are written: files that do not count any more are removed if the room is needed, and a snapshot under
-    /// way is given up. Whether there is more room than that.
+    /// Makes room for a write of this size: removes obsolete files if the space is needed, and gives up a snapshot under way. Returns
+    /// whether there is ample space besides.
     pub(super) fn make_room(&mut self, bytes: u64) -> Result<bool, DiskError> {
         let wanted_bytes = bytes.saturating_add(self.space.last_bytes());
         while self.compaction.is_told() && self.disk.space()? < wanted_bytes {
@@ -290,7 +290,7 @@ impl<D: Disk> Log<D> {
         Ok(ample)
     }
 
-    /// Gives up a snapshot under way between two parts, and its room at once. Whether there was one.
+    /// Gives up a snapshot under way between two parts, and frees its space at once. Returns whether there was one.
     fn cut_short(&mut self) -> Result<bool, DiskError> {
         let Some(writer) = self.compaction.writer.take() else { return Ok(false) };
         let partial = writer.partial_name();
@@ -303,7 +303,7 @@ impl<D: Disk> Log<D> {
         Ok(true)
     }
 
-    /// The answer to a part that is not for a snapshot.
+    /// The answer to a part that is not written: after a cut-short snapshot, or while measuring.
     fn without_writing(&mut self, records: &[Record], gaps: &[Gap], last: bool) -> Option<Result<Saved, LogError>> {
         if std::mem::take(&mut self.compaction.cut) {
             return Some(Ok(Saved::GivenUp(SnapshotError::NoRoom)));
@@ -315,7 +315,7 @@ impl<D: Disk> Log<D> {
         Some(self.poison_by(measured))
     }
 
-    /// Takes a part of the state, with the bodies that it lacks put in. Must be called only as asked for.
+    /// Takes a part of the state and fills in the bodies that it lacks. Must be called only as requested.
     pub fn save_part(&mut self, part: Part) -> Result<Saved, LogError> {
         self.check_phase()?;
         let Part { mut records, gaps, last } = part;
@@ -340,7 +340,7 @@ impl<D: Disk> Log<D> {
         })
     }
 
-    /// Gives up a snapshot that is far from its name.
+    /// Gives up a snapshot that is not yet renamed.
     fn abandon(&mut self, error: SnapshotError) -> Saved {
         let writer = self.compaction.writer.take().expect("a part of the state was asked for");
         (self.compaction.taken_bytes, self.compaction.obsolete_bytes) = (writer.length(), writer.length());
@@ -349,13 +349,13 @@ impl<D: Disk> Log<D> {
         Saved::GivenUp(error)
     }
 
-    /// As [`Log::save_part`], for a part that lacks nothing.
+    /// As [`Log::save_part`], for a part without gaps.
     pub fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError> {
         self.check_phase()?;
         if let Some(answer) = self.without_writing(records, &[], last) {
             return answer;
         }
-        // The snapshot may not be ahead of the log: what it has of later records must be durable when it counts.
+        // The snapshot may not be ahead of the log: later records that it reflects must be durable when it takes effect.
         if last && self.unsynced {
             let synced = self.sync_file().map_err(LogError::Disk);
             self.poison_by(synced)?;
@@ -387,7 +387,7 @@ impl<D: Disk> Log<D> {
     fn give_up(&mut self, partial: String, segment: u64, error: SnapshotError) -> Result<Saved, LogError> {
         let files = self.disk.list()?;
         if files.contains(&snapshot::name(segment)) {
-            // Nobody can say whether it will have this name after a crash.
+            // Whether the snapshot has its final name after a crash is unknown.
             let SnapshotError::Disk(error) = error else { unreachable!("it had been written before it was named") };
             return Err(error.into());
         }
@@ -401,7 +401,7 @@ impl<D: Disk> Log<D> {
         self.compaction.retry_bytes = self.stats.history_bytes.saturating_add(self.config.compact_bytes);
     }
 
-    /// Notes the files that the snapshot takes the place of.
+    /// Lists the files that the snapshot replaces for removal.
     fn clear_before(&mut self, segment: u64) -> Result<Saved, LogError> {
         assert!(self.compaction.obsolete.is_empty(), "all was cleared away before it was begun");
         let number = |file: &String| segment::number(file).or(snapshot::number(file));

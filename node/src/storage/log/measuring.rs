@@ -1,8 +1,8 @@
-//! What a snapshot would take, where there may be no room for it.
+//! Measuring the size of a snapshot before it is written, for when the disk may have no space for it.
 //!
-//! A log may be full of what has ended. Then what lives is small, and a snapshot of it makes room where nothing else does. How
-//! small it is says only the state itself: its parts are counted until they are too many, and nothing is written or read. After
-//! that has been in vain the next time is later, and later still: the state is to change first, which the log does not see.
+//! A log may be full of ended tasks. Then the live state is small, and a snapshot of it frees space where nothing else does. Only the
+//! state itself shows how small it is: its parts are counted until they are too many, and nothing is written or read. After a
+//! fruitless attempt the next one comes later, with exponential backoff: the state must change first, and the log does not see that.
 
 use super::Log;
 use super::compaction::Saved;
@@ -14,38 +14,38 @@ use crate::storage::segment::HEADER_BYTES;
 use crate::storage::snapshot::SnapshotError;
 use norn_wire::PartitionId;
 
-/// The next attempt after one in vain is made so much later, ...
+/// Shortest wait after a fruitless attempt. Each further wait is twice as long, ...
 const WAIT_US_MIN: u64 = 1_000_000;
-/// ... and the further ones twice as late each, up to this.
+/// ... up to this.
 const WAIT_US_MAX: u64 = 32_000_000;
-/// As long as the disk is not short, the log must also have grown by such a part.
+/// Unless the disk is short of space, the log must also have grown by one part in this many.
 const GROWN_PARTS: u64 = 8;
-/// What a snapshot has of a body besides the bytes that are counted: a name of a queue, lengths.
+/// Bytes that a snapshot has for a body besides the counted bytes: queue name, lengths.
 const GAP_BYTES: u64 = 512;
-/// What a snapshot says at its end of a partition, in two copies, and so much besides.
+/// Bytes that the end record of a snapshot has for a partition, in two copies, with a margin.
 const PLACE_BYTES: u64 = 128;
-/// What a record has of a task besides its facts: its id, tags, lengths.
+/// Bytes that a record has for a task besides its facts: id, tags, lengths.
 const TASK_BYTES: u64 = 128;
 
-/// When the state is measured, and how far that has come.
+/// Schedule and progress of the measurement.
 #[derive(Debug, Default)]
 pub(super) struct Measuring {
-    /// Bytes so far, as long as parts come.
+    /// Bytes so far, while parts arrive.
     bytes: Option<u64>,
-    /// Whose parts come now.
+    /// Partition whose parts arrive now.
     partition: Option<PartitionId>,
-    /// There is room: the snapshot is begun next.
+    /// There is enough space: the snapshot is begun next.
     fits: bool,
     pub now_us: u64,
-    /// Not before that, after an attempt in vain.
+    /// Earliest time of the next attempt after a fruitless one.
     retry_us: u64,
     wait_us: u64,
-    /// How long the log must be then, if the disk is not short.
+    /// Log size that the next attempt needs, if the disk is not short of space.
     retry_bytes: u64,
 }
 
 impl Measuring {
-    /// Nothing was in vain.
+    /// A state without fruitless attempts.
     pub fn at(now_us: u64) -> Measuring {
         Measuring { now_us, ..Measuring::default() }
     }
@@ -63,17 +63,17 @@ impl Measuring {
         self.partition = None;
     }
 
-    /// A snapshot was found to have room, and is not begun yet.
+    /// Whether a snapshot was found to fit and is not begun yet.
     pub fn fits(&self) -> bool {
         self.fits
     }
 
-    /// Whether a snapshot was found to have room.
+    /// As [`Measuring::fits`], and clears the flag.
     pub fn take_fit(&mut self) -> bool {
         std::mem::take(&mut self.fits)
     }
 
-    /// An attempt was in vain.
+    /// Records a fruitless attempt, and schedules the next.
     pub fn in_vain(&mut self, log_bytes: u64) {
         self.wait_us = (2 * self.wait_us).clamp(WAIT_US_MIN, WAIT_US_MAX);
         self.retry_us = self.now_us.saturating_add(self.wait_us);
@@ -85,7 +85,7 @@ impl<D: Disk> Log<D> {
     /// Counts a part of the state.
     pub(super) fn measure(&mut self, records: &[Record], gaps: &[Gap], last: bool) -> Result<Saved, DiskError> {
         let before = self.compaction.measuring.bytes.take().expect("it was begun");
-        // Results and log entries that are away are counted with their tasks.
+        // Results and log entries that are not in memory are counted with their tasks.
         let bodies = gaps.iter().filter(|gap| gap.wanted.slot == Slot::Spec);
         let mut bytes = before + bodies.map(|gap| u64::from(gap.wanted.bytes) + GAP_BYTES).sum::<u64>();
         let mut frame = Vec::new();
@@ -95,7 +95,7 @@ impl<D: Disk> Log<D> {
                 self.compaction.measuring.partition = partition;
                 bytes += PLACE_BYTES;
             }
-            // With gaps in it, it cannot be encoded.
+            // A record with gaps cannot be encoded, so its size is estimated.
             if let Record::Facts { items, .. } = record {
                 bytes += items.iter().map(|(_, task)| task.size_bytes() as u64 + TASK_BYTES).sum::<u64>();
                 continue;
@@ -120,8 +120,8 @@ impl<D: Disk> Log<D> {
         Ok(Saved::Measured)
     }
 
-    /// Whether a snapshot of so many bytes makes as much room as it takes; where the disk is short, so that it is small, half of
-    /// the reserve is enough.
+    /// Whether a snapshot of this size frees at least as much space as it takes. If the disk is short of space, and the snapshot
+    /// therefore small, freeing half of the reserve is enough.
     fn is_worth(&self, bytes: u64) -> bool {
         let least_bytes = if self.is_short() { bytes.min(self.config.reserve_bytes / 2) } else { bytes };
         self.is_wanted() || self.log_bytes() >= bytes.saturating_add(least_bytes)

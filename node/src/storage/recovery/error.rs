@@ -3,18 +3,18 @@
 use super::super::disk::DiskError;
 use super::super::examine::Loss;
 
-/// What to do where no copy of a file is left. An empty directory is another node.
+/// Advice where no copy of a file is left. A node started on an empty directory would be a different node.
 pub const WITHOUT_A_COPY: &str = "without one, see what `norn log repair` can do; if it refuses, keep the data \
      directory and leave this node stopped: its partitions go on with their replicas on other nodes, and `norn cluster \
      replace` puts a new node in its place";
 
-/// Why a log is not opened. Whole records are all where they were.
+/// Why a log is not opened. All whole records are left where they were.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The disk failed.
     #[error("the log cannot be read or mended: {0}; see to the disk, then start the node again")]
     Disk(#[from] DiskError),
-    /// Bytes are not what was written, where a crash leaves none such.
+    /// Bytes differ from what was written, in a way that a crash does not cause.
     #[error(
         "{file} at byte {offset}: {known}; {loss}; what was already acknowledged may be damaged: restore the file from \
          a copy; {WITHOUT_A_COPY}"
@@ -24,12 +24,12 @@ pub enum OpenError {
         file: String,
         /// Where the damage begins.
         offset: u64,
-        /// What is there.
+        /// Description of the damage.
         known: String,
         /// What is lost in this segment.
         loss: Loss,
     },
-    /// A segment is missing, or a file is named like one and is none.
+    /// A segment is missing, or a file has the name of one and is none.
     #[error(
         "{file}: {known}; put back the files that are missing and take away those that do not belong here, from a copy of \
          the data directory; {WITHOUT_A_COPY}"
@@ -37,7 +37,7 @@ pub enum OpenError {
     Names {
         /// The file that breaks the sequence.
         file: String,
-        /// What was expected.
+        /// The expected file.
         known: String,
     },
     /// A segment of another node, another cluster or another place in the log.
@@ -48,7 +48,7 @@ pub enum OpenError {
     Foreign {
         /// The segment.
         file: String,
-        /// What does not agree.
+        /// The mismatch.
         known: String,
     },
     /// Written by another version of the program.
@@ -56,9 +56,9 @@ pub enum OpenError {
     Version {
         /// The segment.
         file: String,
-        /// Where.
+        /// Offset in the file.
         offset: u64,
-        /// Which versions.
+        /// The versions found and known.
         known: String,
     },
     /// The node did not accept a whole record.
@@ -72,9 +72,9 @@ pub enum OpenError {
         file: String,
         /// Where its frame begins.
         offset: u64,
-        /// Which record.
+        /// Ordinal of the record.
         ordinal: u64,
-        /// What the node said.
+        /// The node's reason.
         cause: String,
     },
 }

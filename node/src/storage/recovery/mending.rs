@@ -1,8 +1,8 @@
-//! What a replay finds to be mended, and the mending itself.
+//! Repairs that a replay finds necessary, and carrying them out.
 //!
-//! A start may be refused for many reasons, some of which are known only when all of the log has been read, and some only by the
-//! host. So the replay writes nothing: it says what is to be done, and the host has that done once nothing stands against
-//! the start. Until then the files are those that an operator can make whole again from a copy.
+//! A start may be refused for many reasons, some known only once the whole log is read, and some only to the host. So the replay
+//! writes nothing: it lists the repairs, and the host has them made once nothing prevents the start. Until then the files are left as
+//! they are, so that an operator can restore damaged ones from a copy.
 
 use super::super::ahead::find_space;
 use super::super::disk::{Disk, DiskError};
@@ -13,49 +13,49 @@ use super::super::slot::{SLOT_BYTES, Slot};
 use super::{Position, Replayed};
 use std::ops::Range;
 
-/// All that a start changes in a log before it goes on in it.
+/// All changes that a start makes to a log before it continues it.
 #[derive(Debug, Default)]
 pub(crate) struct Mending {
-    /// Damaged ones of which all is known, to be written anew.
+    /// Damaged headers whose content is known, to be rewritten.
     pub(super) headers: Vec<Header>,
-    /// The segment that begins behind records that are lost.
+    /// The segment to begin after lost records at the end of the log.
     pub(super) behind: Option<Header>,
     pub(super) end: Option<End>,
-    /// A last segment that was begun, and nothing more: the records come after the header is durable, so there are none.
+    /// A last segment without a whole header, to be removed: records are written only after the header is durable, so it has none.
     pub(super) begun: Option<u64>,
 }
 
-/// What is done to the last segment with records.
+/// Repairs of the last segment with records.
 #[derive(Debug)]
 pub(super) struct End {
     segment: u64,
-    /// A crash has left something behind this length.
+    /// Length to cut to, if a crash left other bytes after it.
     cut: Option<u64>,
     heads: Heads,
-    /// What nothing in the log says was durable, to be written once more. Its sync may have failed under the process before:
-    /// then the system can show bytes that are on no disk, and that no further sync brings there.
+    /// Ranges that are not known to have been durable, to be written once more. The previous process's sync of them may have failed:
+    /// then the system can show bytes that are on no disk, and no further sync writes them.
     anew: Vec<Range<u64>>,
 }
 
-/// Heads of a segment that are not what they should be.
+/// Heads of a segment to be corrected.
 #[derive(Debug)]
 struct Heads {
     count: u64,
     offset: u64,
-    /// From the first to the last of them, as they should be.
+    /// Correct bytes, from the first wrong head to the last.
     bytes: Vec<u8>,
 }
 
 impl Mending {
-    /// Makes the log what the replay said it is, durably. Ended at any place, the next start finds the rest to be done. Files
-    /// that take another's place are taken off `obsolete`.
+    /// Makes the repairs, durably. If they are interrupted anywhere, the next start finds the rest to be done. A partial file that
+    /// becomes a segment is removed from `obsolete`.
     pub fn make<D: Disk>(self, disk: &mut D, obsolete: &mut Vec<String>) -> Result<(), DiskError> {
         for header in &self.headers {
             let file = segment::name(header.segment);
             disk.write(&file, 0, &header.encode())?;
             disk.sync(&file)?;
         }
-        // What says that the last records were durable may go with the rest of the end: it must be said anew before.
+        // Cutting the end may remove the evidence that the last records were durable, so a new header must state it before.
         if let Some(header) = &self.behind {
             begin_behind(disk, header, obsolete)?;
         }
@@ -70,9 +70,9 @@ impl Mending {
     }
 }
 
-/// Begins a segment behind records that are lost. What a start left that died here becomes that segment, and is no file to remove.
+/// Begins a segment after lost records. It reuses the partial file of a start that died here, which is then no file to remove.
 fn begin_behind<D: Disk>(disk: &mut D, header: &Header, obsolete: &mut Vec<String>) -> Result<(), DiskError> {
-    // A part of a header would say more: that the rest of the segment before was durable, too.
+    // Renamed only when whole: a torn header would imply that the rest of the segment before was durable, too.
     let (file, partial) = (segment::name(header.segment), segment::partial_name(header.segment));
     disk.write(&partial, 0, &header.encode())?;
     disk.sync(&partial)?;
@@ -83,7 +83,7 @@ fn begin_behind<D: Disk>(disk: &mut D, header: &Header, obsolete: &mut Vec<Strin
 }
 
 impl End {
-    /// What a crash left behind the last record, and heads that do not agree with the records.
+    /// Finds bytes that a crash left after the last record, and heads that do not agree with the records.
     pub fn find<D: Disk>(
         disk: &D,
         position: &Position,
@@ -95,7 +95,7 @@ impl End {
         let (file, header) = (segment::name(position.segment), &position.header);
         let found = read_heads(disk, &file, header)?;
         let cut_heads = found.iter().flatten().filter(|head| head.ordinal >= position.next_ordinal).count();
-        // Space stays: zeroes are what the next records want.
+        // Trailing zeroes stay: they are preallocated space for the next records.
         let cut_bytes = find_space(disk, &file, position.length, disk.length(&file)?)? - position.length;
         assert!(!all_durable || cut_heads == 0, "all of which there is a trace was durable, so it is there or lost");
         replayed.cut_records = cut_heads as u64;
@@ -135,7 +135,7 @@ impl End {
     }
 }
 
-/// What of the last segment nothing in the log says was durable: header, heads and frames.
+/// Ranges of the last segment that nothing in the log shows to be durable: header, heads and frames.
 fn unsure(position: &Position, heads: &[Option<Slot>], synced: u64) -> Vec<Range<u64>> {
     let (header, next) = (&position.header, position.next_ordinal);
     let first = header.first_ordinal.max(synced + 1);
@@ -152,8 +152,7 @@ fn unsure(position: &Position, heads: &[Option<Slot>], synced: u64) -> Vec<Range
     ranges
 }
 
-/// Finds the heads of a segment that are not what they should be. Those of records that are lost stay as they are, those behind
-/// all records are taken back.
+/// Finds the wrong heads of a segment. Heads of lost records stay as they are; heads after all records are cleared.
 fn find_heads<D: Disk>(disk: &D, file: &str, header: &Header, heads: &[Option<Slot>]) -> Result<Heads, DiskError> {
     let found = read_region(disk, file, header)?;
     let as_found = |place: usize| {
@@ -181,7 +180,7 @@ impl Heads {
     }
 }
 
-/// Writes the heads of a segment anew where they are not what they should be; how many are not.
+/// Rewrites the wrong heads of a segment. Returns their number.
 pub(crate) fn mend_heads<D: Disk>(
     disk: &mut D,
     file: &str,

@@ -1,7 +1,7 @@
-//! Reading the records of one segment, past whatever is missing.
+//! Reading the records of one segment, past missing ones.
 //!
-//! A record that is missing was either durable once, and then it is lost, or its sync had not ended, and then it ends the
-//! log: nobody was ever told of it. Lost records are told between those around them, and reading goes on behind them.
+//! A missing record was either durable once, and then it is lost, or its sync had not finished, and then the log ends before it: it
+//! was never acknowledged. Lost records are reported between those around them, and reading continues after them.
 
 use super::super::disk::Disk;
 use super::super::examine::{Findings, Loss, examine, read_heads};
@@ -15,53 +15,53 @@ use super::{OpenError, Position, Replay, decode, describe, describe_turn};
 use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::record::Record;
 
-/// No segment has records behind this, and what is appended here still has a place that fits the field of a head.
+/// Segments have no records beyond this offset, and a record appended here still has a place that fits the field of a head.
 const END_MAX: u64 = 3 << 30;
 
 const _: () = assert!(END_MAX + (2 * RECORD_BYTES_MAX as u64) < u32::MAX as u64);
 
-/// Up to where a segment was once durable.
+/// How far a segment was once durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durable {
     /// All before the record that the next segment begins with.
     Until(u64),
-    /// All of which there is a trace. What else is lost is told with what is missing behind this segment.
+    /// All records of which there is a trace. Other lost records are reported with the gap after this segment.
     UpToGap,
-    /// All of which there is a trace.
+    /// All records of which there is a trace.
     All,
-    /// As far as its records and heads say.
+    /// As far as its own records and heads show.
     AsItSays,
 }
 
-/// The reading of one segment.
+/// Progress of reading one segment.
 pub(super) struct Reading<'a, D, V> {
     disk: &'a D,
     file: &'a str,
     position: &'a mut Position,
     promises: &'a mut Promises,
-    /// The last one of those that the segment begins with.
+    /// Last of the promises that the segment begins with.
     promise: Option<Record>,
-    /// A snapshot has all that records up to this ordinal say.
+    /// Records up to this ordinal are reflected in a snapshot.
     covered: u64,
     durable: Durable,
     visit: &'a mut V,
     sequence: Sequence,
-    /// What the heads should be; none for records that are lost.
+    /// Correct heads; `None` for lost records.
     pub heads: Vec<Option<Slot>>,
     /// Records visited.
     pub records: u64,
-    /// Records that were durable and are not there, even if a snapshot has what they said.
+    /// Records that were durable and are missing, even if a snapshot reflects them.
     pub lost_records: u64,
-    /// All up to this ordinal was once durable, as the records say.
+    /// Highest ordinal up to which all was once durable, as the records show.
     pub synced: u64,
-    /// Bytes that are no record.
+    /// Bytes that are not part of a record.
     pub damaged_bytes: u64,
-    /// The last damage that was passed.
+    /// First damage since the last whole record.
     damage: Option<(u64, String)>,
 }
 
 impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
-    /// `position` is the end of the segment before, with the header of this one.
+    /// `position` is the end of the previous segment, with the header of this one.
     pub fn new(
         disk: &'a D,
         file: &'a str,
@@ -95,7 +95,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         }
     }
 
-    /// Visits all that counts. `position` ends behind the last record that does.
+    /// Visits all valid records. `position` ends after the last of them.
     pub fn run(&mut self) -> Result<(), OpenError> {
         let length = self.disk.length(self.file)?;
         let mut reader = Reader::new(self.disk, self.file, self.position.length, length);
@@ -126,7 +126,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
             match turn {
                 Turn::Next if has_slot => self.take(&frame)?,
                 Turn::Repeat => {}
-                // A crash leaves gaps, but it never makes a record.
+                // A crash leaves gaps, but never produces a record.
                 Turn::Behind | Turn::Conflict | Turn::Next | Turn::Ahead => {
                     let known = describe_turn(turn, ordinal, self.position.next_ordinal);
                     let file = self.file.into();
@@ -164,7 +164,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         taken.map_err(|cause| OpenError::Refused { file: file(), offset, ordinal, cause })
     }
 
-    /// All that was promised before this segment has been said in it, or it is of a format that does not say it.
+    /// Reports that all earlier promises are repeated. Reports nothing for a segment of a format that does not repeat them.
     fn end_promises(&mut self) -> Result<(), OpenError> {
         self.position.begun = false;
         if self.promise.take().is_none() {
@@ -175,12 +175,12 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         told.map_err(|cause| OpenError::Refused { file: self.file.into(), offset, ordinal, cause })
     }
 
-    /// The file ends. What should have been before that is lost.
+    /// Handles the end of the file. Records that should come before it are lost.
     fn end(&mut self) -> Result<(), OpenError> {
         let next = self.position.next_ordinal;
         let last = match self.durable {
             Durable::Until(first_ordinal) => first_ordinal.saturating_sub(1),
-            // Only where there is a trace of more is it worth a second look.
+            // A second look is needed only if there is a trace of more records.
             Durable::UpToGap | Durable::All | Durable::AsItSays => {
                 let heads = read_heads(self.disk, self.file, &self.position.header)?;
                 let highest = heads.iter().flatten().map(|head| head.ordinal).max().unwrap_or(0);
@@ -192,7 +192,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         }
         let untold = self.damage.is_some() && self.durable == Durable::All;
         match self.damage.take() {
-            // Something was durable there, and nothing is left to say what.
+            // There were durable bytes, and nothing shows which records they held.
             Some((offset, known)) if untold && self.position.next_ordinal == next => {
                 Err(OpenError::Damaged { file: self.file.into(), offset, known, loss: Loss::untold() })
             }
@@ -200,13 +200,12 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         }
     }
 
-    /// Deals with the records up to `last` that are missing. False: from one of them on all was never durable, and the
-    /// log ends there.
+    /// Handles the missing records up to `last`. Returns false if, from one of them on, none was ever durable: the log ends there.
     fn lose(&mut self, last: u64) -> Result<bool, OpenError> {
         let findings = examine(self.disk, self.file, &self.position.header)?;
         let durable = self.durable_until(&findings);
         if let Some(foreign) = &findings.foreign {
-            // Which of them are the log nobody can say, and what is passed over would be lost untold.
+            // Which of the records belong to this log is unknown, and skipping them would lose records without a report.
             let (offset, known) = self.damage.clone().unwrap_or((self.position.length, "records are missing".into()));
             let (known, loss) =
                 (format!("{known}; at byte {}: {}", foreign.offset, foreign.known()), findings.lost(durable));
@@ -220,7 +219,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
             return Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) });
         }
         if lost_last >= next {
-            // What a snapshot covers it may have, or not: its parts were written while these records were.
+            // A snapshot that covers these records may or may not reflect them: its parts were written while they were.
             let loss = findings.lost_between(next, lost_last);
             if !loss.is_empty() {
                 self.tell(loss)?;

@@ -1,21 +1,21 @@
-//! Which files of a directory are the log.
+//! Survey: which files of a directory belong to the log.
 
 use super::super::disk::{Disk, DiskError};
 use super::super::{segment, snapshot};
 use super::{OpenError, read_header};
 
-/// What the names of the files say.
+/// Result of listing the log's files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Survey {
-    /// There is a snapshot in place of all segments before `first`.
+    /// Whether there is a snapshot, which replaces all segments before `first`.
     pub snapshot: bool,
-    /// Number of the first segment that counts, whether it is there or not.
+    /// Number of the first segment in use, whether the file exists or not.
     pub first: u64,
-    /// Number of the last one; less than `first` where there is none.
+    /// Number of the last segment; less than `first` if there is none.
     pub last: u64,
-    /// Those that are there, in order. The one behind a gap says by its header that it is what it is called.
+    /// Existing segments, in order. After a gap, at least one header confirms its file's name.
     pub segments: Vec<u64>,
-    /// Files that do not count any more, or never did; the oldest comes last.
+    /// Files that are obsolete, or were never finished; the oldest comes last.
     pub obsolete: Vec<String>,
 }
 
@@ -25,13 +25,13 @@ impl Survey {
         self.snapshot.then_some(self.first)
     }
 
-    /// The log never got beyond its first segment.
+    /// Whether the log never got beyond its first segment.
     pub fn alone(&self) -> bool {
         !self.snapshot && self.segments == [1]
     }
 }
 
-/// Whether a segment's header says what its name says.
+/// Whether a segment's header has the number in its name.
 fn is_called_right<D: Disk>(disk: &D, number: u64) -> Result<bool, DiskError> {
     Ok(read_header(disk, &segment::name(number))?.is_ok_and(|header| header.segment == number))
 }
@@ -42,7 +42,7 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Survey, OpenError> {
     let newest = files.iter().filter_map(|file| snapshot::number(file)).max();
     let mut survey = Survey { snapshot: newest.is_some(), first: newest.unwrap_or(1), ..Survey::default() };
     survey.last = survey.first - 1;
-    // The last one: the first file that is missing there, and the file behind it.
+    // The last gap: the first missing file in it, and the file after it.
     let mut gap = None;
     for file in files {
         let superseded = snapshot::number(&file).is_some_and(|number| number < survey.first);
@@ -66,7 +66,7 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Survey, OpenError> {
         survey.last = number;
         survey.segments.push(number);
     }
-    // What is lost in a gap is told in the replay. A file that may just be called so makes no gap.
+    // The replay reports the records lost in a gap. A file that merely has a segment's name is refused.
     if let Some((missing, file)) = gap {
         let mut behind = survey.segments.iter().rev().take_while(|number| segment::name(**number) >= file);
         let known = format!("{missing} should come before it and is missing");

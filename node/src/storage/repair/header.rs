@@ -1,4 +1,4 @@
-//! The header of a segment, from whatever else of it is left.
+//! Reconstruction of a segment's header from the rest of the segment.
 
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::reader::{Next, Reader};
@@ -6,22 +6,22 @@ use crate::storage::segment::{HEADER_BYTES, Header, SLOTS_MAX};
 use crate::storage::slot::{SLOT_BYTES, Slot};
 use norn_wire::{ClusterId, NodeId};
 
-/// What other files say of a segment.
+/// Facts about a segment that other files show.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub cluster: ClusterId,
     pub node: NodeId,
     pub segment: u64,
-    /// Ordinal behind the segment before it, as far as that can be told.
+    /// Ordinal after the segment before it, as far as known.
     pub next_ordinal: u64,
 }
 
-/// What is left of a segment where records and heads tell of each other.
+/// Records and heads left in a segment, which refer to each other.
 #[derive(Debug, Default)]
 struct Traces {
     /// Ordinal and offset of the first record.
     first_record: Option<(u64, u64)>,
-    /// Whole heads, by the place where they would be in the region.
+    /// Whole heads, by their slot number.
     heads: Vec<(u64, Slot)>,
 }
 
@@ -47,9 +47,9 @@ fn look<D: Disk>(disk: &D, file: &str) -> Result<Traces, DiskError> {
     Ok(traces)
 }
 
-/// The header that records and heads agree with; none if nothing is left of them, or if they contradict each other.
-/// Where the first record is gone with its head, the region of heads may come out longer than it was: what is there then is
-/// no head, and what was a record there is lost in any case.
+/// The header that agrees with records and heads; `None` if none are left, or if they contradict each other. If the first record is
+/// lost along with its head, the reconstructed slot region may be longer than the original: the extra bytes are no heads, and any
+/// record there was lost in any case.
 pub(super) fn rebuild<D: Disk>(disk: &D, file: &str, known: Known) -> Result<Option<Header>, DiskError> {
     let Traces { first_record, heads } = look(disk, file)?;
     if first_record.is_none() && heads.is_empty() {

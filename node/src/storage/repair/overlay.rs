@@ -1,4 +1,4 @@
-//! Changes to a disk that are not made yet: whoever reads sees them, and the disk below stays as it is.
+//! Overlay of uncommitted changes over a disk: reads through it see the changes, and the disk below stays as it is.
 
 use crate::storage::disk::{Disk, DiskError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Name of a file on its way to another name.
 pub(crate) const MOVING_SUFFIX: &str = ".moving";
 
-/// A file as it shall be.
+/// The intended state of a file.
 #[derive(Debug, Clone, Default)]
 struct Layer {
-    /// The file below that it is made from.
+    /// The file on the base disk that it is made from.
     source: Option<String>,
-    /// So many bytes of that are left.
+    /// Bytes of the source that are left.
     kept: u64,
     length: u64,
-    /// What is written over that, in order.
+    /// Writes over it, in order.
     writes: Vec<(u64, Vec<u8>)>,
 }
 
@@ -28,7 +28,7 @@ impl Layer {
     }
 }
 
-/// A disk with changes that are only remembered. Memory is bounded by what they write.
+/// A disk with changes in memory only. Memory is bounded by the bytes written.
 #[derive(Debug)]
 pub(crate) struct Overlay<'a, D> {
     base: &'a D,
@@ -36,18 +36,18 @@ pub(crate) struct Overlay<'a, D> {
     lengths: BTreeMap<String, u64>,
 }
 
-/// What is to be done to a disk.
+/// Changes to make to a disk.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
     files: BTreeMap<String, Layer>,
-    /// Files that get another name or go away.
+    /// Files that are renamed or removed.
     leaving: BTreeSet<String>,
-    /// Files below that are changed in any way.
+    /// Files on the base disk that change in any way.
     pub touched: BTreeSet<String>,
 }
 
 impl<'a, D: Disk> Overlay<'a, D> {
-    /// Without any change.
+    /// An overlay without changes.
     pub fn new(base: &'a D) -> Result<Overlay<'a, D>, DiskError> {
         let mut lengths = BTreeMap::new();
         for file in base.list()? {
@@ -61,7 +61,7 @@ impl<'a, D: Disk> Overlay<'a, D> {
         Ok(Overlay { base, files: lengths.iter().map(layer).collect(), lengths })
     }
 
-    /// What would have to be done.
+    /// The changes that the base disk needs.
     pub fn into_changes(self) -> Changes {
         let mut changes = Changes::default();
         let stays = |file: &String, layer: &Layer| layer.source.as_ref() == Some(file);
@@ -92,12 +92,12 @@ fn absent(operation: &'static str, file: &str) -> DiskError {
 }
 
 impl Changes {
-    /// Nothing is to be done.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty() && self.leaving.is_empty()
     }
 
-    /// Does it. Ended at any place, what is left can be repaired again.
+    /// Makes the changes. If this is interrupted anywhere, the result can be repaired again.
     pub fn apply<D: Disk>(&self, disk: &mut D) -> Result<(), DiskError> {
         let sources: BTreeSet<&String> = self.files.values().filter_map(|layer| layer.source.as_ref()).collect();
         for file in &self.leaving {
@@ -165,7 +165,7 @@ impl<D: Disk> Disk for Overlay<'_, D> {
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let known = self.files.contains_key(file) && self.read(file, offset, bytes.len())? == bytes;
         let layer = self.files.entry(file.into()).or_default();
-        // What is there already is no change.
+        // A write of identical bytes is no change.
         if !known {
             layer.writes.push((offset, bytes.into()));
             layer.length = layer.length.max(offset + bytes.len() as u64);
@@ -227,7 +227,7 @@ mod tests {
         let name = |file: &usize| format!("{file}.log");
         let _ = match step {
             Step::Write(file, offset, bytes) => disk.write(&name(file), *offset, bytes),
-            // A file is never made longer by that.
+            // The test never extends a file by truncation.
             Step::Truncate(file, length) if disk.length(&name(file)).is_ok_and(|now| now >= *length) => {
                 disk.truncate(&name(file), *length)
             }
@@ -241,7 +241,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-        /// Goal: an overlay shows what the disk would hold, leaves it alone, and its changes make it so, durably.
+        /// Goal: an overlay shows the changed files and leaves the disk alone, and applying its changes makes them durable there.
         #[test]
         fn changes_are_seen_at_once_and_made_later(steps in steps()) {
             let files = (0..3).map(|file| (format!("{file}.log"), vec![file + 1; 8])).collect();
