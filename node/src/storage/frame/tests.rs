@@ -1,4 +1,4 @@
-//! Frames: their bytes are fixed, what is written is read, and any changed byte is noticed.
+//! Frames: the encoding is fixed, decoding inverts it, and any changed byte is noticed.
 
 use super::*;
 use crate::storage::stuffing::find_sentinel;
@@ -11,7 +11,7 @@ fn frame(ordinal: u64, record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// Ordinal, body and bytes of the frame at the beginning.
+/// Decodes the frame at the beginning: ordinal, body and bytes.
 fn read(bytes: &[u8]) -> Result<(u64, Vec<u8>, usize), Fault> {
     let mut content = Vec::new();
     let head = Head::read(bytes, &mut content)?;

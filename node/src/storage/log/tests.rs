@@ -1,4 +1,4 @@
-//! The log as its host sees it. Crashes are in their own file.
+//! The log as its host uses it. Crash tests are in their own file.
 
 use super::*;
 use crate::storage::SyncPolicy;
@@ -27,7 +27,7 @@ fn identity_record(identity: Identity) -> Record {
     Record::Identity { node: identity.node, incarnation: identity.incarnation }
 }
 
-/// Opens and replays; all records.
+/// Opens and replays the log; returns it with all records.
 pub(super) fn start(disk: &Double, config: LogConfig) -> Result<(Log<Double>, Vec<Record>, Replayed), OpenError> {
     let mut log = Log::open(disk.clone(), config, || identity(99))?;
     let mut records = Vec::new();
@@ -70,7 +70,7 @@ pub(super) fn written(count: u64) -> (Log<Double>, Double, Vec<Record>) {
     (log, disk, records)
 }
 
-/// What beginning a log takes: the header first, so that whatever is torn later has one.
+/// Operations that begin a log: the header first, so that a log torn later has one.
 const BEGUN: [&str; 6] = [
     "write 0000000000000001.log",
     "sync 0000000000000001.log",
@@ -152,7 +152,7 @@ fn a_segment_is_durable_before_the_next_begins_and_that_before_its_records() {
     assert_eq!(disk.take_trace(), order);
 }
 
-/// Goal: most writes need no new block, and a finished segment holds no space.
+/// Goal: most writes need no new block, and a finished segment has no preallocated space.
 #[test]
 fn writes_go_where_zeroes_are() {
     let disk = Double::default();
@@ -178,7 +178,7 @@ fn writes_go_where_zeroes_are() {
     lengths.dedup();
     assert!(lengths.len() <= 4, "the file grows in steps: {lengths:?}");
     assert!(lengths.iter().all(|length| *length as u64 == full || length.is_multiple_of(4096)), "{lengths:?}");
-    // The second one goes on in the space that a start finds there.
+    // The second segment continues in the preallocated space that a start finds.
     let space = disk.files()[&second].len();
     let (mut log, read, replayed) = start(&disk, config.clone()).expect("whole");
     assert_eq!((read, replayed.cut_bytes, replayed.heads_mended), (records.clone(), 0, 0));
@@ -205,7 +205,7 @@ fn a_segment_without_a_free_slot_is_finished() {
     assert_eq!(read, records);
 }
 
-/// Goal: the second copy says what the first does. Method: every head must lead to a frame that agrees with it.
+/// Goal: the second copy of each head agrees with the first. Method: every head must lead to a frame that agrees with it.
 #[test]
 fn heads_say_where_records_are_and_whose() {
     let (_, disk, _) = written(40);
@@ -258,7 +258,7 @@ fn later_headers_name_the_cluster() {
     let cluster = |number| Header::decode(&files[&segment::name(number)]).expect("a header").cluster;
     assert_eq!(cluster(1), ClusterId::default());
     assert_eq!(cluster(2), CLUSTER);
-    // After a start it is still known.
+    // The cluster is still known after a start.
     let (mut log, ..) = start(&disk, SMALL).expect("whole");
     log.append(&[sized(150)]).expect("written");
     let header = Header::decode(&disk.files()[&segment::name(4)]).expect("a header");
@@ -282,7 +282,7 @@ fn after_an_error_the_log_only_repeats_it() {
         disk.fail_after(steps);
         let error = log.append(&[record(1)]).and_then(|_| log.sync());
         let Err(error @ LogError::Disk(_)) = error else { panic!("an error after {steps} steps") };
-        // The disk is well again, but what is on it is not known.
+        // The disk works again, but its content is unknown.
         disk.fail_after(1000);
         assert_eq!(log.append(&[record(2)]), Err(error.clone()));
         assert_eq!(log.append(&[]), Err(error.clone()));
@@ -335,8 +335,8 @@ fn appending_before_the_replay_is_a_mistake() {
 }
 
 // T24, E18, E19, E20
-/// Goal: a power loss costs no more than the policy says, and never anything but facts. Method: facts and votes are
-/// appended and committed in turn; after each, the machine loses all that was not synced.
+/// Goal: a power loss costs no more than the policy allows, and never anything but facts. Method: facts and votes are appended and
+/// committed in turn; after each, the machine loses all unsynced data.
 #[test]
 fn a_power_loss_costs_what_the_policy_allows() {
     let facts = || Record::Facts { partition: PartitionId(1), items: Arc::new(Vec::new()) };
@@ -354,7 +354,7 @@ fn a_power_loss_costs_what_the_policy_allows() {
         for round in 0..120_u64 {
             let now_ms = round * 3;
             let record = if round % 40 == 39 { vote(round) } else { facts() };
-            // The clock of a host that has nothing to write.
+            // The timer of a host without new writes.
             if log.commit_due_us().is_some_and(|due_us| due_us <= now_ms * 1_000) {
                 log.commit(now_ms * 1_000).expect("synced");
             }

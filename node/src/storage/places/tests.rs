@@ -11,7 +11,7 @@ use norn_wire::{NodeId, PartitionId, QueueName, Spec, State, Token};
 const CONFIG: LogConfig =
     LogConfig { segment_bytes: 2_000, compact_bytes: 8_000, ahead_bytes: 0, ..LogConfig::DEFAULT };
 const IDENTITY: Identity = Identity { node: NodeId(7), incarnation: 7 };
-/// Of payloads: with a sentinel in it, larger than the first read, and larger than a segment.
+/// Lengths of payloads: one with a sentinel in it, one larger than the first read, and one larger than a segment.
 const LENGTHS: [usize; 8] = [0, 1, 300, 700, 700, 20_000, 3, 900];
 
 fn id(number: usize) -> TaskId {
@@ -36,7 +36,7 @@ fn spec(number: usize) -> Arc<Spec> {
     })
 }
 
-/// A log with two tasks in each record, and what to ask for to have each of them back.
+/// A log with two tasks in each record, and the requests that read each of them back.
 fn filled(disk: &Double) -> (Log<Double>, Vec<Wanted>) {
     let mut log = Log::open(disk.clone(), CONFIG, || IDENTITY).unwrap();
     log.replay(|replay| replay.whole().map(drop)).unwrap();
@@ -66,7 +66,7 @@ fn all() -> Vec<Option<Filling>> {
     (0..LENGTHS.len()).map(|number| Some(Filling::Spec(spec(number)))).collect()
 }
 
-/// The state as a node without bodies in memory gives it out: two parts, with records of one and of all other tasks.
+/// The state as a node without bodies in memory saves it: two parts, with records of one and of all other tasks.
 fn parts(wanted: &[Wanted]) -> [Part; 2] {
     let part = |wanted: &[Wanted], first: Option<Record>, last: bool| {
         let bare = wanted.iter().map(|wanted| (wanted.id, Task::default())).collect();
@@ -179,7 +179,7 @@ fn tombstones_in_a_snapshot_move_no_body() {
     let (mut log, wanted) = filled(&disk);
     assert_eq!(log.upkeep(), Ok(Upkeep::Begin));
     let [first, mut last] = parts(&wanted);
-    // Their ids are among, before and behind those of tasks.
+    // Tombstones before, among and after the tasks with bodies.
     let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 1 });
     let items = Arc::new(vec![(id(0), tomb.clone()), (id(LENGTHS.len()), tomb)]);
     last.records.push(Record::Facts { partition: PartitionId(0), items });
@@ -195,7 +195,7 @@ fn results_of_tasks_without_a_spec_move_too() {
     let (mut log, wanted) = filled(&disk);
     assert_eq!(log.upkeep(), Ok(Upkeep::Begin));
     let [first, mut last] = parts(&wanted);
-    // They stand behind all others, and in a record of their own.
+    // Tasks with only a result come after all others, in a record of their own.
     let with_result = |length| {
         let done = Completed { sequence: None, result: Some(vec![7; length].into()), at_ms: 1, children: None };
         Task::from_completion(Token { epoch: 1, number: 1 }, done)
@@ -218,7 +218,7 @@ fn spoil(disk: &Double, places: &[Place]) {
     files.iter().for_each(|(file, bytes)| disk.put(file, bytes));
 }
 
-/// A part of the state for each record of the log.
+/// A state with one part for each record of the log.
 fn many_parts(wanted: &[Wanted]) -> Vec<Part> {
     let [first, _] = parts(wanted);
     let number = wanted.len() / 2;
@@ -256,8 +256,8 @@ fn a_snapshot_without_some_of_the_bodies_is_given_up_and_the_log_stays() {
     assert_eq!(log.sync(), Ok(()));
 }
 
-/// Goal: what is lost in many places comes back at once, not part by part. Method: two of four parts lack bodies; one
-/// attempt tells of both, writes nothing behind the first, and leaves nothing; the next one lacks nothing.
+/// Goal: bodies that are lost in many places are all restored at once, not part by part. Method: two of four parts lack bodies; one
+/// attempt reports both, writes nothing after the first, and leaves no file; the next attempt lacks nothing.
 #[test]
 fn one_attempt_tells_of_all_bodies_that_are_lost() {
     let disk = Double::default();
@@ -278,7 +278,7 @@ fn one_attempt_tells_of_all_bodies_that_are_lost() {
     while log.upkeep() == Ok(Upkeep::Again) {}
     assert!(!disk.files().keys().any(|file| snapshot::is_partial(file)));
 
-    // Whether that was progress is told at the end of a pass, once.
+    // Progress is reported once, at the end of a pass.
     let mends = |log: &mut Log<Double>| loop {
         let scrubbed = log.scrub().unwrap();
         if scrubbed.over {
@@ -307,7 +307,7 @@ fn one_attempt_tells_of_all_bodies_that_are_lost() {
     assert_eq!(log.bodies_lacked(), 0);
 }
 
-/// Goal: nothing is said to be lost because the process lacks something for a while.
+/// Goal: a temporary shortage in the process is never reported as a loss.
 #[test]
 fn a_read_that_may_succeed_later_loses_nothing() {
     let disk = Double::default();

@@ -1,4 +1,4 @@
-//! The reader: records of any size, and every whole record behind any damage.
+//! The reader: records of any size, and every whole record after any damage.
 
 use super::*;
 use crate::protocol::record::Record;
@@ -6,7 +6,7 @@ use crate::storage::double::{Double, sized};
 use crate::storage::frame;
 use proptest::prelude::*;
 
-/// Ordinals and bodies of all whole records, and where there was damage.
+/// Ordinals and bodies of all whole records, and all damage.
 fn read_all(bytes: &[u8]) -> (Vec<(u64, Vec<u8>)>, Vec<Damage>) {
     let disk = Double::with_file("a.log", bytes);
     let mut reader = Reader::new(&disk, "a.log", 0, bytes.len() as u64);
@@ -57,8 +57,8 @@ fn a_sentinel_is_found_however_far_and_across_two_windows() {
     }
 }
 
-/// Goal: a byte that is missing between two frames costs neither. Without slack behind its longest possible form, the
-/// first one must not take half of the second's sentinel either.
+/// Goal: a missing byte between two frames loses neither of them. A first frame of its maximum length must not take half of the
+/// second's sentinel either.
 #[test]
 fn two_frames_may_share_a_byte() {
     for length in [30, 300] {
@@ -69,7 +69,7 @@ fn two_frames_may_share_a_byte() {
     }
 }
 
-/// Goal: damage behind a frame that makes a sentinel of its last byte does not cost that frame.
+/// Goal: a frame is not lost if its last byte and the damage after it together look like a sentinel.
 #[test]
 fn a_frame_does_not_lose_its_last_byte_to_what_follows() {
     let frame = frame::of_body(1, &[0xfe; 30]);
@@ -109,7 +109,7 @@ fn bodies() -> impl Strategy<Value = Vec<Vec<u8>>> {
     proptest::collection::vec(prop_oneof![4 => bytes(1..60), 1 => bytes(200..400)], 1..8)
 }
 
-/// Replaces, takes out or puts in some bytes.
+/// Overwrites, removes or inserts some bytes.
 #[derive(Debug, Clone)]
 enum Harm {
     Write(Vec<u8>),
@@ -129,8 +129,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     // E4
-    /// Goal: damage costs no record but those it hit. Method: frames that the damaged range does not touch must all be
-    /// found, in order; nothing else may be, unless the damage happens to have changed nothing.
+    /// Goal: damage costs no record but those it hits. Method: frames outside the damaged range must all be found, in order; no
+    /// others may be, unless the damage happens to have changed nothing.
     #[test]
     fn every_whole_record_around_damage_is_found(
         bodies in bodies(),

@@ -1,5 +1,4 @@
-//! Damage of every kind: it is refused with advice, or cut where only the end is gone; never a wrong record, never a
-//! panic.
+//! Damage of every kind: it is refused with advice, or cut where only the end is affected; never a wrong record, never a panic.
 
 use super::*;
 use crate::protocol::consistent::Epoch;
@@ -22,7 +21,7 @@ const SMALL: LogConfig =
 const SMALL_SLOTS: LogConfig =
     LogConfig { segment_bytes: 4_000, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
-/// What each segment but the first begins with: an identity, and the last of the three kinds that [`record`] makes.
+/// Promises at the beginning of each segment but the first: an identity, and the last of the three kinds that [`record`] makes.
 const PROMISES: usize = 4;
 
 fn identity(number: u64) -> Identity {
@@ -54,7 +53,7 @@ fn refusal(files: &Files) -> OpenError {
     start(files).map(|(_, replayed, _)| replayed).expect_err("refused")
 }
 
-/// A log of several segments, and all its records, with those that are said again. Each was synced by itself.
+/// A log of several segments, and all its records, repeated promises included. Each was synced by itself.
 fn whole(seed: u64, count: u64, segment_bytes: u64) -> (Files, Vec<Record>) {
     let disk = Double::default();
     let mut log = Log::open(
@@ -78,7 +77,7 @@ fn last_file(files: &Files) -> String {
     files.keys().next_back().expect("a file").clone()
 }
 
-/// Where the frames of a segment begin, and its end.
+/// Offsets where the frames of a segment begin, and its end.
 fn offsets(bytes: &[u8]) -> Vec<usize> {
     let disk = Double::with_file("a.log", bytes);
     let records_offset = Header::decode(bytes).expect("a header").records_offset();
@@ -101,8 +100,8 @@ fn assert_advice(error: &OpenError) {
 }
 
 // E5
-/// Goal: nothing that is lost goes unnoticed, but for the last record, where a crash looks the same. Damage to the second
-/// copy of a head loses nothing, nor does damage to a header: what it says stands elsewhere, too.
+/// Goal: no loss goes unnoticed, except of the last record, where a crash looks the same. Damage to the second copy of a head loses
+/// nothing, nor does damage to a header, which can be reconstructed.
 #[test]
 fn every_changed_byte_is_refused_or_harmless_or_cut_at_the_end() {
     for (count, segment_bytes) in [(25, 200), (12, 1 << 20), (1, 1 << 20)] {
@@ -113,7 +112,7 @@ fn every_changed_byte_is_refused_or_harmless_or_cut_at_the_end() {
         for (file, bytes) in &files {
             let first_record = offsets(bytes)[0];
             let used = HEADER_BYTES + offsets(bytes).len() * SLOT_BYTES;
-            // Of the hole between heads and records, a little is as good as all.
+            // Of the hole between heads and records, a small part is enough.
             for place in (0..used.min(first_record)).chain(first_record..bytes.len()) {
                 for change in [0x01, 0x80] {
                     let mut changed = files.clone();
@@ -157,8 +156,8 @@ fn a_log_cut_short_anywhere_loses_the_last_record_or_is_refused() {
                 Err(error) => assert_advice(&error),
                 Ok((read, ..)) => {
                     assert_eq!(*file, last, "only the last segment may be short");
-                    // Without any head that speaks of another batch, nothing is left that could be missed. The first one
-                    // has the promises, too.
+                    // Without a head that refers to another batch, nothing shows that records are missing. The first batch has the
+                    // promises, too.
                     let lost = if length < HEADER_BYTES + (PROMISES + 2) * SLOT_BYTES { in_last } else { 1 };
                     assert!(read.len() + lost >= records.len(), "cut to {length}");
                     assert_eq!(read, records[..read.len()]);
@@ -168,7 +167,7 @@ fn a_log_cut_short_anywhere_loses_the_last_record_or_is_refused() {
     }
 }
 
-/// The sync of the last batch may not have ended: what is missing of it is cut, whatever else of it is there.
+/// The sync of the last batch may not have finished: missing records of it are cut, together with all after them.
 #[test]
 fn the_last_batch_may_be_torn_in_any_way() {
     let disk = Double::default();
@@ -188,7 +187,7 @@ fn the_last_batch_may_be_torn_in_any_way() {
         assert_eq!(replayed.cut_records, 5 - read.len() as u64);
         let (again, replayed, _) = start(&after).expect("whole");
         assert_eq!((again, replayed.cut_records, replayed.heads_mended), (read, 0, 0));
-        // Nor do the heads have to be there.
+        // The heads do not have to be there either.
         torn[slots.clone()].fill(0);
         let (_, replayed, _) = start(&Files::from([(segment::name(1), torn)])).expect("mended");
         assert_eq!(replayed.cut_records, 0);
@@ -218,7 +217,7 @@ fn rubbish_behind_the_end_is_cut() {
     }
 }
 
-/// Goal: zeroes at the end of any segment are space, and hide nothing that was there.
+/// Goal: zeroes at the end of any segment are free space, and hide no loss.
 #[test]
 fn zeroes_behind_the_end_are_space() {
     let (files, records) = whole(1, 25, 200);
@@ -228,7 +227,7 @@ fn zeroes_behind_the_end_are_space() {
         let (read, replayed, after) = start(&changed).expect("whole");
         assert_eq!((read, replayed.cut_bytes, replayed.heads_mended), (records.clone(), 0, 0));
         assert_eq!(after, changed, "nothing is to be mended");
-        // Anything else than a zero is damage there, which costs nothing; at the end of the log it is cut.
+        // Any other byte is damage there, which loses nothing; at the end of the log it is cut.
         for (file, bytes) in &files {
             let mut odd = changed.clone();
             odd.get_mut(file).expect("there")[bytes.len() + length / 2] = 1;
@@ -244,7 +243,7 @@ fn zeroes_behind_the_end_are_space() {
             }
         }
     }
-    // What is missing from a finished segment is missed, whatever is there in its place.
+    // Records missing from a finished segment are noticed, whatever replaces their bytes.
     for (file, bytes) in files.iter().filter(|(file, _)| **file != last_file(&files)) {
         let ends = offsets(bytes);
         for from in &ends[..ends.len() - 1] {
@@ -255,7 +254,7 @@ fn zeroes_behind_the_end_are_space() {
     }
 }
 
-/// Goal: a batch that was written over zeroes may be torn in any way. Method: every part of its bytes is taken back.
+/// Goal: a batch that was written over zeroes may be torn in any way. Method: every part of its bytes is zeroed again.
 #[test]
 fn a_batch_over_zeroes_may_be_torn_in_any_way() {
     let disk = Double::default();
@@ -300,7 +299,7 @@ fn what_is_mended_is_durable() {
         log.replay(|replay| replay.whole().map(drop)).expect("mended");
         disk.take_trace()
     };
-    // Nothing says that the last batch was durable: it is written once more, and its head.
+    // Nothing shows that the last batch was durable: it is written once more, and its head.
     let (write, sync) = (format!("write {first}"), format!("sync {first}"));
     let anew = vec![write.clone(), write, sync];
     assert_eq!(mended(&first, &files[&first]), anew);
@@ -311,8 +310,8 @@ fn what_is_mended_is_durable() {
     assert_eq!(mended(&second, &[0]), [format!("remove {second}"), "sync_directory ".into()]);
 }
 
-/// Goal: whatever a start finds, nothing is changed before it is known that the start goes on, so that a start that is refused
-/// can be followed by one on a copy of the damaged file. Method: of every file every part is cut or flipped, and all is read.
+/// Goal: a start changes nothing before it is certain to go on, so that after a refused start the damaged file can be restored from a
+/// copy. Method: every part of every file is cut or flipped, and the log is read.
 #[test]
 fn reading_changes_nothing() {
     let (files, _) = whole(1, 6, 150);
@@ -369,8 +368,8 @@ fn a_whole_record_out_of_turn_is_refused() {
     }
 }
 
-/// Goal: what a misdirected write moved is not lost untold. Found by a fuzzer: a record that was durable, as a later one
-/// says, stood behind that later one, and the log was cut before it as if nobody had ever heard of it.
+/// Goal: records that a misdirected write moved are not lost without a report. Found by a fuzzer: a record that was durable, as a
+/// later one showed, stood after that later one, and the log was cut before it as if it had never been acknowledged.
 #[test]
 fn a_record_behind_a_later_one_is_refused() {
     let (mut files, _) = whole(1, 3, 1 << 20);
@@ -486,7 +485,7 @@ fn a_last_segment_without_a_header_is_removed() {
     let mut torn = files.clone();
     torn.insert(next.clone(), vec![0; HEADER_BYTES + 1]);
     assert_advice(&refusal(&torn));
-    // The segment before was synced before the last was begun: it has no torn end.
+    // The segment before was synced before the last one was begun: it has no torn end.
     let mut torn = files.clone();
     torn.get_mut(&last_file(&files)).expect("there").pop();
     torn.insert(next, Vec::new());
@@ -504,7 +503,7 @@ fn a_first_segment_that_was_never_finished_is_begun_again() {
         let zeroes = Files::from([(first.clone(), vec![0; length])]);
         match start(&zeroes) {
             Ok(_) => assert!(length <= HEADER_BYTES),
-            // The header was durable before there was anything behind it.
+            // The header was durable before any byte after it was written.
             Err(error) => assert_advice(&error),
         }
     }
@@ -519,7 +518,7 @@ fn a_first_record_that_is_no_identity_is_refused() {
     assert_advice(&refusal(&Files::from([(segment::name(1), bytes)])));
 }
 
-/// Bytes that look a little like a log.
+/// Bytes that resemble a log.
 fn likeness() -> impl Strategy<Value = Vec<u8>> {
     let slot = || {
         let of = |(ordinal, unsynced)| {

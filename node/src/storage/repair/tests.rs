@@ -1,4 +1,4 @@
-//! What is repaired starts, nothing good is dropped, and what cannot be repaired is left alone.
+//! Repaired logs start, no intact data is dropped, and logs that cannot be repaired are left alone.
 
 use super::*;
 use crate::restore::plan_repair;
@@ -7,7 +7,7 @@ use crate::storage::slot::Owner;
 use crate::storage::verify::{Entry, inspect, verify};
 use proptest::prelude::*;
 
-/// Every whole record of a log, by its file's kind and ordinal.
+/// Every whole record of a log, by the kind of its file and its ordinal.
 fn records(files: &Files) -> BTreeMap<(bool, u64), Vec<u8>> {
     let disk = Double::with_files(files);
     let mut found = BTreeMap::new();
@@ -22,7 +22,7 @@ fn records(files: &Files) -> BTreeMap<(bool, u64), Vec<u8>> {
     found
 }
 
-/// Repairs; the files afterwards, those put aside, and the plan.
+/// Repairs the log. Returns the files afterwards, the backups, and the plan.
 fn repaired(files: &Files) -> Result<(Files, Files, Plan), RepairError> {
     let (mut disk, mut aside) = (Double::with_files(files), Double::default());
     let plan = plan_repair(&disk);
@@ -34,7 +34,7 @@ fn repaired(files: &Files) -> Result<(Files, Files, Plan), RepairError> {
     Ok((disk.files(), aside.files(), plan))
 }
 
-/// What must hold of every repair, whatever was wrong.
+/// Checks the requirements on every repair, whatever the damage was.
 fn check(files: &Files, after: &Files, aside: &Files) {
     sample::start(after).expect("it starts");
     for (file, bytes) in files {
@@ -45,7 +45,7 @@ fn check(files: &Files, after: &Files, aside: &Files) {
     assert!(again.changes.is_empty() && again.steps.is_empty(), "{:?}", again.steps);
 }
 
-/// After harm: the repair, checked. No whole record may be missing that was there.
+/// Repairs a log after harm, and checks it. Every whole record from before the repair must still be there.
 fn heals(harm: impl FnOnce(&mut Files)) -> Plan {
     let mut files = sample::log(3, None);
     harm(&mut files);
@@ -72,7 +72,7 @@ fn flip(files: &mut Files, file: &str, place: usize) {
     files.get_mut(file).expect("there")[place] ^= 0x10;
 }
 
-/// The segment that has nothing but facts and tables, or is followed by all that replaces what it has.
+/// A segment whose records are facts and tables, or are replaced by later segments.
 const MIDDLE: u64 = 2;
 
 #[test]
@@ -84,7 +84,7 @@ fn a_whole_log_needs_none() {
     }
 }
 
-/// A start goes on behind missing segments, and says what is lost with them: there is nothing to repair.
+/// A start continues after missing segments, and reports the loss: there is nothing to repair.
 #[test]
 fn missing_segments_are_a_loss() {
     for last in MIDDLE..MIDDLE + 2 {
@@ -104,7 +104,7 @@ fn missing_segments_are_a_loss() {
     }
 }
 
-/// A start would lose both files, as none of them is what it is called.
+/// A start would lose both files, as neither has the name in its header.
 #[test]
 fn swapped_segments_lose_nothing() {
     let plan = heals(|files| {
@@ -116,7 +116,7 @@ fn swapped_segments_lose_nothing() {
     assert_eq!((plan.steps.len(), plan.losses.len()), (2, 0), "{:?}", plan.steps);
 }
 
-/// What starts as it is stays as it is, if nobody can say how to make it better.
+/// A log that starts as it is stays as it is if its repair would be ambiguous.
 #[test]
 fn what_cannot_be_made_better_is_left() {
     let mut files = sample::log(3, None);
@@ -171,7 +171,7 @@ fn files_get_the_names_that_their_headers_say() {
     assert_eq!(plan.steps.len(), 2, "{:?}", plan.steps);
 }
 
-/// Second copies of heads come back in every segment, so that the next damage finds them.
+/// Second copies of heads are restored in every segment, for later damage.
 #[test]
 fn heads_are_written_anew_in_all_segments() {
     let plan = heals(|files| {
@@ -186,7 +186,7 @@ fn heads_are_written_anew_in_all_segments() {
     assert_eq!(verify(&Double::with_files(&after), |_| ()).map(|verified| verified.problems), Ok(0));
 }
 
-/// The head of a lost record is all that says whose it was.
+/// Only the head of a lost record names its owner.
 #[test]
 fn what_is_lost_keeps_its_name() {
     let plan = heals(|files| {
@@ -203,7 +203,7 @@ fn what_is_lost_keeps_its_name() {
         inspect(&Double::with_files(files), visit).expect("no fault");
         let (offset, ordinal) = facts.expect("there are facts");
         flip(files, &name(3), offset as usize + 9);
-        // The head of another record, which is written anew.
+        // The head of another record, which is rewritten.
         flip(files, &name(3), header.slot_offset(ordinal - 1) as usize);
     });
     assert_eq!(plan.losses[0].loss.unknown, 0);
@@ -266,8 +266,8 @@ fn the_header_of_a_snapshot_is_written_anew() {
     assert_eq!((after, plan.steps.len()), (sample::log(3, Some(20)), 1));
 }
 
-/// Goal: ended at any operation, by a crash of the machine, a repair can be repeated, and comes to the same. Method: the
-/// disk fails after each of its operations, and loses what was not synced.
+/// Goal: a repair that a crash of the machine interrupts at any operation can be repeated, with the same result. Method: the disk
+/// fails after each of its operations, and loses all unsynced data.
 #[test]
 fn a_repair_that_is_interrupted_can_be_repeated() {
     let mut files = sample::log(3, None);
@@ -297,8 +297,8 @@ fn a_repair_that_is_interrupted_can_be_repeated() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
 
-    /// Goal: whatever is wrong, a repair ends in a log that starts, with every touched file kept and nothing left to do, or it
-    /// is refused; and what started before starts afterwards.
+    /// Goal: whatever the damage, a repair either yields a log that starts, with every changed file backed up and nothing left to
+    /// repair, or is refused; and a log that started before the repair starts after it.
     #[test]
     fn any_damage_is_repaired_or_refused(
         compacted in prop_oneof![Just(None), Just(Some(20))],

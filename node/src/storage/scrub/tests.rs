@@ -1,4 +1,4 @@
-//! A scrub finds every byte that matters and is another, in whatever lies still, and what it finds is made good.
+//! A scrub finds every changed byte that matters in finished files, and its findings are repaired.
 
 use super::*;
 use crate::protocol::Node;
@@ -11,7 +11,7 @@ use crate::storage::recovery::Replay;
 use norn_wire::{PartitionId, QueueName, Spec, TaskId};
 use std::sync::Arc;
 
-/// A log in use, and the node whose it is.
+/// A log in use, and its node.
 fn open(files: &Files) -> (Log<Double>, Node) {
     let mut log = Log::open(Double::with_files(files), CONFIG, || IDENTITY).expect("it is whole");
     let mut node = sample::node();
@@ -24,7 +24,7 @@ fn open(files: &Files) -> (Log<Double>, Node) {
     (log, node)
 }
 
-/// What one pass finds.
+/// The findings of one pass.
 fn pass(log: &mut Log<Double>) -> Vec<Rot> {
     let mut found = Vec::new();
     loop {
@@ -36,7 +36,7 @@ fn pass(log: &mut Log<Double>) -> Vec<Rot> {
     }
 }
 
-/// What a host does until there is nothing to do; how many snapshots were written.
+/// Upkeep, as a host does it, until there is nothing to do. Returns the number of snapshots written.
 fn keep_up(log: &mut Log<Double>, node: &Node) -> u64 {
     let before = log.stats().snapshots;
     loop {
@@ -57,7 +57,7 @@ fn flip(log: &mut Log<Double>, file: &str, offset: u64) {
     log.disk_mut().write(file, offset, &[byte ^ 0x10]).expect("it is there");
 }
 
-/// Whether a byte is part of a header, of a head that is in use, or of a record.
+/// Whether a byte is part of a header, of a used head, or of a record.
 fn matters(files: &Files, file: &str, offset: u64) -> bool {
     if snapshot::number(file).is_some() || offset < HEADER_BYTES as u64 {
         return true;
@@ -89,7 +89,7 @@ fn each_byte_that_matters_is_found_if_it_is_another() {
     }
 }
 
-/// Goal: what is being written is not looked at: its end is torn at any time.
+/// Goal: the current segment is not looked at, because its end may be torn at any time.
 #[test]
 fn the_segment_in_use_is_left_alone() {
     let files = sample::log(3, None);
@@ -121,7 +121,7 @@ fn damage_is_told_with_its_owners_and_a_snapshot_takes_its_place() {
     }
 }
 
-/// Goal: a file that a snapshot takes away in the middle of a pass is not missed.
+/// Goal: a file that a snapshot removes in the middle of a pass is not reported as missing.
 #[test]
 fn files_may_go_while_they_are_read() {
     let (mut log, node) = open(&sample::log(3, None));
@@ -134,7 +134,7 @@ fn files_may_go_while_they_are_read() {
     assert_eq!(pass(&mut log), []);
 }
 
-/// Goal: files in the middle of a log that are gone are told once in a pass, and not left so. Method: two in a row.
+/// Goal: missing files in the middle of a log are reported once in a pass, and a snapshot replaces them. Method: two in a row.
 #[test]
 fn files_that_are_gone_are_told_and_a_snapshot_takes_their_place() {
     let files = sample::log(3, None);
@@ -151,7 +151,7 @@ fn files_that_are_gone_are_told_and_a_snapshot_takes_their_place() {
     assert_eq!(again.inspect(), node.inspect());
 }
 
-/// Goal: a segment under the name of another one is damage, however whole it is.
+/// Goal: a segment under the name of another one counts as damage, even if it is intact.
 #[test]
 fn a_file_under_the_name_of_another_is_told() {
     let files = sample::log(3, None);
@@ -171,7 +171,7 @@ fn a_host_reads_as_fast_as_it_may_and_rests_between_passes() {
     let over = Scrubbed { over: true, ..Scrubbed::default() };
     pace.scrubbed(7_500_000, &over);
     assert_eq!(pace.due_us(), Some(14_500_000));
-    // After damage the next pass comes soon, and once.
+    // After damage the next pass comes soon, but only once.
     let rot = Rot { file: "a".into(), offset: 0, known: "bad".into(), owners: None };
     let damage = Scrubbed { rot: Some(rot), ..Scrubbed::default() };
     pace.scrubbed(14_500_000, &damage);
@@ -179,7 +179,7 @@ fn a_host_reads_as_fast_as_it_may_and_rests_between_passes() {
     assert!(pace.due_us().is_some_and(|due_us| due_us < 15_200_000));
     pace.scrubbed(16_000_000, &over);
     assert_eq!(pace.due_us(), Some(23_000_000));
-    // What is not made good is looked at ever more seldom, and what cannot be read just now a little later.
+    // Damage that is not repaired is looked at ever more rarely; after a failed read the next attempt comes a little later.
     let rests_us: Vec<u64> = (0..60)
         .map(|_| {
             pace.scrubbed(30_000_000, &damage);
@@ -201,7 +201,7 @@ fn a_host_reads_as_fast_as_it_may_and_rests_between_passes() {
     assert_eq!(ScrubPace::new(0, 5).due_us(), None);
 }
 
-/// A record of a hundred thousand bytes, of that partition.
+/// A record of a hundred thousand bytes, of this partition.
 fn large(partition: u16) -> Record {
     let queue = QueueName::new("q").expect("a name");
     let payload = vec![0x55; 100_000];
@@ -225,7 +225,7 @@ const LARGE: u16 = 60;
 const LARGE_CONFIG: LogConfig =
     LogConfig { segment_bytes: 64 << 20, ahead_bytes: 0, compact_bytes: 0, ..LogConfig::DEFAULT };
 
-/// A log whose first segment has a large record of each partition; where they begin. If asked, a snapshot has them.
+/// A log whose first segment has a large record of each partition, with their offsets. If requested, a snapshot has them.
 fn spacious(disk: &Double, in_snapshot: bool) -> (Log<Double>, String, Vec<u64>) {
     let mut log = Log::open(disk.clone(), LARGE_CONFIG, || IDENTITY).expect("a fresh log");
     log.replay(|replay| replay.whole().map(drop)).expect("fresh");
@@ -253,7 +253,7 @@ fn spacious(disk: &Double, in_snapshot: bool) -> (Log<Double>, String, Vec<u64>)
     (log, file, offsets)
 }
 
-/// What a pass finds, when no call reads for long, and each is paid for what it reads, all of which comes from the disk.
+/// Findings of a pass in which no call reads for long, each reports the bytes that it reads, and all come from the disk.
 fn bounded_pass(log: &mut Log<Double>) -> Vec<Rot> {
     let disk = log.disk().clone();
     let mut found = Vec::new();
@@ -272,7 +272,7 @@ fn bounded_pass(log: &mut Log<Double>) -> Vec<Rot> {
             break;
         }
     }
-    // What else it reads is one header, and few heads and records to tell of damage.
+    // Besides, it reads one header, and a few heads and records to describe damage.
     assert!(paid <= read && read <= paid + 300_000, "{paid} of {read} bytes");
     found
 }
@@ -286,7 +286,7 @@ fn owners(partitions: impl IntoIterator<Item = u16>) -> Option<BTreeSet<Owner>> 
     Some(partitions.into_iter().map(|number| Owner::Partition(PartitionId(number))).collect())
 }
 
-/// Goal: a pass reads each byte about once, and is paid for no others.
+/// Goal: a pass reads each byte about once, and reports no others.
 #[test]
 fn a_pass_pays_for_what_it_reads() {
     for in_snapshot in [false, true] {
@@ -305,8 +305,8 @@ fn a_pass_pays_for_what_it_reads() {
     }
 }
 
-/// Goal: the search for the end of damage holds up no commit, and whose records are hit is told all the same. Method:
-/// megabytes become something else, zeroes among that, and the file's end.
+/// Goal: the search for the end of damage delays no commit, and the affected owners are reported all the same. Method: megabytes are
+/// overwritten, among others with zeroes, and up to the file's end.
 #[test]
 fn damage_of_any_length_is_read_piece_by_piece() {
     for (in_snapshot, byte) in [(false, 0x55), (false, 0), (false, 0xfe), (true, 0x55), (true, 0), (true, 0xfe)] {
@@ -319,7 +319,7 @@ fn damage_of_any_length_is_read_piece_by_piece() {
         let [rot] = &bounded_pass(&mut log)[..] else { panic!("one file is damaged") };
         assert_eq!((&rot.file, rot.offset, &rot.owners), (&file, offsets[10], &between), "{rot}");
 
-        // No frame is left behind it.
+        // No frame is left after it.
         overwrite(&disk, &file, offsets[10]..whole[&file].len() as u64, byte);
         let [rot] = &bounded_pass(&mut log)[..] else { panic!("one file is damaged") };
         let behind = if in_snapshot { None } else { owners(10..LARGE) };
@@ -327,12 +327,12 @@ fn damage_of_any_length_is_read_piece_by_piece() {
     }
 }
 
-/// Goal: what no head says is not made up.
+/// Goal: an owner that no head names is reported as unknown.
 #[test]
 fn owners_are_unknown_if_one_of_them_is() {
     let disk = Double::default();
     let (mut log, file, offsets) = spacious(&disk, false);
-    // The search is over within one call, so the slots are damaged behind its back.
+    // The search finishes within one call, so the slots are damaged in between.
     overwrite(&disk, &file, offsets[10]..offsets[12], 0x55);
     loop {
         let scrubbed = log.scrub().expect("it goes on");
@@ -348,7 +348,7 @@ fn owners_are_unknown_if_one_of_them_is() {
     assert_eq!((rot.offset, rot.owners), (offsets[10], None));
 }
 
-/// Goal: zeroes up to the end of a finished segment are space, however many, and cost no long read.
+/// Goal: zeroes up to the end of a finished segment are free space, whatever their number, and cause no long read.
 #[test]
 fn space_at_the_end_is_passed_piece_by_piece() {
     let disk = Double::default();
@@ -358,8 +358,8 @@ fn space_at_the_end_is_passed_piece_by_piece() {
     assert_eq!(bounded_pass(&mut log), []);
 }
 
-/// Goal: only what the disk says again and again of one place is damage. Method: nine failures at one file, which a
-/// snapshot then takes the place of, and nine at the next; and any number of failures that say nothing of the disk.
+/// Goal: only a place that the disk repeatedly reports lost is damage. Method: nine failures at one file, which a snapshot then
+/// replaces, and nine at the next; and any number of failures that say nothing about the disk.
 #[test]
 fn reads_that_fail_for_other_reasons_are_no_damage() {
     let (mut log, node) = open(&sample::log(3, None));

@@ -46,7 +46,7 @@ fn any_changed_or_missing_byte_of_a_header_is_noticed() {
     }
 }
 
-/// Goal: whatever a header says can be reckoned with. Found by a fuzzer: the number of a segment with none behind it.
+/// Goal: no value in an accepted header overflows later arithmetic. Found by a fuzzer: a segment number without a valid successor.
 #[test]
 fn a_header_that_no_file_can_have_is_damage() {
     for (segment, first_ordinal) in [(u64::MAX, 1), (0, 1), (NUMBER_MAX, 1), (1, 0), (1, u64::MAX)] {
@@ -65,7 +65,7 @@ fn other_versions_are_told_apart_from_damage() {
     let checksum = crc32c::crc32c(&records[..508]);
     records[508..].copy_from_slice(&checksum.to_be_bytes());
     assert_eq!(Header::decode(&records), Err(HeaderFault::Records(9)));
-    // A crash may leave zeroes behind the magic: that is no version.
+    // A crash may leave zeroes after the magic: 0 is no version.
     let mut torn = [0; HEADER_BYTES];
     torn[..8].copy_from_slice(&MAGIC);
     assert!(matches!(Header::decode(&torn), Err(HeaderFault::Broken(_))));

@@ -1,4 +1,4 @@
-//! A snapshot that lost some of it says whose it was.
+//! A damaged snapshot reports the owners of its lost records.
 
 use super::*;
 use crate::protocol::consistent::Viewstamp;
@@ -15,7 +15,7 @@ fn records() -> Vec<Record> {
     vec![node, Record::Boot { count: 1 }, vote(2), table(2), facts(2), facts(2), vote(5), facts(7)]
 }
 
-/// A snapshot, and where its frames begin, the two ends included.
+/// A snapshot, and the offsets of its frames, including both end records.
 fn written() -> (Vec<u8>, Vec<usize>) {
     let mut disk = Double::default();
     let header = Header { cluster: ClusterId::default(), node: NodeId(1), segment: 4, first_ordinal: 90, slots: 8 };
@@ -31,7 +31,7 @@ fn written() -> (Vec<u8>, Vec<usize>) {
     (bytes, places)
 }
 
-/// What is read, and what is told to be lost.
+/// The records read, and the losses reported.
 fn read_back(bytes: &[u8]) -> Result<(Summary, Vec<Record>, Vec<Loss>), OpenError> {
     let disk = Double::with_file("0000000000000004.snapshot", bytes);
     let (mut found, mut losses) = (Vec::new(), Vec::new());
@@ -101,7 +101,7 @@ fn one_end_is_enough_and_none_is_not() {
     assert!(matches!(read_back(&bytes), Err(OpenError::Damaged { .. })));
 }
 
-/// Goal: the end of a snapshot, which grows with the partitions, takes nothing of the room that is kept either.
+/// Goal: the end record of a snapshot, which grows with the partitions, takes no bytes of the space to be kept free either.
 #[test]
 fn the_end_of_a_snapshot_leaves_the_room_that_is_kept() {
     let end = |kept_bytes| {

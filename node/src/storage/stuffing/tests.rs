@@ -1,4 +1,4 @@
-//! Stuffing: what is stuffed has no sentinel in it and comes back, and anything at all may be given to be turned back.
+//! Stuffing: stuffed bytes have no sentinel in them and decode to the content, and unstuffing accepts any bytes.
 
 use super::*;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn stuffed(content: &[u8]) -> Vec<u8> {
 fn check(content: &[u8]) {
     let mut bytes = stuffed(content);
     assert!(bytes.len() <= stuffed_bytes_max(content.len()));
-    // Whatever stands around it: the sentinel arises nowhere but where one was put.
+    // The sentinel occurs only where one was appended.
     let end = bytes.len();
     bytes.extend_from_slice(&SENTINEL);
     assert_eq!(find_sentinel(&bytes), Some(end));
@@ -41,7 +41,7 @@ fn runs_of_every_length_around_the_longest_come_back() {
         check(&content);
         content.extend_from_slice(&[0xfe, 0xfe, 0xfd]);
         check(&content);
-        // One that lies across the end of a longest run.
+        // A sentinel that lies across the end of a longest run.
         if length > 0 {
             content[length - 1] = 0xfe;
             content.insert(length, 0xfd);
@@ -62,7 +62,7 @@ fn a_part_can_be_had_first() {
     assert_eq!(unstuff(&bytes, 8, &mut content), Err(Unstuffable::Short));
 }
 
-/// Bytes with many of the sentinel's and of the digits next to them, and long runs without.
+/// Bytes with many sentinel bytes and digits next to them, and long runs without.
 fn content() -> impl Strategy<Value = Vec<u8>> {
     let near = proptest::collection::vec(any::<u8>(), 0..300).prop_map(|bytes| {
         bytes

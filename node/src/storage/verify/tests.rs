@@ -1,4 +1,4 @@
-//! Verification tells exactly what is wrong, and a whole log is told to be whole.
+//! Verification reports exactly the faults, and reports an intact log as whole.
 
 use super::*;
 use crate::storage::double::{Double, record, sample};
@@ -50,12 +50,12 @@ fn a_whole_log_is_whole_and_shows_every_record() {
     let files = written();
     assert_eq!(problems(&files), []);
     let ordinals: Vec<u64> = records_of(&files).into_iter().map(|(.., ordinal)| ordinal).collect();
-    // With the promises at the beginning of each segment.
+    // Including the promises at the beginning of each segment.
     assert!(ordinals.len() > 30);
     assert_eq!(ordinals, (1..=ordinals.len() as u64).collect::<Vec<u64>>());
 }
 
-/// Goal: space is no damage, in any segment; what is in it is.
+/// Goal: preallocated space is no damage, in any segment; a nonzero byte in it is.
 #[test]
 fn zeroes_at_the_end_of_a_file_are_no_problem() {
     let (files, mut with_space) = (written(), written());
@@ -71,7 +71,7 @@ fn zeroes_at_the_end_of_a_file_are_no_problem() {
     }
 }
 
-/// Goal: no damage but to the hole between heads and records goes unnoticed, and records elsewhere are still shown.
+/// Goal: only damage to the hole between heads and records goes unnoticed, and records elsewhere are still shown.
 #[test]
 fn any_changed_byte_is_told() {
     let files = written();
@@ -102,7 +102,7 @@ fn what_is_lost_is_told_with_its_owner() {
     assert!(found.iter().all(|problem| (problem.file.as_str(), problem.offset) == (&file, offset)));
     assert_eq!(found[1].loss.ranges, [(ordinal, ordinal)]);
     assert_eq!((found[1].loss.owners.len(), found[1].loss.unknown), (1, 0));
-    // With the head gone too, nobody knows whose it was.
+    // With the head gone too, the owner is unknown.
     let header = Header::decode(&files[&file]).expect("a header");
     files.get_mut(&file).expect("there")[header.slot_offset(ordinal) as usize] ^= 1;
     let found = problems(&files);
@@ -132,8 +132,8 @@ fn missing_and_swapped_and_short_files_are_told() {
     assert!(found.iter().any(|problem| problem.known.contains("a start cuts them")), "{found:?}");
 }
 
-/// Goal: a verification and a start agree. What a start refuses, or reads with a loss, is told; what is told to be whole is
-/// started from without a loss. Method: every length of every file, and changed bytes everywhere, with a snapshot and without.
+/// Goal: a verification and a start agree. What a start refuses, or reads with a loss, is reported; a log that is reported as whole
+/// starts without a loss. Method: every length of every file, and changed bytes everywhere, with a snapshot and without.
 #[test]
 fn a_start_and_a_verification_agree() {
     let (mut whole, mut refused, mut lossy) = (0, 0, 0);

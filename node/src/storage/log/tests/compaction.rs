@@ -1,4 +1,4 @@
-//! Snapshots: what takes the place of what, at every crash, and with any damage.
+//! Snapshots: which files they replace, at every crash, and with any damage.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -9,14 +9,14 @@ fn item(number: u64) -> Record {
     Record::Mark { time_ms: number, sessions: number }
 }
 
-/// A node whose state is which items it has seen.
+/// A host whose state is the set of items it has seen.
 struct Host {
     log: Log<Double>,
     items: BTreeSet<u64>,
-    /// Every item up to this one is durable.
+    /// Highest item up to which all are durable.
     synced: u64,
     next: u64,
-    /// Items that the snapshot under way has.
+    /// Items that the snapshot under way has so far.
     saved: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ impl Host {
         Ok(())
     }
 
-    /// What a host does after each sync.
+    /// Upkeep, as a host does after each sync.
     fn keep_up(&mut self) -> Result<(), LogError> {
         match self.log.upkeep()? {
             Upkeep::Begin => self.saved = Some(0),
@@ -63,7 +63,7 @@ impl Host {
         Ok(())
     }
 
-    /// Hands over the next 20 items.
+    /// Saves the next 20 items.
     fn save(&mut self) -> Result<(), LogError> {
         let Some(from) = self.saved else { return Ok(()) };
         let identity = self.log.identity();
@@ -120,7 +120,7 @@ fn a_snapshot_takes_the_place_of_the_segments_before_it() {
 }
 
 // T27, E29
-/// Goal: however long the history is, what is on the disk is bounded by what lives.
+/// Goal: however long the history is, the size on disk is bounded by the live data.
 #[test]
 fn the_log_does_not_grow_with_its_history() {
     let disk = Double::default();
@@ -147,12 +147,12 @@ fn bytes_of_any(file: &[u8]) -> u64 {
 }
 
 // E25
-/// Goal: whenever the machine stops, a start finds all that was durable, and nothing that never was; and so it does
-/// after a second stop in the middle of that start.
+/// Goal: whenever the machine stops, a start finds every item that was durable, and none that never was; the same holds after a
+/// second stop in the middle of that start.
 #[test]
 fn no_crash_loses_an_item() {
     let mut points = 0;
-    // A write has two dozen steps: a prime stride ends at other ones each time.
+    // A write has two dozen steps: a prime stride stops at different ones each time.
     for steps in (0..).step_by(11) {
         let disk = Double::default();
         disk.fail_after(steps);
@@ -193,7 +193,7 @@ fn check(disk: &Double, synced: u64, appended: u64) {
     assert_eq!(again.items, host.items);
 }
 
-/// Goal: damage to a snapshot is noticed, and never makes a state.
+/// Goal: damage to a snapshot is noticed, and never yields a state.
 #[test]
 fn any_changed_byte_of_a_snapshot_is_refused_or_harmless() {
     let disk = Double::default();
@@ -254,8 +254,7 @@ fn a_log_shorter_than_its_snapshot_knows_is_refused() {
     assert!(known.contains("the snapshot knows of record"), "{known}");
 }
 
-/// Goal: where there is no room for a snapshot the log goes on, tries again only when it has grown, and leaves nothing
-/// behind.
+/// Goal: without space for a snapshot the log continues, tries again only when it has grown, and leaves no file behind.
 #[test]
 fn a_snapshot_that_cannot_be_written_is_given_up() {
     let disk = Double::default();

@@ -1,8 +1,8 @@
 //! Crashes of any run, in the middle of any write, and of the recovery after it.
 //!
-//! Goal: what is read back is a prefix of what was appended, and holds all that was synced. Method: random runs on a disk
-//! that fails after a number of steps, a part of a write or an operation each. What one run goes through is tried
-//! operation by operation in `points.rs`.
+//! Goal: the records read back are a prefix of those appended, and include all that were synced. Method: random runs on a disk that
+//! fails after a number of steps; a step is a part of a write or an operation. `points.rs` stops one run after each of its
+//! operations.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,20 +11,20 @@ use proptest::prelude::*;
 pub(super) enum Step {
     Append(Vec<Record>),
     Sync,
-    /// The process ends and another one starts; the machine lives on.
+    /// The process ends and another one starts; the machine keeps running.
     Reopen,
     /// Writes a snapshot.
     Compact,
 }
 
-/// What a run that may have ended early had done.
+/// Progress of a run that may have ended early.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outcome {
-    /// Set once opening was reported to have succeeded.
+    /// Set once opening has succeeded.
     pub identity: Option<Identity>,
-    /// All that may be in the log, without the identity.
+    /// All records that may be in the log, without the identity.
     pub appended: Vec<Record>,
-    /// How many of these must be.
+    /// Number of these that must be in it.
     pub synced: usize,
     pub finished: bool,
 }
@@ -35,7 +35,7 @@ pub(super) fn run(disk: &Double, config: &LogConfig, script: &[Step]) -> Outcome
     outcome
 }
 
-/// None if the disk failed on the way.
+/// `None` if the disk failed on the way.
 fn try_run(disk: &Double, config: &LogConfig, script: &[Step], outcome: &mut Outcome) -> Option<()> {
     let mut log = reopen(disk, config, outcome)?;
     for step in script {
@@ -58,7 +58,7 @@ fn try_run(disk: &Double, config: &LogConfig, script: &[Step], outcome: &mut Out
     Some(())
 }
 
-/// Writes a snapshot of a node whose state is all that ever was appended, and clears away what it takes the place of.
+/// Writes a snapshot of a node whose state is all records ever appended, and removes the files that it replaces.
 fn compact(log: &mut Log<Double>, appended: &[Record]) -> Option<()> {
     loop {
         match log.upkeep().ok()? {
@@ -75,7 +75,7 @@ fn compact(log: &mut Log<Double>, appended: &[Record]) -> Option<()> {
     }
 }
 
-/// Starts on a disk that nothing was lost from: all is read, and from then on durable.
+/// Starts on a disk without losses: all records are read, and durable from then on.
 fn reopen(disk: &Double, config: &LogConfig, outcome: &mut Outcome) -> Option<Log<Double>> {
     let mut log = Log::open(disk.clone(), config.clone(), || identity(1)).ok()?;
     let mut records = Vec::new();
@@ -90,7 +90,7 @@ fn reopen(disk: &Double, config: &LogConfig, outcome: &mut Outcome) -> Option<Lo
     Some(log)
 }
 
-/// Starts from a disk, checks what is there, writes on, and starts again.
+/// Starts from a disk, checks the records found, appends more, and starts again.
 pub(super) fn check(disk: &Double, config: &LogConfig, outcome: &Outcome) {
     let (mut log, mut records, _) = start(disk, config.clone()).expect("a crash leaves what can be mended");
     if let Some(identity) = outcome.identity {
@@ -103,7 +103,7 @@ pub(super) fn check(disk: &Double, config: &LogConfig, outcome: &Outcome) {
     log.append(&more).expect("written");
     log.sync().expect("synced");
     records.extend(more);
-    // Ordinals are checked by the reader: a gap or a repeat would be refused.
+    // Ordinals are checked by the reader: it would refuse a gap or a repetition.
     let (_, again, replayed) = start(&disk.crash(Kept::Nothing, false), config.clone()).expect("whole");
     assert_eq!(again, records);
     assert_eq!(replayed.cut_bytes, 0);

@@ -1,9 +1,9 @@
 //! Every crash of a small workload, one by one, and every crash of each recovery after it.
 //!
-//! Goal: wherever a process or its machine stops, the next start finds a prefix that holds all that was synced, and goes on
-//! from there; this holds as well if it is stopped itself, however often. Method: a workload is ended after each of its
-//! operations on the disk. Every state that a crash may leave then is recovered from, and that recovery is ended after each
-//! of its own operations, and so on, until no state is new.
+//! Goal: wherever a process or its machine stops, the next start finds a prefix that has all synced records, and continues from
+//! there; this also holds if that start is stopped itself, however often. Method: a workload is stopped after each of its operations
+//! on the disk. Every state that a crash may leave then is recovered from, and that recovery is stopped after each of its own
+//! operations, and so on, until no state is new.
 
 use super::crash::{Outcome, Step, check, run};
 use super::*;
@@ -12,34 +12,34 @@ use std::collections::BTreeMap;
 
 const CONFIG: LogConfig = LogConfig { segment_bytes: 400, ahead_bytes: 700, compact_bytes: 0, ..LogConfig::DEFAULT };
 
-/// More operations than the workload or a start has: what does not end by then never does.
+/// More operations than the workload or a start has: a run that does not end by then never does.
 const OPERATIONS_MAX: u64 = 1_000;
 
-/// What goes through every kind of operation that a log does: a new thing that it can do is a line here. Of what each segment
-/// says again there is little, as every sector of it doubles the states.
+/// A workload with every kind of operation of a log: a new kind needs a line here. It has few promises for segments to repeat, as
+/// every sector of them doubles the number of states.
 fn workload() -> Vec<Step> {
     let facts = |number: u64| record(5 * number + 2);
     vec![
         Step::Append(vec![Record::Boot { count: 1 }]),
         Step::Append(vec![facts(1), facts(2), facts(3)]),
         Step::Sync,
-        // Through the end of a segment, in one call.
+        // Across the end of a segment, in one call.
         Step::Append(vec![sized(150), sized(180)]),
         Step::Append(vec![facts(4)]),
         Step::Sync,
-        // What the process before left unsynced.
+        // Records that the previous process left unsynced.
         Step::Append(vec![facts(5), sized(90)]),
         Step::Reopen,
-        // Larger than a segment, so through many sectors.
+        // Larger than a segment, so across many sectors.
         Step::Append(vec![sized(1_300)]),
         Step::Append(vec![facts(6), facts(7)]),
         Step::Sync,
-        // No slot is left.
+        // Uses up the slots.
         Step::Append((10..13).map(|count| Record::Boot { count }).collect()),
         Step::Append((13..16).map(|count| Record::Boot { count }).collect()),
         Step::Sync,
         Step::Append((16..19).map(|count| Record::Boot { count }).collect()),
-        // Another file takes the place of all of them.
+        // A snapshot replaces all of these segments.
         Step::Compact,
         Step::Append(vec![facts(8), sized(60)]),
         Step::Sync,
@@ -47,19 +47,19 @@ fn workload() -> Vec<Step> {
     ]
 }
 
-/// States that were recovered from.
+/// Explores the states that crashes leave.
 #[derive(Default)]
 struct Explorer {
-    /// What is asked of each state that was found.
+    /// Requirements on each state found.
     seen: BTreeMap<Files, Outcome>,
-    /// States to recover from, each with what must be found in it.
+    /// States to recover from, each with the requirements on it.
     waiting: Vec<(Files, Outcome)>,
-    /// States that crashes left, the same ones more than once.
+    /// States that crashes left, repetitions included.
     tried: u64,
 }
 
 impl Explorer {
-    /// All that a crash of this disk may leave.
+    /// Adds all states that a crash of this disk may leave.
     fn crash(&mut self, disk: &Double, outcome: &Outcome) {
         for files in disk.images() {
             self.tried += 1;
@@ -69,7 +69,7 @@ impl Explorer {
         }
     }
 
-    /// Asks more of a state than before; what is asked by now, if that is anything new.
+    /// Adds requirements on a state. Returns all of them if any is new.
     fn ask(&mut self, files: &Files, outcome: &Outcome) -> Option<Outcome> {
         let Some(known) = self.seen.get_mut(files) else {
             self.seen.insert(files.clone(), outcome.clone());
@@ -82,7 +82,7 @@ impl Explorer {
         (before != (known.identity, known.synced, known.appended.len())).then(|| known.clone())
     }
 
-    /// Recovers from every state that waits.
+    /// Recovers from every waiting state.
     fn explore(&mut self) {
         while let Some((files, outcome)) = self.waiting.pop() {
             check(&Double::with_files(&files), &CONFIG, &outcome);
@@ -95,7 +95,7 @@ impl Explorer {
         }
     }
 
-    /// Starts on a disk and crashes after so many operations; whether the start had ended by then.
+    /// Starts on a disk and crashes after this many operations. Returns whether the start had finished by then.
     fn recover(&mut self, disk: &Double, operations: u64, outcome: &Outcome) -> bool {
         assert!(operations < OPERATIONS_MAX, "a start fails on a good disk");
         disk.fail_after_operations(operations);
@@ -109,7 +109,7 @@ impl Explorer {
         };
         let ended = opened.is_some_and(|mut log| log.replay(count).is_ok());
         if ended {
-            // Others may be told of it.
+            // The node may have announced it.
             outcome.identity = outcome.identity.or(identity);
             assert!(read > outcome.synced, "the identity and all that was synced");
             outcome.synced = read - 1;
@@ -136,7 +136,7 @@ fn every_crash_point_is_recovered_from() {
         points += 1;
         let (disk, outcome) = stopped(operations, &script);
         explorer.crash(&disk, &outcome);
-        // The process alone ends, and the machine during the start that follows.
+        // Only the process ends here; the machine crashes during the start that follows.
         for more in 0.. {
             let (disk, outcome) = stopped(operations, &script);
             if explorer.recover(&disk, more, &outcome) {

@@ -11,12 +11,12 @@ use norn_wire::{QueueName, Spec, TaskId};
 
 const RESERVE_BYTES: u64 = 40_000;
 const DISK_BYTES: u64 = 400_000;
-/// Full soon, and often.
+/// A disk that is soon and often full.
 const SMALL_DISK_BYTES: u64 = 200_000;
-/// With segments of which each begins with less.
+/// Smaller segments, which begin with fewer bytes of their own.
 const SMALL_SEGMENTS: LogConfig = LogConfig { segment_bytes: 15_000, ..CONFIG };
 const SMALL_OWN_BYTES: u64 = 2_000;
-/// A segment begins with so much for its header and heads, a hole on a real disk.
+/// Bytes of header and heads that a segment begins with; a hole on a real disk.
 const OWN_BYTES: u64 = 6_000;
 const CONFIG: LogConfig =
     LogConfig { segment_bytes: 50_000, ahead_bytes: 0, reserve_bytes: RESERVE_BYTES, ..LogConfig::DEFAULT };
@@ -29,7 +29,7 @@ fn is_partial_there(disk: &Double) -> bool {
     disk.files().keys().any(|file| snapshot::is_partial(file))
 }
 
-/// A log that has filled the disk and used of its reserve.
+/// A log that has filled the disk and used some of its reserve.
 fn full() -> (Log<Double>, Double) {
     let disk = Double::default();
     disk.limit(Some(DISK_BYTES));
@@ -55,7 +55,7 @@ fn hand_over(log: &mut Log<Double>, state: &[Record]) -> Saved {
     saved
 }
 
-/// What a host does at that time; what became of each state that was asked for.
+/// Upkeep, as a host does at that time. Returns the outcome of each request for the state.
 fn keep_up(log: &mut Log<Double>, at_ms: u64, state: &[Record]) -> Vec<Saved> {
     log.commit(at_ms * 1_000).expect("no fault");
     let mut answers = Vec::new();
@@ -69,11 +69,11 @@ fn keep_up(log: &mut Log<Double>, at_ms: u64, state: &[Record]) -> Vec<Saved> {
     }
 }
 
-/// Goal: a disk that is full of what has ended has room again, however large the log may become by its setting.
+/// Goal: a disk full of ended tasks regains space, however large the log may become by its configuration.
 #[test]
 fn a_log_full_of_what_has_ended_makes_room() {
     let (mut log, disk) = full();
-    // The last of the reserve is left.
+    // Only the never-used quarter of the reserve is left.
     disk.limit(Some(used_bytes(&disk) + RESERVE_BYTES / 4 + OWN_BYTES));
     assert_eq!(log.look_for_room(), Ok(Room::Short));
     let state = [sized(1_000)];
@@ -87,7 +87,7 @@ fn a_log_full_of_what_has_ended_makes_room() {
     assert_eq!(records.iter().filter(|record| **record == state[0]).count(), 1);
 }
 
-/// Goal: the reserve is for that, too.
+/// Goal: a snapshot may use the reserve.
 #[test]
 fn a_snapshot_may_have_the_reserve() {
     let disk = Double::default();
@@ -104,7 +104,7 @@ fn a_snapshot_may_have_the_reserve() {
     assert!(disk.files().contains_key(RESERVE), "it is filled again");
 }
 
-/// Goal: what lives and has no room costs nothing on the disk, and is looked at ever more rarely until there is less of it.
+/// Goal: a state for which there is no space costs no bytes on the disk, and is measured ever more rarely until it is smaller.
 #[test]
 fn what_has_no_room_is_not_begun_and_is_measured_later_again() {
     let (mut log, disk) = full();
@@ -124,7 +124,7 @@ fn what_has_no_room_is_not_begun_and_is_measured_later_again() {
     assert_eq!(log.room(), Room::Ample);
 }
 
-/// Goal: a snapshot does not use up the room by which the log goes on.
+/// Goal: a snapshot does not use up the space that the log needs.
 #[test]
 fn a_snapshot_gives_way_to_the_log() {
     let (mut log, disk) = full();
@@ -134,7 +134,7 @@ fn a_snapshot_gives_way_to_the_log() {
     let first = [identity_record(log.identity()), sized(9_000)];
     assert_eq!(log.save(&first, false), Ok(Saved::Part));
     assert!(is_partial_there(&disk));
-    // Somebody else takes the rest.
+    // Another process takes the rest of the space.
     disk.limit(Some(used_bytes(&disk) + 2_500));
     assert_eq!(log.look_for_room(), Ok(Room::Short), "what the snapshot has is not lost");
     log.append(&[sized(1_000)]).expect("there is room");
@@ -148,7 +148,7 @@ fn a_snapshot_gives_way_to_the_log() {
     start(&disk, CONFIG).expect("whole");
 }
 
-/// Goal: a part that would take the last room is not written, and nothing is left of those before it.
+/// Goal: a part that would take the last space is not written, and the parts before it are removed.
 #[test]
 fn a_snapshot_that_is_larger_than_measured_is_given_up() {
     let (mut log, disk) = full();
@@ -162,7 +162,7 @@ fn a_snapshot_that_is_larger_than_measured_is_given_up() {
     assert!(!is_partial_there(&disk));
 }
 
-/// Goal: on a small disk the log is compacted as long as there is room for a snapshot, and not only at its setting.
+/// Goal: on a small disk the log is compacted early, while there is space for a snapshot, and not only at its configured size.
 #[test]
 fn a_small_disk_has_the_log_compacted_early() {
     let disk = Double::default();
@@ -180,7 +180,7 @@ fn a_small_disk_has_the_log_compacted_early() {
     assert!(log.stats().snapshots > 4 && most < 2 << 20, "{most} bytes");
 }
 
-/// A part of a state whose tasks have bodies, so that they have another place in a snapshot.
+/// A part of a state whose tasks have bodies, which get new places in a snapshot.
 fn with_bodies(partitions: u16) -> Vec<Record> {
     let facts = |number| {
         let spec = Spec {
@@ -201,7 +201,7 @@ fn with_bodies(partitions: u16) -> Vec<Record> {
     (0..partitions).map(facts).collect()
 }
 
-/// A log on a full disk with a snapshot that is whole, and all the files still there that it replaces.
+/// A log on a full disk with a finished snapshot, while all files that it replaces still exist.
 fn whole(state: &[Record]) -> (Log<Double>, Double) {
     let (mut log, disk) = full();
     assert_eq!(log.upkeep(), Ok(Upkeep::Begin));
@@ -212,11 +212,11 @@ fn whole(state: &[Record]) -> (Log<Double>, Double) {
     (log, disk)
 }
 
-/// Goal: between a snapshot and the removal of what it replaces, a write that needs the room has it.
+/// Goal: between a snapshot and the removal of the files it replaces, a write that needs their space gets it.
 #[test]
 fn a_write_right_after_a_snapshot_has_the_room_of_what_that_replaces() {
     let (mut log, disk) = whole(&[sized(1_000)]);
-    // Somebody else takes the rest.
+    // Another process takes the rest of the space.
     disk.limit(Some(used_bytes(&disk) + 5_000));
     log.append(&[sized(9_000)]).expect("there is room");
     log.sync().expect("no fault");
@@ -227,8 +227,8 @@ fn a_write_right_after_a_snapshot_has_the_room_of_what_that_replaces() {
     assert_eq!(records.last(), Some(&sized(9_000)));
 }
 
-/// Goal: as long as it was not told where else bodies are, the files that have them stay, and count for no write: the node hears that
-/// its last room is going before a write fails.
+/// Goal: until the new places of bodies are reported, the files with the old places stay and do not count as free for any write: the
+/// node learns that its last space is going before a write fails.
 #[test]
 fn files_that_cannot_go_yet_are_no_room() {
     let state = with_bodies(6);
@@ -243,7 +243,8 @@ fn files_that_cannot_go_yet_are_no_room() {
     assert_eq!(log.room(), Room::Short);
 }
 
-/// Goal: a process that ended between a snapshot and the removals finds the room of what that replaced at its first write.
+/// Goal: after a process that ended between a snapshot and the removals, the first write of the next finds the space of the replaced
+/// files.
 #[test]
 fn a_start_has_the_room_of_what_a_snapshot_has_replaced() {
     let (log, disk) = whole(&[sized(1_000)]);
@@ -260,7 +261,7 @@ fn a_start_has_the_room_of_what_a_snapshot_has_replaced() {
     assert_eq!(log.room(), Room::Ample);
 }
 
-/// Goal: the reserve that was given up for a snapshot is not filled again before that is written.
+/// Goal: the reserve that was given up for a snapshot is not filled again before the snapshot is written.
 #[test]
 fn the_reserve_stays_away_while_a_snapshot_needs_its_room() {
     let disk = Double::default();
@@ -272,7 +273,7 @@ fn the_reserve_stays_away_while_a_snapshot_needs_its_room() {
         log.append(&[sized(1_000)]).expect("there is room");
     }
     let (state, of_state) = (vec![sized(1_000); 110], 110_000);
-    // Less than the log, the snapshot and what is left free by it; with the reserve, more than three times the reserve.
+    // Less than the log, the snapshot and the space that it must leave free; with the reserve, more than three times the reserve.
     disk.limit(Some(used_bytes(&disk) + of_state));
     assert_eq!(log.look_for_room(), Ok(Room::Ample));
     assert_eq!(keep_up(&mut log, 5, &state), [Saved::Measured, Saved::Whole]);
@@ -281,7 +282,7 @@ fn the_reserve_stays_away_while_a_snapshot_needs_its_room() {
     start(&disk, config).expect("whole");
 }
 
-/// Goal: a start that has too little room says so before anything is changed, and one that has the reserve uses that.
+/// Goal: a start with too little space is refused before anything is changed, and a start that has the reserve uses it.
 #[test]
 fn a_start_without_room_changes_nothing_and_says_what_it_needs() {
     let (log, disk) = full();
@@ -310,7 +311,7 @@ fn a_start_without_room_changes_nothing_and_says_what_it_needs() {
     assert!(!disk.files().contains_key(RESERVE));
 }
 
-/// Goal: of a snapshot that could not even be begun nothing is left.
+/// Goal: the file of a snapshot that could not even be begun is removed.
 #[test]
 fn what_is_left_of_a_snapshot_that_was_not_begun_is_removed() {
     let is_left = |steps| {
@@ -332,15 +333,15 @@ fn what_is_left_of_a_snapshot_that_was_not_begun_is_removed() {
     assert!((0..100).any(is_left), "some failure leaves a part of it");
 }
 
-/// A host on a disk of its own, and what its disk does to it.
+/// A host on its own disk, with random operations.
 struct Filling {
     log: Log<Double>,
     disk: Double,
     random: Random,
-    /// Records of the state, and the part of it that is handed over next.
+    /// Records of the state, and the part of it that is saved next.
     live: Vec<Record>,
     part: Option<usize>,
-    /// Since the last start.
+    /// The host learned that the disk is full, since the last start.
     told_out: bool,
 }
 
@@ -352,7 +353,7 @@ impl Filling {
         Filling { log, disk, random: Random::new(seed), live: with_bodies(6), part: None, told_out: false }
     }
 
-    /// What is said of the room is so, whatever has been written of a snapshot, or made needless by one.
+    /// Checks that the reported space is right, whatever was written of a snapshot or made obsolete by one.
     fn check(&mut self) {
         let files = self.disk.files();
         let newest = files.keys().filter_map(|file| snapshot::number(file)).max().unwrap_or(0);
@@ -404,7 +405,7 @@ impl Filling {
         self.upkeep();
     }
 
-    /// The process ends, and another one starts; on a larger disk if it ended for want of room.
+    /// The process ends, and another one starts; on a larger disk if it ended for want of space.
     fn restart(&mut self) {
         self.disk = self.disk.crash(Kept::Nothing, self.random.chance(1, 2));
         self.disk.limit(Some(SMALL_DISK_BYTES));
@@ -422,8 +423,9 @@ impl Filling {
     }
 }
 
-/// Goal: as long as the log alone fills the disk, no write fails before the node was told that its last room is going, whatever becomes
-/// of snapshots; and one does make room sooner or later. Method: any order of writes, upkeep, parts of the state, and crashes.
+/// Goal: as long as the log alone fills the disk, no write fails before the node learns that its last space is going, whatever
+/// becomes of snapshots; and a snapshot does free space sooner or later. Method: any order of writes, upkeep, parts of the state, and
+/// crashes.
 #[test]
 fn no_write_fails_whatever_becomes_of_snapshots() {
     let (mut snapshots, mut outs) = (0, 0);

@@ -1,4 +1,4 @@
-//! What is lost is told where it is lost, with its owner, and reading goes on behind it.
+//! A loss is reported at its place, with its owner, and reading continues after it.
 
 use super::*;
 use crate::storage::log::Upkeep;
@@ -20,7 +20,7 @@ fn of_partitions() -> (Vec<u8>, Vec<usize>) {
     (bytes, offsets)
 }
 
-/// What a node that can be without some of it sees, and the files afterwards.
+/// Starts a node that accepts losses. Returns the replay that it sees, and the files afterwards.
 fn start_without(files: &Files) -> Result<(Vec<Replay>, Replayed, Files), OpenError> {
     let disk = Double::with_files(files);
     let mut log = Log::open(disk.clone(), SMALL, || panic!("there is a log"))?;
@@ -36,7 +36,7 @@ fn start_without(files: &Files) -> Result<(Vec<Replay>, Replayed, Files), OpenEr
     Ok((seen, replayed, disk.files()))
 }
 
-/// Goal: whatever is lost is told where it is lost, exactly once, in every start; all else is read, and the log goes on.
+/// Goal: each loss is reported at its place, exactly once, in every start; all other records are read, and the log continues.
 #[test]
 fn reading_goes_on_behind_what_is_lost() {
     let (files, records) = whole(1, 25, 200);
@@ -85,8 +85,8 @@ fn reading_goes_on_behind_what_is_lost() {
     assert!(all.iter().any(|(file, ..)| *file == last));
 }
 
-/// Goal: a file in the middle that is gone, is another one, or is destroyed from end to end costs its records and nothing
-/// else; every start tells of exactly these, and what was promised is known from the next segment on.
+/// Goal: a file in the middle that is missing, is another one, or is destroyed from end to end costs only its own records; every
+/// start reports exactly these, and the promises are known from the next segment on.
 #[test]
 fn a_segment_that_is_lost_is_told() {
     let (files, records) = whole(1, 25, 200);
@@ -94,7 +94,7 @@ fn a_segment_that_is_lost_is_told() {
     let first_ordinal = |number| Header::decode(&files[&segment::name(number)]).expect("a header").first_ordinal;
     assert!(last > 4);
     for (from, to) in [(1, 1), (2, 2), (3, 3), (2, 3), (1, last - 1), (last - 1, last - 1)] {
-        // From the fifth on each of them comes to harm in another way than the one before.
+        // From the fifth kind of harm on, each segment is harmed in another way than the one before it.
         for harm in 0..8 {
             let mut changed = files.clone();
             for number in from..=to {
@@ -208,9 +208,9 @@ fn records_missing_before_an_empty_segment_are_missed() {
     assert_advice(&error);
 }
 
-/// Goal: records that are lost at the end of the log are told by every start, although the first one takes back what said
-/// that they were durable; and whatever such a start left is no hindrance to the next one, nor left for good. Method: starts
-/// that end after each of their operations, in a crash of the machine.
+/// Goal: records lost at the end of the log are reported by every start, although the first one removes the evidence that they were
+/// durable; and whatever such a start left neither hinders the next one nor stays for good. Method: starts that end after each of
+/// their operations, in a crash of the machine.
 #[test]
 fn a_loss_at_the_end_is_told_by_every_start() {
     let (mut files, records) = whole(1, 25, 1 << 20);
