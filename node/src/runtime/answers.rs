@@ -1,7 +1,7 @@
-//! Answers on their way to one client.
+//! Queue of answers to one client.
 //!
-//! Their number is bounded by the requests that a client may have under way; their bytes are bounded here: a client that
-//! asks for much and reads nothing is let go before it fills the node's memory.
+//! The number of answers is bounded by the requests that a client may have under way; their bytes are bounded here: a client that
+//! requests much and reads nothing is disconnected before it fills the node's memory.
 
 use norn_wire::Response;
 use norn_wire::membership::ClusterView;
@@ -11,37 +11,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
 
-/// Bytes that may wait for one client, roughly.
+/// Approximate bytes of answers that may wait for one client.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// More waits than the client may leave unread.
+/// More bytes wait than the client may leave unread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overflow;
 
 type Answer = (u64, Response);
 
-/// Takes answers. While one exists, the receiver waits for more.
+/// Sending end of the queue. While one exists, the receiver waits for more.
 #[derive(Debug, Clone)]
 pub struct AnswerSender {
     sender: mpsc::UnboundedSender<Answer>,
     waiting_bytes: Arc<AtomicUsize>,
 }
 
-/// Takes answers as long as somebody else keeps the queue open.
+/// Sending end that does not keep the queue open.
 #[derive(Debug, Clone)]
 pub struct WeakAnswerSender {
     sender: mpsc::WeakUnboundedSender<Answer>,
     waiting_bytes: Arc<AtomicUsize>,
 }
 
-/// Gives them out in order.
+/// Receiving end of the queue, in order.
 #[derive(Debug)]
 pub struct AnswerReceiver {
     receiver: mpsc::UnboundedReceiver<Answer>,
     waiting_bytes: Arc<AtomicUsize>,
 }
 
-/// A queue of answers.
+/// Creates a queue of answers.
 pub fn answers() -> (AnswerSender, AnswerReceiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let waiting_bytes = Arc::<AtomicUsize>::default();
@@ -49,7 +49,7 @@ pub fn answers() -> (AnswerSender, AnswerReceiver) {
 }
 
 impl AnswerSender {
-    /// Queues an answer. Without a receiver there is nobody to hear it, which is no error.
+    /// Queues an answer. Without a receiver the answer is dropped, which is no error.
     pub fn send(&self, number: u64, response: Response) -> Result<(), Overflow> {
         let weight = weight_bytes(&response);
         if self.waiting_bytes.fetch_add(weight, Ordering::Relaxed) + weight > ANSWER_BYTES_MAX {
@@ -59,14 +59,14 @@ impl AnswerSender {
         Ok(())
     }
 
-    /// One that does not keep the queue open.
+    /// Returns a sender that does not keep the queue open.
     pub fn downgrade(&self) -> WeakAnswerSender {
         WeakAnswerSender { sender: self.sender.downgrade(), waiting_bytes: Arc::clone(&self.waiting_bytes) }
     }
 }
 
 impl WeakAnswerSender {
-    /// A strong one, if the queue is still open.
+    /// Returns a strong sender, if the queue is still open.
     pub fn upgrade(&self) -> Option<AnswerSender> {
         let sender = self.sender.upgrade()?;
         Some(AnswerSender { sender, waiting_bytes: Arc::clone(&self.waiting_bytes) })
@@ -74,7 +74,7 @@ impl WeakAnswerSender {
 }
 
 impl AnswerReceiver {
-    /// The next answer, or nothing once the queue is closed.
+    /// The next answer, or `None` once the queue is closed.
     pub async fn recv(&mut self) -> Option<Answer> {
         let answer = self.receiver.recv().await?;
         Some(self.taken(answer))
@@ -92,7 +92,7 @@ impl AnswerReceiver {
     }
 }
 
-/// Bytes of memory that an answer holds, roughly: only what can be large is counted.
+/// Approximate bytes of memory that an answer takes: only potentially large parts are counted.
 fn weight_bytes(response: &Response) -> usize {
     let base = 256;
     let task = |task: &TaskView| {

@@ -1,9 +1,9 @@
 //! The archive: a file to which finished tasks are appended, one JSON object a line, before they are buried.
 //!
-//! The file is opened for each batch and synced after it, so that it may be renamed or taken away at any time. A batch that
-//! cannot be written is reported, and the node keeps its tasks and asks again later. A task may stand there twice, as a new
-//! leader does not know what the one before it has archived. A line that was not finished when the disk was full or the
-//! process died is no JSON, and stands alone.
+//! The file is opened for each batch and synced after it, so it may be renamed or removed at any time. If a batch cannot be written,
+//! that is reported, and the node keeps the tasks and tries again later. A task may be in the file twice, because a new leader does
+//! not know what its predecessor has archived. A line that was cut short by a full disk or the end of the process is no JSON, and is
+//! on a line of its own.
 
 use crate::runtime::store::fatal;
 use norn_cli::task_line;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-/// Finished tasks of one partition, and the core's number for them.
+/// Finished tasks of one partition, with the core's number of the batch.
 #[derive(Debug)]
 pub struct Batch {
     /// Partition.
@@ -32,8 +32,8 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Starts the thread; `tell` is called with partition and number, and whether the batch is on disk. An error means that
-    /// the file cannot be written.
+    /// Starts the thread. It calls `tell` with partition and number of each batch, and whether the batch is on disk. Fails if the
+    /// file cannot be written.
     pub fn start(file: PathBuf, tell: impl Fn(PartitionId, u64, bool) + Send + 'static) -> io::Result<Archive> {
         open(&file)?;
         let (batches, waiting) = channel::<Batch>();
@@ -53,7 +53,7 @@ impl Archive {
         Ok(Archive { batches })
     }
 
-    /// Appends a batch, some time.
+    /// Queues a batch to be appended.
     pub fn append(&self, batch: Batch) {
         if self.batches.send(batch).is_err() {
             fatal("the thread of the archive panicked");
@@ -61,7 +61,7 @@ impl Archive {
     }
 }
 
-/// Opens the file at its end, which is that of a line.
+/// Opens the file at its end, after completing a cut-short last line.
 fn open(file: &Path) -> io::Result<File> {
     let is_new = !file.exists();
     let mut open = OpenOptions::new().create(true).read(true).append(true).open(file)?;
@@ -74,7 +74,7 @@ fn open(file: &Path) -> io::Result<File> {
         open.seek(SeekFrom::End(-1))?;
         open.read_exact(&mut last)?;
         if last != *b"\n" {
-            // A process ended within a line, or the disk was full.
+            // The process ended within a line, or the disk was full.
             open.write_all(b"\n")?;
         }
     }

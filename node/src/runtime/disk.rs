@@ -1,6 +1,6 @@
 //! The disk of a running node: files of one directory, held by one process.
 
-// The core may not touch files; this is the place that does it for the core.
+// The core may not touch files; this module does it on the core's behalf.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use crate::storage::disk::{Disk, DiskError};
@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Files that are kept open.
+/// Most files kept open.
 const ACTIVE_MAX: usize = 2;
-/// The largest page of any system, as of which a file is kept in memory.
+/// Largest page size of any system, the unit of the page cache.
 const PAGE_BYTES_MAX: u64 = 64 << 10;
-/// The file whose lock says who holds the directory. Not one of the disk's files.
+/// Lock file of the data directory. Not one of the disk's files.
 const LOCK: &str = "lock";
 
-/// Why a directory cannot be had.
+/// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileDiskError {
-    /// Another process has it.
+    /// Another process holds it.
     #[error(
         "the data directory {} is held by {holder}: stop that process, or start this node on another directory",
         directory.display()
@@ -33,10 +33,10 @@ pub enum FileDiskError {
     Held {
         /// The directory.
         directory: PathBuf,
-        /// Who says to hold it.
+        /// The holder, according to the lock file.
         holder: String,
     },
-    /// It has files of another program, and none of a log.
+    /// It has files of another program, and no log.
     #[error(
         "{} has files of another program (such as {file:?}) and is no data directory of a node: nothing was touched; name a directory \
          that is empty, or is not there", directory.display()
@@ -57,13 +57,13 @@ pub enum FileDiskError {
     },
 }
 
-/// A directory of the file system. Dropping it lets go of the directory.
+/// A data directory in the file system. Dropping this releases the directory.
 #[derive(Debug)]
 pub struct FileDisk {
     directory: PathBuf,
-    /// All files together may have so many bytes.
+    /// Most bytes that all files together may have.
     bytes_max: Option<u64>,
-    /// That, and not the disk, left less room when it was last looked for.
+    /// Whether that limit, and not the disk, bounded the space at the last check.
     is_bounded: AtomicBool,
     /// The directory itself, to sync names.
     handle: File,
@@ -74,21 +74,21 @@ pub struct FileDisk {
     _lock: Lock,
 }
 
-/// A locked file. A child that another thread is just starting has a copy of it until it runs its own program, and would
-/// keep the lock until then; so it is let go of, and not merely closed.
+/// A locked file. A child process that another thread is just starting has a copy of the handle until it executes its own program,
+/// and would keep the lock until then; so the lock is released explicitly, and not merely closed.
 #[derive(Debug)]
 struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing it is all that is left to do.
+        // If this fails, closing the file is all that can be done.
         let _ = self.0.unlock();
     }
 }
 
 impl FileDisk {
-    /// Opens a directory, which is created if need be, and locks it. The lock ends with the process, however that
-    /// ends, so a file that an earlier process left behind holds nobody up.
+    /// Opens a directory, which is created if need be, and locks it. The lock ends with the process, however that ends, so a lock
+    /// file left by an earlier process blocks nothing.
     pub fn open(directory: &Path) -> Result<FileDisk, FileDiskError> {
         let failed = |operation, error| FileDiskError::Disk {
             directory: directory.into(),
@@ -122,22 +122,22 @@ impl FileDisk {
         })
     }
 
-    /// There is said to be no more room than for so many bytes of files, however large the disk is.
+    /// Limits the reported space to this many bytes of files, however large the disk is.
     pub fn limit(&mut self, bytes_max: Option<u64>) {
         self.bytes_max = bytes_max;
     }
 
-    /// Whether that bound, and not the disk, left less room when it was last looked for.
+    /// Whether that limit, and not the disk, bounded the space at the last check.
     pub fn is_bounded(&self) -> bool {
         self.is_bounded.load(Ordering::Relaxed)
     }
 
-    /// Bytes read so far, for whoever wants to know how far a long reading has come.
+    /// Bytes read so far, to watch the progress of a long read.
     pub fn read_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.read_bytes)
     }
 
-    /// Reads the same files, also while they are written.
+    /// A reader of the same files, usable while they are written.
     pub fn reader(&self) -> FileReader {
         FileReader { directory: self.directory.clone() }
     }
@@ -160,7 +160,7 @@ impl FileDisk {
         Ok(&mut self.active[0].1)
     }
 
-    /// Forgets the open file if it is this one.
+    /// Closes this file if it is open.
     fn close(&mut self, file: &str) {
         self.active.retain(|(name, _)| name != file);
     }
@@ -172,14 +172,14 @@ fn path(directory: &Path, file: &str) -> PathBuf {
     directory.join(file)
 }
 
-/// Another way to the files of a [`FileDisk`], for another thread. Keeps none open, as they may be removed meanwhile.
+/// Reads the files of a [`FileDisk`] from another thread. Keeps none open, as they may be removed meanwhile.
 #[derive(Debug)]
 pub struct FileReader {
     directory: PathBuf,
 }
 
 impl FileReader {
-    /// As [`Disk::read`].
+    /// See [`Disk::read`].
     pub fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
         let opened = File::open(path(&self.directory, file)).map_err(|error| failure("open", file, &error))?;
         let mut bytes = vec![0; length];
@@ -197,17 +197,17 @@ impl FileReader {
     }
 }
 
-/// Ends of names of files that an operator puts beside the log of a node: settings, certificates, what the program has logged, and the
+/// Suffixes of files that an operator may put beside the log of a node: settings, certificates, the program's output, and the
 /// archive.
 const OPERATORS: [&str; 7] = [".toml", ".crt", ".key", ".pem", ".log", ".err", ".jsonl"];
 
-/// Refuses a directory that is another program's, as one that was mistyped is: it has no log, but files that no operator of a node puts
-/// there. One without content is nobody's. A node that ended in its first start may have left a lock and a reserve, and a file system
-/// has directories of its own.
+/// Refuses a directory that belongs to another program, for example because its name was mistyped: it has no log, but files that no
+/// operator of a node puts there. Empty files do not count. A node that ended in its first start may have left a lock and a reserve,
+/// and a file system has directories of its own.
 pub fn refuse_foreign(directory: &Path) -> Result<(), FileDiskError> {
     let mut foreign = None;
     let outputs = outputs();
-    // A directory that is not there, or cannot be read, fails when the log is opened.
+    // A directory that is missing or unreadable fails when the log is opened.
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
@@ -229,23 +229,23 @@ pub fn refuse_foreign(directory: &Path) -> Result<(), FileDiskError> {
     }
 }
 
-/// Files into which this process writes what it logs, whatever their names are.
+/// Device and inode of the files that receive this process's output, whatever their names are.
 fn outputs() -> Vec<(u64, u64)> {
     let [out, error] = [std::io::stdout().as_fd().try_clone_to_owned(), std::io::stderr().as_fd().try_clone_to_owned()];
     let of_files = [out, error].into_iter().flatten().filter_map(|file| File::from(file).metadata().ok());
     of_files.map(|of_file| (of_file.dev(), of_file.ino())).collect()
 }
 
-/// Whether a file is part of a node's log. Files of other programs may have names that end alike.
+/// Whether a file is part of a node's log. Files of other programs may have names with the same ending.
 pub fn is_of_log(file: &Path, name: &str) -> bool {
     let mut first = Vec::new();
-    // A file that cannot be read has its name all the same.
+    // A file that cannot be read is judged by its name alone.
     let _ = File::open(file).and_then(|file| file.take(MAGIC_BYTES).read_to_end(&mut first));
     belongs_to_log(name, &first)
 }
 
-/// Creates the directory and makes durable the names that this took. One that is there already may be from a process
-/// that ended before it could do the latter.
+/// Creates the directory and makes its name, and those of new parents, durable. An existing directory may be from a process that
+/// ended before it could sync the name.
 fn create(directory: &Path) -> io::Result<()> {
     let parent = match directory.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -255,7 +255,7 @@ fn create(directory: &Path) -> io::Result<()> {
     if directory.is_dir() {
         return match File::open(parent) {
             Ok(parent) => parent.sync_all(),
-            // Who may not look into it did not create anything in it.
+            // Without read permission for the parent, this user did not create the directory in it.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
             Err(error) => Err(error),
         };
@@ -275,13 +275,13 @@ fn create(directory: &Path) -> io::Result<()> {
 /// The process that holds a data directory, or held it last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number, where it can be read.
+    /// Its process id, if readable.
     pub process: Option<u32>,
-    /// It holds the directory still.
+    /// Whether it still holds the directory.
     pub holds: bool,
 }
 
-/// The holder of a data directory; none if it has had none. Nothing is changed.
+/// The holder of a data directory; `None` if it never had one. Changes nothing.
 pub fn holder_of(directory: &Path) -> io::Result<Option<Holder>> {
     let mut lock = match File::open(directory.join(LOCK)) {
         Ok(lock) => lock,
@@ -300,10 +300,11 @@ pub fn holder_of(directory: &Path) -> io::Result<Option<Holder>> {
     Ok(Some(Holder { process, holds }))
 }
 
-/// Writes this process into the lock. On a disk that is full it may not be there to be read; what is opened may be what makes room.
+/// Writes this process id into the lock. On a full disk the id may be missing; opening must not fail then, because the log may be
+/// able to free space.
 fn name_holder(lock: &mut File) -> io::Result<()> {
     let text = format!("{}\n", std::process::id());
-    // In this order the file keeps the block that it has.
+    // In this order the file keeps its allocated block.
     let written = lock.write_all_at(text.as_bytes(), 0).and_then(|()| lock.set_len(text.len() as u64));
     match written {
         Err(error) if is_full(&error) => lock.set_len(0),
@@ -311,7 +312,7 @@ fn name_holder(lock: &mut File) -> io::Result<()> {
     }
 }
 
-/// Who wrote the lock, for people.
+/// Describes the process that wrote the lock, for an error text.
 fn holder(lock: &mut File) -> String {
     match holding_process(lock) {
         Some(process) => format!("process {process}"),
@@ -341,7 +342,7 @@ fn is_full(error: &io::Error) -> bool {
 
 /// See [`DiskError::lost`].
 fn is_lost(error: &io::Error) -> bool {
-    // What devices and file systems answer for a place that cannot be read; no `ErrorKind` stands for any of these.
+    // Error codes of devices and file systems for an unreadable place; no `ErrorKind` represents any of them.
     const UNREADABLE: [Errno; 5] = [Errno::IO, Errno::UCLEAN, Errno::BADMSG, Errno::NODATA, Errno::ILSEQ];
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof)
         || Errno::from_io_error(error).is_some_and(|errno| UNREADABLE.contains(&errno))
@@ -362,7 +363,7 @@ impl Disk for FileDisk {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            // A name that is no text is none of ours.
+            // A name that is not UTF-8 is not one of the log's files.
             let Ok(name) = entry.file_name().into_string() else { continue };
             if name != LOCK && !entry.file_type().map_err(failed)?.is_dir() {
                 names.push(name);
@@ -429,10 +430,10 @@ impl Disk for FileDisk {
     }
 
     fn forget(&self, file: &str, offset: u64, length: usize) {
-        // A page goes only as a whole.
+        // The cache is dropped in whole pages.
         let start = offset - offset % PAGE_BYTES_MAX;
         let end = (offset + length as u64).next_multiple_of(PAGE_BYTES_MAX);
-        // A system that does not do it reads from memory what it has there.
+        // A system that does not support this reads cached pages from memory.
         if let (Ok(opened), Some(length)) = (File::open(self.path(file)), NonZeroU64::new(end - start)) {
             let _ = rustix::fs::fadvise(&opened, start, Some(length), rustix::fs::Advice::DontNeed);
         }

@@ -1,4 +1,4 @@
-//! Owns the node: hands it events, carries out its effects, sleeps until it wants to wake.
+//! The driver owns the node: it passes events to it, carries out its effects, and sleeps until its next deadline.
 
 use crate::protocol::Node;
 use crate::protocol::host::MemoryReport;
@@ -17,13 +17,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
-/// Bytes of state in one part of a snapshot: so much is copied between two events, and written between two syncs.
+/// Bytes of state in one part of a snapshot: as many are copied between two events, and written between two syncs.
 const SAVED_BYTES: usize = 256 << 10;
 
-/// Events that are carried out before the effects' consequences are looked at again.
+/// Most events taken from a queue before the log's backlog and the node's deadlines are checked again.
 const EVENTS_PER_TURN_MAX: usize = 256;
 
-/// What keeps the cluster going. Never held back: its queue is read first.
+/// Inputs that keep the cluster running. Never held back: this queue is read first.
 #[derive(Debug)]
 pub enum Internal {
     /// A message of a verified peer.
@@ -33,7 +33,7 @@ pub enum Internal {
         /// Message.
         message: PeerMessage,
     },
-    /// A link to a peer came up.
+    /// The link to a peer is up.
     PeerConnected {
         /// Peer.
         peer: NodeId,
@@ -44,47 +44,47 @@ pub enum Internal {
     PeerHeard {
         /// Peer.
         peer: NodeId,
-        /// Drawn at each start of its process.
+        /// Random number drawn at each start of its process.
         process: u64,
     },
-    /// The log's thread has something to say.
+    /// A report of the log's thread.
     Log(Report),
     /// Bodies were read back.
     Loaded(Loaded),
-    /// Finished tasks are in the archive, or cannot be put there now.
+    /// Finished tasks are in the archive, or cannot be written there now.
     Archived {
         /// Partition.
         partition: PartitionId,
-        /// The core's number.
+        /// The core's number of the batch.
         number: u64,
-        /// They are.
+        /// Whether they are in the archive.
         done: bool,
     },
-    /// How much memory is in use.
+    /// The memory in use.
     Memory(MemoryReport),
-    /// Hand over and stop.
+    /// Hand leaderships over and stop.
     Shutdown,
 }
 
-/// What clients want. Held back while the log is behind.
+/// Inputs from clients. Held back while the log is behind.
 #[derive(Debug)]
 pub enum External {
     /// A client stream is open.
     Opened {
         /// Its number.
         client: ClientId,
-        /// Where its answers go.
+        /// Destination of its answers.
         replies: AnswerSender,
     },
-    /// A request, authorized.
+    /// An authorized request.
     Request {
-        /// Stream.
+        /// The client's stream.
         client: ClientId,
-        /// The client's number for it.
+        /// The client's number of the request.
         number: u64,
-        /// Who asks.
+        /// The requester.
         principal: Principal,
-        /// What.
+        /// The request itself.
         request: Request,
     },
     /// The stream is closed.
@@ -94,7 +94,7 @@ pub enum External {
     },
 }
 
-/// Ends of the driver's queues for those that feed it.
+/// Sending ends of the driver's queues.
 #[derive(Debug, Clone)]
 pub struct Inputs {
     /// From peers and the log.
@@ -103,16 +103,16 @@ pub struct Inputs {
     pub external: mpsc::Sender<External>,
 }
 
-/// Which cluster the node belongs to, and who else does.
+/// The node's cluster and its members.
 #[derive(Debug, Clone)]
 pub struct Belonging {
     /// The cluster.
     pub cluster: ClusterId,
-    /// Who belongs to it, as far as the node has heard.
+    /// Member list, as far as this node knows it.
     pub roster: Arc<Roster>,
 }
 
-/// The driver before it runs.
+/// The driver's parts, before it runs.
 #[derive(Debug)]
 pub struct Driver {
     /// The node, replayed and not started.
@@ -121,19 +121,19 @@ pub struct Driver {
     pub identity: NodeId,
     /// Its name, by its certificate.
     pub name: Arc<str>,
-    /// How far its log is durable.
+    /// Ordinal up to which its log is durable.
     pub durable: u64,
-    /// Both clocks.
+    /// The monotonic clock and the wall clock.
     pub clock: Clock,
     /// The log's thread.
     pub store: Store,
     /// The thread that reads the log.
     pub loader: Loader,
-    /// Where finished tasks go, if anywhere.
+    /// Archive of finished tasks, if there is one.
     pub archive: Option<Archive>,
     /// Links to the other members.
     pub peers: Peers,
-    /// Where the cluster is told once it is known.
+    /// Publishes the cluster once it is known.
     pub belonging: watch::Sender<Option<Belonging>>,
     /// Counters.
     pub metrics: Arc<Metrics>,
@@ -146,20 +146,20 @@ pub struct Driver {
 struct Running {
     driver: Driver,
     clients: HashMap<ClientId, AnswerSender>,
-    /// Clients that were let go, to be told to the node.
+    /// Disconnected clients that the node has to learn of.
     gone: Vec<ClientId>,
     effects: Vec<Effect>,
-    /// How much of the node's state the log has for its snapshot.
+    /// How much of the node's state was given to the log for its snapshot.
     saved: Cursor,
     stopped: bool,
     waits: bool,
-    /// How the node has left its cluster, as it was logged. Empty as long as it is a member.
+    /// The change by which the node left its cluster, as logged. Empty while it is a member.
     left_by: String,
     refusals: PeerRefusals,
 }
 
 impl Driver {
-    /// Runs until the node has stopped or nobody feeds it any more; gives back the store, to be closed.
+    /// Runs until the node has stopped or its input queue is closed; returns the store, to be closed.
     pub async fn run(self) -> Store {
         let mut running = Running {
             driver: self,
@@ -183,8 +183,7 @@ impl Driver {
 }
 
 impl Running {
-    /// Waits for something to happen, and deals with it and with what else is there. False when nobody is left to feed
-    /// the node.
+    /// Waits for an input, and handles it together with the other inputs that have arrived. Returns false once all senders are gone.
     async fn turn(&mut self) -> bool {
         let full = self.driver.store.is_full();
         if full && !self.waits {
@@ -205,7 +204,7 @@ impl Running {
                 None => return false,
             },
             () = sleep => self.step(Event::Wake),
-            // While the log is behind, a sync is under way, and its end comes in above.
+            // While the log is behind, a sync is under way, and its end arrives through the branch above.
             Some(input) = self.driver.external.recv(), if !full => self.take_external(input),
         }
         for _ in 0..EVENTS_PER_TURN_MAX {
@@ -222,12 +221,12 @@ impl Running {
         while let Some(client) = self.gone.pop() {
             self.step(Event::ClientGone { client });
         }
-        // A flood must not keep the node from its own deadlines.
+        // A flood of inputs must not delay the node's own deadlines.
         let now_us = self.driver.clock.now().mono_us;
         if self.driver.node.next_wake().is_some_and(|at_us| at_us <= now_us) {
             self.step(Event::Wake);
         }
-        // What a whole turn wants written goes to the disk in one piece.
+        // All records of a turn are written to the disk together.
         self.driver.store.wake();
         // The queues are rarely empty under load, and other tasks share this thread.
         tokio::task::yield_now().await;
@@ -276,7 +275,7 @@ impl Running {
                 let before = self.clients.insert(client, replies);
                 assert!(before.is_none(), "numbers of clients are never reused");
             }
-            // Who was let go has no end that the node would hear of once more.
+            // A client that was disconnected is already reported as gone: its late requests are dropped.
             External::Request { client, .. } if !self.clients.contains_key(&client) => {}
             External::Request { client, number, principal, request } => {
                 self.driver.metrics.add(Counter::Requests, 1);
@@ -305,7 +304,7 @@ impl Running {
         self.carry_out(from);
     }
 
-    /// Carries out what came of an event; `from` is the peer that sent it, if any did.
+    /// Carries out the effects of an event; `from` is the peer that sent it, if any.
     fn carry_out(&mut self, from: Option<NodeId>) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
@@ -333,11 +332,11 @@ impl Running {
                 Effect::Halt { reason } => fatal(&reason),
             }
         }
-        // The allocation serves the next step.
+        // Keep the allocation for the next step.
         self.effects = effects;
     }
 
-    /// An operator wants to see whether the node is a member, and if not, why, and what can be done.
+    /// Logs for operators whether the node is a member, and if not, why, and what can be done.
     fn tell_standing(&mut self, cluster: ClusterId, roster: &Roster) {
         let members = roster.members.values().filter(|member| member.state.is_present()).count();
         let Some(change) = left_by(self.driver.identity, &self.driver.name, roster) else {
@@ -345,7 +344,7 @@ impl Running {
             tracing::info!(%cluster, members, version = roster.version, "belongs to a cluster");
             return;
         };
-        // Later changes of the cluster are none of this node's.
+        // After the node has left, later changes of the cluster do not concern it.
         if change != self.left_by {
             tracing::error!(%cluster, members, version = roster.version, change, advice = NO_MEMBER, "this node is no member any more");
             self.left_by = change;
@@ -359,7 +358,7 @@ impl Running {
                 .counters
                 .extend(self.driver.metrics.snapshot().into_iter().filter(|(name, _)| !known.contains(name)));
         }
-        // A client that left does not hear; the core learns of it through `ClientGone`.
+        // A response to a client that has left is dropped; the core learns of that through `ClientGone`.
         if let Some(replies) = self.clients.get(&client)
             && replies.send(number, response).is_err()
         {
@@ -370,7 +369,7 @@ impl Running {
     }
 }
 
-/// By which change a node is no member of its cluster any more, as far as the member list shows. Absent: it is one.
+/// The change by which a node stopped being a member of its cluster, as far as the member list shows. `None` if it is a member.
 fn left_by(node: NodeId, name: &str, roster: &Roster) -> Option<String> {
     let present = || roster.members.values().filter(|member| member.state.is_present());
     if present().any(|member| member.node == node) {

@@ -7,16 +7,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes asked of a stream at once.
+/// Bytes requested from a stream at once.
 const READ_BYTES: usize = 16 << 10;
-/// Frames above this count against the common budget while they are read.
+/// Larger frames count against the common budget while they are read.
 const SMALL_FRAME_BYTES: usize = 64 << 10;
-/// Capacity that an idle reader may keep.
+/// Most capacity that an idle reader keeps.
 const KEPT_BYTES_MAX: usize = 256 << 10;
 /// Unit of the budget.
 const BUDGET_UNIT_BYTES: usize = 1 << 10;
 
-/// Why there are no more frames.
+/// Why reading ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The bytes are not a frame.
@@ -33,20 +33,20 @@ pub enum ReadError {
     Slow(Duration),
 }
 
-/// Memory for large frames that are being read, shared by all streams of a node: a sender that announces much and
-/// delivers slowly holds up other large frames for a while, and nothing else.
+/// Memory for large frames that are being read, shared by all streams of a node: a sender that announces a large frame and delivers
+/// it slowly delays other large frames for a while, and nothing else.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<Semaphore>);
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of this many bytes.
     pub fn new(bytes: usize) -> Self {
         Budget(Arc::new(Semaphore::new(bytes / BUDGET_UNIT_BYTES)))
     }
 
     async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let units = u32::try_from(bytes.div_ceil(BUDGET_UNIT_BYTES)).ok()?;
-        // Never closed, so the only way to fail does not occur.
+        // The semaphore is never closed, so acquiring does not fail.
         Arc::clone(&self.0).acquire_many_owned(units).await.ok()
     }
 }
@@ -56,7 +56,7 @@ impl Budget {
 pub struct FrameReader<S> {
     stream: S,
     buffer: Vec<u8>,
-    /// Bytes at the front of the buffer that were handed out.
+    /// Consumed bytes at the front of the buffer.
     used: usize,
     version: u8,
     limit: usize,
@@ -71,7 +71,7 @@ impl<S: AsyncRead + Unpin> FrameReader<S> {
         FrameReader { stream, buffer: Vec::new(), used: 0, version, limit, timeout, budget, held: None }
     }
 
-    /// The next frame, or nothing at the end of the stream. Waits for its first byte as long as it takes.
+    /// The next frame, or `None` at the end of the stream. Waits for its first byte without a limit.
     pub async fn next(&mut self) -> Result<Option<(Header, &[u8])>, ReadError> {
         self.release();
         let mut deadline = (self.used < self.buffer.len()).then(|| tokio::time::Instant::now() + self.timeout);
@@ -96,18 +96,18 @@ impl<S: AsyncRead + Unpin> FrameReader<S> {
         }
     }
 
-    /// A frame that must come within the time for one, from the start of the stream on.
+    /// The first frame, which must arrive whole within the timeout of a frame, counted from the start of the stream.
     pub async fn first(&mut self) -> Result<Option<(Header, &[u8])>, ReadError> {
         let timeout = self.timeout;
         tokio::time::timeout(timeout, self.next()).await.map_err(|_| ReadError::Slow(timeout))?
     }
 
-    /// Changes the bound on bodies, once it is known who speaks.
+    /// Changes the limit on bodies, once the sender is known.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Reads some more bytes; takes from the budget before a large frame grows the buffer.
+    /// Reads more bytes; takes from the budget before a large frame grows the buffer.
     async fn fill(&mut self) -> Result<usize, ReadError> {
         if self.used > 0 {
             self.buffer.drain(..self.used);
@@ -126,7 +126,7 @@ impl<S: AsyncRead + Unpin> FrameReader<S> {
         Ok(self.stream.read_buf(&mut self.buffer).await?)
     }
 
-    /// Gives back what the last frame needed.
+    /// Releases the resources of the last frame.
     fn release(&mut self) {
         self.held = None;
         if self.used == self.buffer.len() {

@@ -1,8 +1,8 @@
-//! Where peers are, by the word of an operator: after all nodes have moved, the member list leads nowhere, and no majority can be
-//! reached that would change it.
+//! Addresses of peers that an operator gives: after all nodes have moved, the addresses in the member list are stale, and no majority
+//! can be reached to change it.
 //!
-//! A hint only says where to knock: the handshake shows which node is there. It goes before the address that the member list had
-//! when the node started. Any other address in a later list is newer, and goes before the hint.
+//! A hint only says where to dial: the handshake shows which node is there. It takes precedence over the address that the member list
+//! had when the node started. Any other address in a later list is newer, and takes precedence over the hint.
 
 use crate::protocol::Node;
 use norn_wire::address::parse_address;
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Fewest characters of an id that stand for it.
+/// Fewest characters of an id prefix that identify a node.
 const PREFIX_CHARACTERS_MIN: usize = 4;
 
-/// `NODE=HOST:PORT`, as it was given.
+/// A peer's address as given: `NODE=HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerAddress {
     /// A name, or the beginning of an id.
@@ -28,7 +28,7 @@ impl FromStr for PeerAddress {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted = |why: &str| format!("NODE=HOST:PORT is wanted, not {text:?}: {why}");
-        // No address has this character, but a name may.
+        // An address never contains this character, but a name may.
         let (node, address) = text.rsplit_once('=').ok_or_else(|| wanted("it names no node"))?;
         let (node, address) = (node.trim(), address.trim());
         if node.is_empty() {
@@ -43,15 +43,15 @@ impl FromStr for PeerAddress {
     }
 }
 
-/// Reads `NODE=HOST:PORT,...`.
+/// Parses `NODE=HOST:PORT,...`.
 pub fn parse_peers(text: &str) -> Result<Vec<PeerAddress>, String> {
     text.split(',').map(str::trim).filter(|piece| !piece.is_empty()).map(str::parse).collect()
 }
 
-/// What was given names no peer.
+/// Why a given address is no hint.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum HintError {
-    /// Nothing is known of other nodes.
+    /// The node has no cluster yet, so it knows no peers.
     #[error(
         "peer {0}: this node has no cluster yet, and so no peers; `--join` makes it a member of one, and `norn cluster init` founds one"
     )]
@@ -59,12 +59,12 @@ pub enum HintError {
     /// No member of this name or id.
     #[error("peer {node}: this node knows no member {node:?}; its peers are {known}")]
     Unknown {
-        /// What was given.
+        /// The given name or id.
         node: String,
         /// Names of peers.
         known: String,
     },
-    /// More than one.
+    /// More than one member matches.
     #[error("peer {0}: the ids of several members begin so; give more of it")]
     Several(String),
     /// The node itself.
@@ -78,17 +78,18 @@ pub enum HintError {
 #[derive(Debug, Clone)]
 struct Hint {
     address: String,
-    /// What the member list had when the node started.
+    /// The address in the member list when the node started.
     listed: String,
 }
 
-/// Addresses of peers by an operator's word.
+/// Addresses of peers that an operator gave.
 #[derive(Debug, Clone, Default)]
 pub struct Hints(BTreeMap<NodeId, Hint>);
 
 impl Hints {
-    /// What was given, for a node whose log is replayed. With a flag each peer is meant for this very start. A file or a variable
-    /// may be older than the cluster is now, and a peer that it does not have any more ends no start.
+    /// Hints from the given addresses, for a node whose log is replayed. Addresses from a flag are meant for this very start, so an
+    /// unknown peer is an error. A file or a variable may be older than the current cluster, so there an unknown peer is only a
+    /// warning.
     pub fn of(given: &[PeerAddress], is_flag: bool, node: &Node, own: NodeId) -> Result<Hints, HintError> {
         match given {
             [] => Ok(Hints::default()),
@@ -120,7 +121,7 @@ impl Hints {
         Ok(hints)
     }
 
-    /// Where a member may be, the likeliest address first.
+    /// Addresses at which a member may be, the most likely first.
     pub fn addresses(&self, member: &Member) -> Vec<String> {
         let listed = member.address.clone();
         match self.0.get(&member.node) {
@@ -132,7 +133,7 @@ impl Hints {
     }
 }
 
-/// Warns of a peer that names no member, or fails if it was given with a flag.
+/// Warns of an address that names no member, or fails if it was given by a flag.
 fn passed_over(error: HintError, is_flag: bool) -> Result<(), HintError> {
     if is_flag {
         return Err(error);
@@ -141,7 +142,7 @@ fn passed_over(error: HintError, is_flag: bool) -> Result<(), HintError> {
     Ok(())
 }
 
-/// The member of this name, or whose id begins so; one that is gone only where no other is meant.
+/// The member with this name, or with this id prefix; a member that is gone only if no other matches.
 fn find<'a>(roster: &'a Roster, text: &str, own: NodeId) -> Result<&'a Member, HintError> {
     let members = || roster.members.values();
     let named = |member: &&Member| member.name == text;
@@ -214,7 +215,7 @@ mod tests {
         );
     }
 
-    /// A member may be gone by the time a node starts again with the same file.
+    /// A member may be gone by the time a node restarts with the same file.
     #[test]
     fn a_file_may_name_what_is_no_member_but_not_the_node_itself_nor_a_peer_twice() {
         let hints = |text: &str| Hints::among(&parse_peers(text).unwrap(), false, &roster(), OWN);

@@ -1,7 +1,7 @@
-//! The thread that reads bodies back from the log. It has file handles of its own, so that appends never wait for it.
+//! The thread that reads bodies back from the log. It has its own file handles, so appends never wait for it.
 //!
-//! A read may fail and say nothing of the disk: the process lacks something, or may not. A body that is said to be lost costs
-//! a task its place in the queue, so such a load is tried again for a while, and others go before it.
+//! A read may fail for reasons that say nothing about the disk, such as a shortage of handles or missing permission. A body that is
+//! reported lost costs a task its place in the queue, so such a load is retried for a while, and other loads go first.
 
 use crate::protocol::task::{Filling, Wanted};
 use crate::runtime::disk::FileReader;
@@ -12,23 +12,23 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// After so many, what still cannot be read is as good as lost to those who need it: a peer may have it. Nobody is told that it is lost.
+/// After this many attempts a body counts as unreadable: a peer may have it. It is not reported as lost.
 const ATTEMPTS_MAX: u32 = 30;
 
-/// What a load has come to.
+/// Result of a load.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Its number.
+    /// Number of the load.
     pub number: u64,
     /// As in [`crate::protocol::Event::Loaded`].
     pub bodies: Vec<Option<Filling>>,
-    /// As there.
+    /// As in [`crate::protocol::Event::Loaded`].
     pub unread: bool,
 }
 
-/// Hands loads to the thread. Never blocks; the core bounds how many are under way. The thread ends when this is dropped.
+/// Queues loads for the thread. Never blocks; the core bounds the number under way. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Loader {
     loads: Sender<(u64, Vec<Wanted>)>,
@@ -44,7 +44,7 @@ impl Loader {
         Ok(Loader { loads })
     }
 
-    /// Begins to load.
+    /// Queues a load.
     pub fn load(&self, number: u64, wanted: Vec<Wanted>) {
         if self.loads.send((number, wanted)).is_err() {
             fatal("the thread that reads bodies back panicked");
@@ -52,12 +52,12 @@ impl Loader {
     }
 }
 
-/// A load, and how often it has failed.
+/// A load, with its number of attempts.
 struct Load {
     number: u64,
     wanted: Vec<Wanted>,
     attempts: u32,
-    /// Not before that.
+    /// Earliest time of the next attempt.
     again: Instant,
 }
 
@@ -65,7 +65,7 @@ struct Worker<R> {
     read: R,
     waiting: Receiver<(u64, Vec<Wanted>)>,
     pause: Duration,
-    /// In the order in which they are tried again.
+    /// Failed loads, in the order of their next attempts.
     failed: VecDeque<Load>,
 }
 
@@ -93,7 +93,7 @@ impl<R: Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>> Worker<R> {
         }
     }
 
-    /// The next load: one that is new, else one that failed when its time has come. None when there will be no more.
+    /// The next load: a new one, else a failed one when its time has come. `None` once there will be no more.
     fn next(&mut self) -> Option<Load> {
         let fresh = |(number, wanted)| Load { number, wanted, attempts: 1, again: Instant::now() };
         let Some(failed) = self.failed.front() else { return self.waiting.recv().ok().map(fresh) };
@@ -148,7 +148,7 @@ mod tests {
             let mut numbers = reported.take();
             numbers.push(loaded.number);
             if numbers.len() == 2 {
-                // There will be no more.
+                // There are no more loads.
                 loads.take();
             }
             reported.set(numbers);

@@ -1,11 +1,11 @@
-//! The only place with tokio, quinn, files and clocks.
+//! The host of a node: the only place with tokio, quinn, files and clocks.
 //!
 //! ```text
 //! QUIC -> listener -> driver -> Node::step -> effects -> store (log thread)
 //!                                                    -> peers (one connection, two streams each)
 //!                                                    -> client streams
 //! ```
-//! A host does nothing clever: it hands events in, carries effects out, and sleeps until `next_wake`.
+//! The host makes no decisions: it passes events in, carries effects out, and sleeps until `next_wake`.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! The log's own thread: appends what waits, makes it durable with one sync, reports the highest ticket. Between two syncs
+//! The log's own thread: appends all waiting batches, makes them durable with one sync, reports the highest ticket. Between two syncs
 //! it writes a part of a snapshot, if one is under way.
 
 use crate::gauge::DiskGauge;
@@ -13,57 +13,57 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What the store's thread does with batches; the log, or a double in tests.
+/// The log as the store's thread uses it; a double in tests.
 pub trait Journal: Send + 'static {
-    /// Appends records in order; tells where those of facts are.
+    /// Appends records in order; returns the places of facts records.
     fn append(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>, LogError>;
-    /// Makes durable what must be before anything appended is answered.
+    /// Makes durable what the sync policy requires before any appended record is answered.
     fn commit(&mut self, now_us: u64) -> Result<(), LogError>;
-    /// When that must be called again, even if nothing is appended.
+    /// Time at which `commit` must be called again, even if nothing is appended.
     fn commit_due_us(&self) -> Option<u64>;
-    /// Ordinal of the last record up to which all is durable.
+    /// Highest ordinal up to which all records are durable.
     fn synced(&self) -> u64;
     /// Syncs of a file so far.
     fn syncs(&self) -> u64;
-    /// Makes everything durable.
+    /// Makes all records durable.
     fn sync(&mut self) -> Result<(), LogError>;
-    /// Does a little of what keeps the log short.
+    /// Does one small step of compaction.
     fn upkeep(&mut self) -> Result<Upkeep, LogError>;
-    /// Reads a piece of what lies still, to see whether it is damaged.
+    /// Reads a piece of the finished files, to find damage.
     fn scrub(&mut self) -> Result<Scrubbed, LogError>;
     /// Takes a part of the node's state.
     fn save(&mut self, part: Part) -> Result<Saved, LogError>;
-    /// Room on the disk, as far as the last write or upkeep has seen.
+    /// Disk space state at the last write or upkeep.
     fn room(&self) -> Room;
-    /// Whether a setting bounds that, and not the disk.
+    /// Whether the configured limit bounds that space, and not the disk.
     fn is_bounded(&self) -> bool;
-    /// As in [`DiskReport`].
+    /// See [`DiskReport`].
     fn spare_bytes(&self) -> u64;
 }
 
-/// What the log's thread tells.
+/// Reports of the log's thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// Everything up to this ticket is durable, where the records of facts are that are so since the last report, and up to
-    /// which record the log is durable.
+    /// All batches up to this ticket are durable. Has the places of the facts records that became durable since the last report, and
+    /// the ordinal up to which the log is durable.
     Persisted(Ticket, Vec<Option<Place>>, u64),
-    /// A snapshot has these tasks, and takes the place of what is older.
+    /// A snapshot has these tasks now, and replaces older files.
     Moved(Vec<Moved>),
-    /// The next part of the node's state is to be handed over, or the first.
+    /// Request for the next, or the first, part of the node's state.
     StateWanted {
-        /// The first.
+        /// Whether it is the first part.
         anew: bool,
     },
-    /// A snapshot will be given up, as the log cannot give the bodies of these tasks back.
+    /// A snapshot will be given up, because the log has lost the bodies of these tasks.
     BodiesLost(Vec<TaskId>),
-    /// How the disk is, when that has changed.
+    /// State of the disk, when it has changed.
     Disk(DiskReport),
 }
 
-/// Between looks at a disk that is full or slow, while there is nothing to write.
+/// Interval of checks of a disk that is full or slow, while there is nothing to write.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bounds on what may wait for the log before clients must.
+/// Bounds on the batches that wait for the log; beyond them, clients must wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreBounds {
     /// Batches.
@@ -75,9 +75,9 @@ pub struct StoreBounds {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<(Ticket, Vec<Record>)>,
-    /// The part of the node's state that was asked for.
+    /// The part of the node's state that was requested.
     part: Option<Part>,
-    /// Batches and bytes handed over and not yet durable, those in the thread's hands included.
+    /// Batches and bytes handed over and not yet durable, including those the thread is working on.
     pending_batches: usize,
     pending_bytes: usize,
     closed: bool,
@@ -101,13 +101,13 @@ pub struct Store {
     shared: Arc<Shared>,
     bounds: StoreBounds,
     thread: Option<JoinHandle<()>>,
-    /// Batches were queued, and the thread was not woken for them.
+    /// Batches were queued, and the thread was not yet woken for them.
     untold: bool,
 }
 
 impl Store {
-    /// Starts the thread, which calls `report`. An error of the journal ends the process, since after a failed sync
-    /// nobody knows what the disk holds.
+    /// Starts the thread, which calls `report`. An error of the journal ends the process: after a failed sync the content of the disk
+    /// is unknown.
     pub fn start(
         journal: impl Journal,
         bounds: StoreBounds,
@@ -122,7 +122,7 @@ impl Store {
         Ok(Store { shared, bounds, thread: Some(thread), untold: false })
     }
 
-    /// Queues a batch. A thread that is busy finds it by itself; one that sleeps does not before [`Store::wake`].
+    /// Queues a batch. A busy thread finds it by itself; a sleeping one does not before [`Store::wake`].
     pub fn persist(&mut self, ticket: Ticket, records: Vec<Record>) {
         let mut queue = self.shared.lock();
         assert!(!queue.closed, "nothing is persisted after the end");
@@ -132,27 +132,27 @@ impl Store {
         self.untold = true;
     }
 
-    /// Hands over the part of the node's state that was asked for. What was queued before is written first.
+    /// Hands over the requested part of the node's state. Batches queued before it are written first.
     pub fn save(&mut self, part: Part) {
         let before = self.shared.lock().part.replace(part);
         assert!(before.is_none(), "one part is asked for at a time");
         self.untold = true;
     }
 
-    /// Tells the thread of what was queued: once for many batches, so that they share one write and one sync.
+    /// Wakes the thread for the queued work: once for many batches, so that they share one write and one sync.
     pub fn wake(&mut self) {
         if std::mem::take(&mut self.untold) {
             self.shared.changed.notify_one();
         }
     }
 
-    /// Whether so much waits that clients must.
+    /// Whether the backlog has reached its bounds, so that clients must wait.
     pub fn is_full(&self) -> bool {
         let queue = self.shared.lock();
         queue.pending_batches >= self.bounds.batches_max || queue.pending_bytes >= self.bounds.bytes_max
     }
 
-    /// Writes out what waits and ends the thread. Blocks.
+    /// Writes the queued batches and ends the thread. Blocks.
     pub fn close(mut self) {
         self.end();
         if let Some(thread) = self.thread.take()
@@ -163,21 +163,21 @@ impl Store {
     }
 
     fn end(&self) {
-        // Whoever panicked with the queue in hand has left it whole, and a drop must not panic in its turn.
+        // A panic while the queue was locked left it whole, and a drop must not panic in its turn.
         self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.shared.changed.notify_one();
     }
 }
 
-/// A driver that is given up leaves its store behind. The thread must not hold the directory for as long as the process lives;
-/// it writes out what waits and ends. It is not waited for, since its last report may wait for whoever drops this.
+/// A dropped driver drops its store. The thread must not hold the directory as long as the process lives, so it writes the queued
+/// batches and ends. The drop does not wait for it, since the thread's last report may wait for the dropping task.
 impl Drop for Store {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Bytes of payload that a record carries, roughly: only what can be large is counted.
+/// Approximate bytes of payload that a record carries: only potentially large parts are counted.
 fn weight_bytes(record: &Record) -> usize {
     let base = 128;
     match record {
@@ -205,7 +205,7 @@ fn weight_bytes(record: &Record) -> usize {
     }
 }
 
-/// What the log's thread does next.
+/// Next work of the log's thread.
 #[derive(Debug, Default)]
 struct Work {
     batches: Vec<(Ticket, Vec<Record>)>,
@@ -213,7 +213,7 @@ struct Work {
 }
 
 impl Shared {
-    /// Waits for work, but not longer than that. None at the end.
+    /// Waits for work, at most `wait_max`. `None` at the end.
     fn take(&self, wait_max: Option<Duration>) -> Option<Work> {
         let idle = |queue: &mut Queue| queue.waiting.is_empty() && queue.part.is_none() && !queue.closed;
         let sound = "the driver does not panic with the queue in hand";
@@ -289,7 +289,7 @@ fn write_batches(
     Ok(())
 }
 
-/// Writes a part of a snapshot behind what was handed over before it, and asks for the next.
+/// Writes a part of a snapshot after the batches that were handed over before it, and requests the next part.
 fn save(journal: &mut impl Journal, part: Part, report: &impl Fn(Report)) -> Result<(), LogError> {
     match journal.save(part)? {
         Saved::Part => report(Report::StateWanted { anew: false }),
@@ -309,7 +309,7 @@ fn save(journal: &mut impl Journal, part: Part, report: &impl Fn(Report)) -> Res
     Ok(())
 }
 
-/// Reads a piece of what lies still, if it is time.
+/// Reads a piece of the finished files, if it is due.
 fn scrub(journal: &mut impl Journal, pace: &mut ScrubPace, now_us: u64, metrics: &Metrics) -> Result<(), LogError> {
     if pace.due_us().is_none_or(|due_us| now_us < due_us) {
         return Ok(());
@@ -328,7 +328,7 @@ fn scrub(journal: &mut impl Journal, pace: &mut ScrubPace, now_us: u64, metrics:
     Ok(())
 }
 
-/// Whether there is more to do at once.
+/// Does upkeep. Returns whether there is more to do at once.
 fn keep_up(journal: &mut impl Journal, report: &impl Fn(Report)) -> Result<bool, LogError> {
     loop {
         match journal.upkeep()? {
@@ -337,7 +337,8 @@ fn keep_up(journal: &mut impl Journal, report: &impl Fn(Report)) -> Result<bool,
             Upkeep::Again => return Ok(true),
             Upkeep::Moved(ranges) => {
                 report(Report::Moved(ranges));
-                // With little room, the next write may need that of the files which can go only when all of this is told.
+                // With little space, the next write may need that of the old files, which can be removed only after all moves are
+                // reported.
                 if journal.room() == Room::Ample {
                     return Ok(true);
                 }
@@ -349,10 +350,10 @@ fn keep_up(journal: &mut impl Journal, report: &impl Fn(Report)) -> Result<bool,
     }
 }
 
-/// Ends the process at once: a stopped node beats a wrong claim. No destructor runs, so nothing more is written.
+/// Ends the process at once, because a stopped node is better than a wrong claim. No destructor runs, so nothing more is written.
 pub fn fatal(reason: &str) -> ! {
     tracing::error!(reason, "stopping at once");
-    // The log may be filtered or redirected; whoever started the process must see why it is gone.
+    // The program's log may be filtered or redirected; the operator must still see why the process ended.
     super::diagnostics::error(&format!("stopping at once: {reason}"));
     std::process::abort();
 }
@@ -365,9 +366,9 @@ mod tests {
     struct Slow {
         log: Arc<Mutex<Vec<String>>>,
         go: mpsc::Receiver<()>,
-        /// What becomes of the next parts, the first one last; all is well with the others.
+        /// Outcomes of the next saves, in reverse order; later ones succeed.
         saved: Vec<Saved>,
-        /// What is to be done next, the first one last, and then nothing.
+        /// Outcomes of the next upkeep calls, in reverse order; later ones are `Rest`.
         upkeep: Vec<Upkeep>,
         room: Room,
     }
@@ -431,7 +432,7 @@ mod tests {
         }
     }
 
-    /// Goal: the node learns of all bodies that are lost, and goes on giving out its state until the last of them is known.
+    /// Goal: the node learns of all lost bodies, and continues to hand over its state until the last of them is known.
     #[test]
     fn lost_bodies_are_told_part_by_part() {
         let (reported, reports) = mpsc::channel();
@@ -447,7 +448,7 @@ mod tests {
         assert_eq!(reports.try_iter().collect::<Vec<_>>(), [lost(1), wanted.clone(), wanted, lost(2)]);
     }
 
-    /// Goal: where there is little room, nothing is written before the files can go that a snapshot has made needless.
+    /// Goal: with little space, nothing is written before the files that a snapshot made obsolete can be removed.
     #[test]
     fn with_little_room_all_that_has_moved_is_told_at_once() {
         for (room, told) in [(Room::Ample, 1), (Room::Short, 3), (Room::Out, 3)] {
@@ -461,7 +462,7 @@ mod tests {
     }
 
     // T2, T28, E20
-    /// Goal: batches that arrive during a sync share the next one, and the queue says when it is full.
+    /// Goal: batches that arrive during a sync share the next one, and the queue reports when it is full.
     #[test]
     fn batches_that_wait_share_one_sync() {
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -491,7 +492,7 @@ mod tests {
         assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(1), Vec::new(), 7)));
         is_in_commit(4);
         assert!(!store.is_full());
-        // A part of the state is written behind what was handed over with it: the thread, still busy, finds both at once.
+        // A part of the state is written after batches that were handed over with it: the thread, still busy, finds both at once.
         store.save(Part { records: batch(), ..Part::default() });
         store.persist(Ticket(4), batch());
         store.wake();
@@ -509,7 +510,8 @@ mod tests {
         );
     }
 
-    /// Goal: the thread of a store that nobody closes writes out what waits and ends, though whoever drops it does not wait.
+    /// Goal: the thread of a store that is dropped without `close` writes the queued batches and ends, and the drop does not wait for
+    /// it.
     #[test]
     fn a_store_that_is_dropped_ends_its_thread() {
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -522,7 +524,7 @@ mod tests {
         store.persist(Ticket(1), vec![Record::Boot { count: 1 }]);
         drop(store);
         go.send(()).unwrap();
-        // They end with the thread.
+        // The reports end with the thread.
         let told: Vec<Report> = reports.iter().collect();
         assert_eq!(told, [Report::Persisted(Ticket(1), Vec::new(), 7)]);
         assert_eq!(*log.lock().unwrap(), ["append 1", "sync", "last sync"]);
