@@ -1,9 +1,9 @@
-//! The one place that decides who may ask what.
+//! Authorization: the only place that decides which requests a principal may make.
 
 use crate::protocol::Principal;
 use norn_wire::{Error, ErrorCode, Request};
 
-/// Whether `principal` may make this request. Called for every request of every client before the core sees it.
+/// Checks whether `principal` may make this request. Called for every request of every client before the core sees it.
 ///
 /// Today every certificate of the cluster's authority may use every verb. Finer rules belong here and nowhere else:
 /// the principal's name comes from its certificate, and the request names its queues and tasks. A rule that needs the

@@ -1,14 +1,14 @@
-//! What a node prints beside its log. Both go to standard error: where the log is JSON, this is JSON of the same form, so that a
-//! program that reads it reads nothing else.
+//! Messages that a node prints besides its log. Both go to standard error: if the log is JSON, these messages are JSON of the same
+//! form, so that a program that reads the output finds nothing else.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Set before anything is printed, as soon as the form is known.
+/// Set before anything is printed, as soon as the format is known.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// Makes all that follows JSON, or text. Panics of any thread are of this form, too.
+/// Sets the format of all later messages to JSON or text. Panics of any thread use it, too.
 pub fn set_json(json: bool) {
     if !JSON.swap(json, Ordering::Relaxed) && json {
         let text = std::panic::take_hook();
@@ -19,7 +19,7 @@ pub fn set_json(json: bool) {
     }
 }
 
-/// Whether it is JSON.
+/// Whether the format is JSON.
 pub fn is_json() -> bool {
     JSON.load(Ordering::Relaxed)
 }
@@ -40,13 +40,13 @@ pub fn note(message: &str) {
     }
 }
 
-/// A line as the log has them, whatever the log leaves out, and also before there is a log.
+/// Prints a line in the log's format, regardless of the log's filter, and also before there is a log.
 fn unfiltered(print: impl FnOnce()) {
     let layer = tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr);
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), print);
 }
 
 fn plain(label: &str, message: &str) {
-    // With nobody left to read, the exit code still tells.
+    // If standard error is closed, the exit code still shows the result.
     let _ = writeln!(std::io::stderr(), "{label}: {message}");
 }

@@ -1,7 +1,7 @@
-//! Connections that come in: clients and peers.
+//! Incoming connections: clients and peers.
 //!
-//! A bidirectional stream carries requests and answers, a unidirectional one the messages of a peer after its hello.
-//! Whoever sends anything else loses the connection and learns why.
+//! A bidirectional stream carries requests and answers, a unidirectional one the messages of a peer after its hello. A sender of
+//! anything else loses the connection, and is sent the reason.
 
 use crate::limits::{FRAME_BYTES_MAX, IN_FLIGHT_MAX, NODES_MAX, PEER_FRAME_BYTES_MAX};
 use crate::protocol::{ClientId, PeerMessage, Principal};
@@ -26,29 +26,29 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// How long a handshake may take. Tests share their machine with others, and none is about this bound.
+/// Time limit for a handshake. Tests share their machine with others, and none tests this limit.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 5 });
 /// How long a client may leave its answers unread.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes that are written at once.
+/// Bytes per write.
 const WRITE_BYTES: usize = 256 << 10;
-/// First number of clients; lower ones are the host's own.
+/// First number of clients; lower ones are for the host's own requests.
 pub const CLIENT_FIRST: u64 = 16;
-/// Log lines about refusals: one in this time, with the number of those left out.
+/// Interval of log lines about refusals; each has the number of omitted ones.
 const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(1);
 
-/// Bounds of what comes in.
+/// Limits of incoming connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenerBounds {
-    /// Connections of clients.
+    /// Most connections of clients.
     pub connections_max: usize,
-    /// From the first to the last byte of a frame, and from a stream's opening to its first frame.
+    /// Time limit from the first to the last byte of a frame, and from a stream's opening to its first frame.
     pub frame_timeout: Duration,
     /// Memory for large frames that are being read.
     pub frame_memory_bytes: usize,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub struct Listener {
     speaker: Speaker,
@@ -58,18 +58,18 @@ pub struct Listener {
     bounds: ListenerBounds,
     budget: Budget,
     client_next: AtomicU64,
-    /// All connections, whoever they are from; peers find room even when clients have used up theirs.
+    /// Limit of all connections; it leaves room for peers even when clients have used up theirs.
     connections: Arc<Semaphore>,
     clients: Arc<Semaphore>,
     refusals: Refusals,
-    /// Streams that may still have answers to write.
+    /// Number of streams that may still have answers to write.
     writers: watch::Sender<usize>,
-    /// Which calls of this process to itself were heard, one bit each.
+    /// Calls of this process to itself that have arrived, one bit each.
     meets_itself: watch::Sender<u64>,
 }
 
 impl Listener {
-    /// A listener of this process; it accepts nothing yet.
+    /// Creates the listener of this process; it accepts nothing yet.
     pub fn new(
         speaker: Speaker,
         inputs: Inputs,
@@ -93,15 +93,15 @@ impl Listener {
         })
     }
 
-    /// Tells which calls of this very process have come in: it is where it has called.
+    /// Watches which calls of this process to itself have arrived; an arrived call proves that the process is at the called address.
     pub fn meets_itself(&self) -> watch::Receiver<u64> {
         self.meets_itself.subscribe()
     }
 
-    /// Once the driver has stopped: waits until every answer is with its client.
+    /// Waits until every answer is delivered. For use after the driver has stopped.
     pub async fn written(&self) {
         let mut writers = self.writers.subscribe();
-        // It cannot fail while the sender is at hand.
+        // This cannot fail while the sender exists.
         let _ = writers.wait_for(|count| *count == 0).await;
     }
 
@@ -113,7 +113,7 @@ impl Listener {
                 incoming.refuse();
                 continue;
             };
-            // Under pressure a caller first proves that its address is its own; that costs it one round trip.
+            // Under pressure, callers must first prove their address (QUIC Retry), at the cost of one round trip.
             let pressed = self.connections.available_permits() < self.bounds.connections_max / 2;
             if pressed && !incoming.remote_address_validated() && incoming.may_retry() {
                 let _ = incoming.retry();
@@ -131,7 +131,7 @@ impl Listener {
         let address = incoming.remote_address();
         let connection = match tokio::time::timeout(HANDSHAKE_TIMEOUT, incoming).await {
             Ok(Ok(connection)) => connection,
-            // Two nodes that dial each other at once give one connection up, as a client does that has reached another node.
+            // Two nodes that dial each other at once give one connection up, as does a client that has reached another node.
             Ok(Err(error)) if is_given_up(&error) => {
                 return tracing::debug!(%address, %error, "given up by the other side");
             }
@@ -157,13 +157,13 @@ impl Listener {
             return self.refuse(&connection, CloseCode::Version, "the handshake settled no protocol version");
         };
         tracing::debug!(name = %principal.name, node = principal.node, version, %address, "connection");
-        // A peer's link needs no client's place; a node's certificate may also be used by a client.
+        // A peer's link takes no client's slot; a node's certificate may also be used by a client.
         let place = if principal.node { None } else { permit.ok() };
         self.serve_streams(&connection, version, &principal).await;
         drop(place);
     }
 
-    /// Serves the streams of a connection until it ends; dropping the set ends what is left of them.
+    /// Serves the streams of a connection until it ends; dropping the set ends the remaining streams.
     async fn serve_streams(self: &Arc<Self>, connection: &Connection, version: u8, principal: &Principal) {
         let mut streams = JoinSet::new();
         loop {
@@ -188,7 +188,7 @@ impl Listener {
                 }
             }
         }
-        // Streams notice the end by themselves, and tell the driver that their clients are gone.
+        // Streams notice the end by themselves, and report to the driver that their clients are gone.
         while streams.join_next().await.is_some() {}
     }
 
@@ -196,7 +196,7 @@ impl Listener {
         connection.close(code.into(), reason.as_bytes());
         let line = format!("connection of {}: {reason}", connection.remote_address());
         match code {
-            // While a cluster is being founded some members know of it before others.
+            // While a cluster is being founded, some members know of it before others.
             CloseCode::NotYet => tracing::debug!(reason = line, "refused"),
             _ => self.refusals.log(&line),
         }
@@ -204,7 +204,7 @@ impl Listener {
 
     fn refuse_read(&self, connection: &Connection, error: &ReadError) {
         let code = match error {
-            // The other side left; there is nobody to tell.
+            // The other side has left, so no reason is sent.
             ReadError::Stream(_) | ReadError::Torn => return,
             ReadError::Frame(_) => CloseCode::Frame,
             ReadError::Slow(_) => CloseCode::Slow,
@@ -247,7 +247,7 @@ impl Listener {
                 Ok(None) => return,
                 Err(error) => return self.refuse_read(connection, &error),
             };
-            // A full queue holds the stream up, and QUIC holds up the sender.
+            // A full queue holds the stream up, and QUIC's flow control holds up the sender.
             if self.inputs.internal.send(Internal::Peer { from: hello.from, message }).await.is_err() {
                 return;
             }
@@ -315,12 +315,12 @@ impl Listener {
             _writing: Writing::begin(&self.writers),
         };
         tokio::spawn(writer.run(answers));
-        // Only the driver keeps the queue of answers open: when it stops, the writer writes out what is there and ends.
+        // Only the driver keeps the queue of answers open: when it stops, the writer writes the queued answers and ends.
         let stream = ClientStream { client, principal, replies: replies.downgrade(), in_flight };
         drop(replies);
         match self.read_requests(&stream, self.reader(receive, version)).await {
             Ok(()) => {
-                // The client has no more to ask; it may still wait for answers.
+                // The client has sent its last request; it may still wait for answers.
                 let all = u32::try_from(IN_FLIGHT_MAX).expect("a few thousand");
                 tokio::select! {
                     _ = stream.in_flight.acquire_many(all) => {}
@@ -329,7 +329,7 @@ impl Listener {
             }
             Err(error) => self.refuse_read(connection, &error),
         }
-        // The driver drops its end on this, and the writer ends.
+        // On this the driver drops its end, and the writer ends.
         let _ = self.inputs.external.send(External::Gone { client }).await;
     }
 
@@ -337,7 +337,7 @@ impl Listener {
     async fn read_requests(&self, stream: &ClientStream, mut frames: FrameReader<RecvStream>) -> Result<(), ReadError> {
         let mut first = true;
         loop {
-            // Not reading on is what holds the client up: QUIC's windows fill.
+            // Not reading on is the backpressure on the client: QUIC's windows fill up.
             let Ok(permit) = stream.in_flight.acquire().await else { return Ok(()) };
             permit.forget();
             let next = if std::mem::take(&mut first) { frames.first().await } else { frames.next().await };
@@ -348,7 +348,7 @@ impl Listener {
             let number = header.request;
             let request: Request = match expect_body(Kind::Request, &header, body) {
                 Ok(request) => request,
-                // A whole and intact frame: a newer client may ask for what this node does not know.
+                // The frame is whole and intact: a newer client may send a request that this node does not know.
                 Err(FrameError::Body(reason)) => {
                     self.metrics.add(Counter::FramesRefused, 1);
                     let message = format!("the node does not understand the request: {reason}");
@@ -370,7 +370,7 @@ impl Listener {
     }
 }
 
-/// What a node is told that is no member.
+/// Refusal of a node that is not a member.
 fn stranger(roster: &Roster, principal: &Principal, hello: &PeerHello) -> String {
     let (node, version) = (hello.from, roster.version);
     let namesake = |member: &&Member| member.state.is_present() && *member.name == *principal.name;
@@ -392,7 +392,7 @@ struct ClientStream {
 }
 
 impl ClientStream {
-    /// Answers without asking the core. With the writer gone there is nobody to hear it.
+    /// Answers without the core. Without a writer the answer is dropped.
     fn answer(&self, number: u64, error: Error) {
         if let Some(replies) = self.replies.upgrade() {
             let _ = replies.send(number, Response::Error(error));
@@ -400,7 +400,7 @@ impl ClientStream {
     }
 }
 
-/// A body of the kind that belongs here.
+/// Decodes a body of the expected kind.
 fn expect_body<T: Body>(kind: Kind, header: &Header, body: &[u8]) -> Result<T, FrameError> {
     if header.kind != kind {
         return Err(FrameError::Header);
@@ -433,7 +433,7 @@ impl Drop for Writing {
 }
 
 impl AnswerWriter {
-    /// Writes answers in the order in which they come; everything that waits goes out in one write.
+    /// Writes answers in the order of arrival; all queued answers go out in one write.
     async fn run(mut self, mut answers: AnswerReceiver) {
         let mut bytes = Vec::with_capacity(4 << 10);
         while let Some((number, response)) = answers.recv().await {
@@ -454,14 +454,14 @@ impl AnswerWriter {
             bytes.clear();
             bytes.shrink_to(2 * WRITE_BYTES);
         }
-        // Nothing more to come; wait until the client has it all, as far as it is there.
+        // No more answers; wait until the client has received all of them, if it is still connected.
         if self.send.finish().is_ok() {
             let _ = tokio::time::timeout(WRITE_TIMEOUT, self.send.stopped()).await;
         }
     }
 }
 
-/// Whether the other side has changed its mind in the handshake, rather than that something is wrong with it.
+/// Whether the other side gave the handshake up on purpose, rather than by a fault.
 fn is_given_up(error: &ConnectionError) -> bool {
     let code = TransportErrorCode::APPLICATION_ERROR;
     matches!(error, ConnectionError::ConnectionClosed(close) if close.error_code == code)
@@ -477,7 +477,7 @@ fn append_answer(bytes: &mut Vec<u8>, version: u8, number: u64, response: &Respo
     }
 }
 
-/// Logs refusals, but not as fast as anybody on the network likes.
+/// Logs refusals at a limited rate, so that no sender on the network can flood the log.
 #[derive(Debug, Default)]
 struct Refusals {
     last: std::sync::Mutex<Option<std::time::Instant>>,

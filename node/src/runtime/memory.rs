@@ -1,8 +1,8 @@
-//! How much memory the process may take, and has taken: by its operator's word, the control groups that it is in, and the machine.
+//! Memory in use and its limit: as set by the operator, by the process's control groups, and by the machine.
 //!
-//! A group counts the pages of files that the system has read and written for its processes, and takes them back before it ends
-//! any process: they are not in use. But those that are mapped, its program above all, it would only have to read again and again:
-//! they are. Of several limits the one with the least left decides; the operator's takes the place of the machine's.
+//! A control group counts pages of files that the system has cached for its processes, and reclaims them before it ends any process:
+//! such pages do not count as in use. Mapped pages, above all of the program itself, would have to be read again and again: they do
+//! count. Of several limits the one with the least memory left decides; the operator's limit replaces the machine's.
 
 use crate::protocol::host::MemoryReport;
 use crate::runtime::driver::Internal;
@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
-/// Between looks while there is much left, and while there is little: a burst of tasks may take it all within a second.
+/// Intervals of measurements while much memory is left, and while little is: a burst of tasks may take it all within a second.
 const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(100)];
-/// Below so many parts of a hundred there is much left.
+/// Up to this percentage of the limit, much memory is left.
 const MUCH_PERCENT: u64 = 75;
-/// Where the system shows groups.
+/// Directory in which the system shows control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
-/// What stands for no limit in groups of the first version is about as large.
+/// Control groups of version 1 express "no limit" by a number of about this size or more.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
-/// Tells the node how much memory is in use, until it stops. The process may have `bytes_max`.
+/// Reports the memory in use to the node until the node stops. `bytes_max` is the operator's limit for the process.
 pub async fn watch(node: Sender<Internal>, bytes_max: Option<u64>) {
     let mut much = false;
     loop {
         tokio::time::sleep(INTERVALS[usize::from(much)]).await;
-        // Some of these files take the system milliseconds to write.
+        // The system takes milliseconds to produce some of these files.
         let Ok(report) = tokio::task::spawn_blocking(move || measure(bytes_max)).await else { continue };
         let report = report.unwrap_or_default();
         much = is_much(report.used_bytes, report.limit_bytes);
@@ -38,7 +38,7 @@ fn is_much(used_bytes: u64, limit_bytes: u64) -> bool {
     used_bytes > limit_bytes / 100 * MUCH_PERCENT
 }
 
-/// What is in use just now, if the system says so.
+/// The memory in use now, if the system shows it.
 fn measure(bytes_max: Option<u64>) -> Option<MemoryReport> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let own = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
@@ -54,16 +54,16 @@ fn used_parts(report: &MemoryReport) -> u64 {
     (u128::from(report.used_bytes) * 1_000_000 / u128::from(report.limit_bytes.max(1))) as u64
 }
 
-/// A control group with a say in memory.
+/// A control group that limits memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Group {
     directory: PathBuf,
-    /// Of the first version, whose files have other names.
+    /// Version 1, whose files have other names.
     first: bool,
 }
 
 impl Group {
-    /// What is in use of the least of its limits: at `memory.high` the system makes processes wait for memory.
+    /// Use of the lowest of its limits: at `memory.high` the system makes processes wait for memory.
     fn report(&self, read: impl Fn(&Path) -> Option<String>) -> Option<MemoryReport> {
         let (limits, used, files, mapped): (&[&str], _, _, _) = if self.first {
             let files = ["total_active_file", "total_inactive_file"];
@@ -84,7 +84,7 @@ impl Group {
     }
 }
 
-/// The groups that a process is in, and those around them, by `/proc/self/cgroup`.
+/// The groups of a process and their ancestors, from `/proc/self/cgroup`.
 fn groups(own: &str) -> Vec<Group> {
     let mut groups = Vec::new();
     for line in own.lines() {
@@ -102,25 +102,26 @@ fn groups(own: &str) -> Vec<Group> {
     groups
 }
 
-/// A limit as a group states it; nothing where there is none.
+/// A limit as a group's file states it; `None` if there is no limit.
 fn limit_of(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|limit_bytes| *limit_bytes < NO_LIMIT_BYTES)
 }
 
-/// A value in lines of names and numbers.
+/// A value from lines of names and numbers.
 fn value_of(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix([' ', ':']))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Of the whole machine, by `/proc/meminfo`. Others take memory there as well, and give it back: what is left counts twice.
+/// Use of the whole machine, from `/proc/meminfo`. Other processes take memory there as well, and release it: what is available
+/// counts twice.
 fn of_machine(text: &str) -> Option<MemoryReport> {
     let bytes = |name| value_of(text, name)?.checked_mul(1 << 10);
     let (total, available) = (bytes("MemTotal")?, bytes("MemAvailable")?);
     Some(MemoryReport { used_bytes: total.saturating_sub(available.saturating_mul(2)), limit_bytes: total })
 }
 
-/// Of this process alone, by `/proc/self/status`, with the limit that it was given.
+/// Use of this process alone, from `/proc/self/status`, with the given limit.
 fn of_process(text: &str, limit_bytes: u64) -> Option<MemoryReport> {
     let used = value_of(text, "RssAnon")?.saturating_add(value_of(text, "RssShmem").unwrap_or(0));
     Some(MemoryReport { used_bytes: used.saturating_mul(1 << 10), limit_bytes })

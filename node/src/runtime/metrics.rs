@@ -8,22 +8,22 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Between two lines of the log about messages that were refused for the same reason.
+/// Interval of log lines about messages that were refused for the same reason.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
-        /// What is counted.
+        /// The counters.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Counter {
             $($(#[$doc])* $name,)+
         }
 
         impl Counter {
-            /// All of them.
+            /// All counters.
             pub const ALL: &[Counter] = &[$(Counter::$name,)+];
 
-            /// Its name in `status`.
+            /// Name in `status`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Counter::$name => $text,)+
@@ -36,7 +36,7 @@ macro_rules! counters {
 counters! {
     /// Campaigns begun.
     Campaigns = "elections_begun",
-    /// Partitions that were asked to go on without a majority.
+    /// Partitions for which an operator requested recovery without a majority.
     Rescues = "partitions_recovered",
     /// Leaderships established.
     Established = "leaderships_won",
@@ -44,103 +44,103 @@ counters! {
     SteppedDown = "leaderships_ended",
     /// Grants answered.
     Granted = "claims_granted",
-    /// Grants taken back before anybody knew.
+    /// Grants withdrawn before any client got them.
     Voided = "grants_withdrawn",
-    /// Claims that ran out.
+    /// Leases that expired.
     Expired = "leases_expired",
     /// Whole tables sent to followers.
     Snapshots = "snapshots_sent",
-    /// Tasks that anti-entropy brought.
+    /// Tasks that anti-entropy delivered.
     Repaired = "tasks_repaired",
-    /// Partitions of which some other replica is different, in the last round.
+    /// Partitions in which another replica differed, in the last round.
     PartitionsApart = "partitions_apart",
-    /// For how long two replicas have not agreed at the most, in the last round.
+    /// Longest time since two replicas agreed, in the last round.
     OldestAgreement = "oldest_agreement_ms",
-    /// Grants that met a completion.
+    /// Grants of tasks that turned out to be completed.
     DoneFlags = "grants_of_ended_tasks",
     /// Partitions woken.
     Woken = "partitions_woken",
-    /// Changes of how the wall clock stands.
+    /// Changes of the status of the wall clock.
     ClockStandings = "clock_standings",
-    /// Times that the node did nothing for longer than others wait for it.
+    /// Times that the node was unresponsive for longer than others wait for it.
     StoodStill = "process_stalls",
-    /// Changes of how much room there is on the disk.
+    /// Changes of the disk space state.
     RoomChanges = "disk_room_changes",
-    /// Changes of whether memory is nearly full.
+    /// Changes between enough memory and memory nearly full.
     MemoryChanges = "memory_changes",
-    /// Changes of whether the disk is far slower than the others'.
+    /// Changes between a normal disk and one far slower than those of other nodes.
     DiskSlowChanges = "disk_slow_changes",
-    /// The log was found to be a copy.
+    /// The log was found to be a stale copy.
     Retired = "stale_log_found",
-    /// Replicas that lost something, and steps of their healing.
+    /// Replicas that lost data.
     Wounds = "data_losses",
-    /// Steps of replicas that lacked something.
+    /// Steps of recovery of replicas with missing data.
     Healings = "data_healings",
-    /// Replicas that were made because partitions moved here.
+    /// Replicas created because partitions moved here.
     SeatsTaken = "replicas_added",
-    /// Replicas that were cleared because partitions moved away.
+    /// Replicas removed because partitions moved away.
     SeatsLeft = "replicas_removed",
-    /// Steps of changes of cohorts.
+    /// Steps of reconfigurations of cohorts.
     CohortChanges = "cohort_changes",
-    /// Changes of the cluster that were heard of.
+    /// Changes of the member list that this node learned.
     RosterChanges = "roster_changes",
-    /// Members taken for gone, at the leader of the root.
+    /// Members declared gone, as leader of the metadata group.
     DeclaredGone = "members_declared_gone",
-    /// Of these, what leaders saw committed.
+    /// Steps of reconfigurations that this node, as leader, saw committed.
     CohortCommits = "cohort_commits",
-    /// Bodies that the log could not give back.
+    /// Bodies that the log could not read back.
     BodiesLost = "bodies_lost",
-    /// Changes of cohorts that were taken back where parts of tasks are lost.
+    /// Reconfigurations that were undone because parts of tasks are lost.
     ChangesBlocked = "changes_blocked_by_losses",
     /// Bodies read back from the log.
     BodiesLoaded = "bodies_loaded",
-    /// Finished tasks that are no more.
+    /// Finished tasks that were garbage-collected.
     Forgotten = "tasks_forgotten",
-    /// Tasks kept for cohorts of which no member could be reached.
+    /// Tasks kept as hints for cohorts without a reachable member.
     HintsKept = "hints_kept",
-    /// Tasks that members have got which were away.
+    /// Tasks handed over to members that were away.
     HintsHanded = "hints_handed",
-    /// Notes of what members lack that were dropped.
+    /// Id hints that were dropped.
     HintsDropped = "hints_dropped",
-    /// Tasks that were kept and can never be handed over.
+    /// Hinted tasks that can never be handed over.
     HintsOrphaned = "hints_orphaned",
     /// Records of hints that the log lost.
     HintsLost = "hints_lost",
-    /// Tasks that have been kept for too long, added up each time that this was told.
+    /// Tasks kept as hints for too long, added up over all reports.
     HintsOverdue = "hints_overdue",
-    /// Tasks of partitions without a replica here that are kept now.
+    /// Tasks of partitions without a replica here that are kept as hints now.
     HintTasks = "hint_tasks",
-    /// Tasks noted now that members lack.
+    /// Id hints now.
     HintIds = "hint_ids",
-    /// Memory of both.
+    /// Memory of payload hints and id hints.
     HintBytes = "hint_bytes",
-    /// Minutes in which members that are away kept a partition from forgetting.
+    /// Minutes in which members that were away kept a partition from forgetting.
     ForgettingHeld = "collection_held_minutes",
-    /// Completions that a node brought so late that their tasks were not enqueued any more.
+    /// Completions that arrived so late that their child tasks were refused.
     ChildrenRefused = "children_refused",
-    /// Dead tasks of which no letter could be written in time.
+    /// Dead tasks of which no dead-letter copy could be written in time.
     LettersRefused = "letters_refused",
     /// Tasks of schedules that were enqueued.
     SchedulesFired = "schedules_fired",
-    /// How late these were, added up.
+    /// Delays of these, added up.
     SchedulesLate = "schedules_late_ms",
-    /// Times of schedules that were passed over.
+    /// Times of schedules that were skipped.
     SchedulesMissed = "schedules_missed",
-    /// Tasks of schedules of which nobody knows whether they were enqueued.
+    /// Tasks of schedules that may or may not have been enqueued.
     SchedulesUnsure = "schedules_unsure",
-    /// Input that a correct sender would not send.
+    /// Inputs that a correct sender would not send.
     Refused = "messages_refused",
-    /// Events handed to the core.
+    /// Events passed to the core.
     Events = "events",
     /// Requests of clients.
     Requests = "requests",
     /// Syncs of the log.
     LogSyncs = "log_syncs",
-    /// Bytes of the log that were read to see whether they are damaged.
+    /// Bytes of the log that scrubbing read.
     ScrubBytes = "scrub_bytes",
-    /// Times that all of it was read so.
+    /// Complete scrubs of the log.
     ScrubPasses = "scrub_passes",
-    /// Files that were found to be damaged, each in each pass.
+    /// Files found damaged, counted in each scrub.
     ScrubDamages = "scrub_damages",
     /// Batches appended to the log.
     LogBatches = "log_batches",
@@ -152,11 +152,11 @@ counters! {
     PeerDropped = "peer_messages_dropped",
     /// Messages from peers.
     PeerReceived = "peer_messages_received",
-    /// Links to peers that came up.
+    /// Links to peers that were established.
     PeerConnected = "peer_links_up",
     /// Connections refused: no name, wrong peer, or too many.
     ConnectionsRefused = "connections_refused",
-    /// Connections ended because what they sent is no frame.
+    /// Connections closed because their data was no valid frame.
     FramesRefused = "frames_refused",
 }
 
@@ -189,7 +189,7 @@ impl Metrics {
         self.counts[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Sets a counter that somebody else keeps.
+    /// Sets a counter to a value kept elsewhere.
     pub fn set(&self, counter: Counter, value: u64) {
         self.counts[counter as usize].store(value, Ordering::Relaxed);
     }
@@ -226,7 +226,7 @@ impl Metrics {
             Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
             Observation::Retired { .. } => (Counter::Retired, 1),
             Observation::Wounded { found: true, .. } => (Counter::Wounds, 1),
-            // A replica that is about to get its first facts lacks them, and has lost nothing.
+            // A replica that awaits its first facts lacks them, but has lost nothing.
             Observation::Wounded { .. } => (Counter::Healings, 1),
             Observation::Seated { .. } => (Counter::SeatsTaken, 1),
             Observation::Left { .. } => (Counter::SeatsLeft, 1),
@@ -262,7 +262,7 @@ impl Metrics {
         };
         self.add(counter, amount);
         match observation {
-            // One for each task: far too many for the log of a busy node.
+            // One for each task: too many for the log of a busy node.
             Observation::Granted { .. } => tracing::trace!(?observation, "observed"),
             Observation::ClockStanding { standing, off_us } => tell_clock(*standing, *off_us),
             Observation::StoodStill { for_ms } => {
@@ -354,7 +354,7 @@ impl Metrics {
         named.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Writes all counters to the log at level debug, again and again.
+    /// Writes all counters to the log at level debug, periodically.
     pub async fn report_every(&self, interval: Duration) {
         let mut ticks = tokio::time::interval(interval);
         ticks.tick().await;
@@ -369,14 +369,14 @@ impl Metrics {
     }
 }
 
-/// Which refusals of messages were logged last, by their reason: each is said at most once in a while.
+/// Last logged refusals of messages, by reason: each reason is logged at most once per interval.
 #[derive(Debug, Default)]
 pub struct PeerRefusals {
     said: BTreeMap<&'static str, (Instant, u64)>,
 }
 
 impl PeerRefusals {
-    /// Logs a refusal, unless one for the same reason was logged just now.
+    /// Logs a refusal, unless one for the same reason was logged recently.
     pub fn tell(&mut self, what: &'static str, from: Option<NodeId>) {
         if let Some(left_out) = self.due(what, Instant::now()) {
             let from = from.map_or_else(|| "this node".to_owned(), |from| from.to_string());
@@ -384,7 +384,7 @@ impl PeerRefusals {
         }
     }
 
-    /// Whether it is to be said now, and how many were not since the last that was.
+    /// If a refusal is due to be logged, returns how many were omitted since the last one.
     fn due(&mut self, what: &'static str, now: Instant) -> Option<u64> {
         match self.said.get_mut(what) {
             Some((at, left_out)) if now.saturating_duration_since(*at) < REFUSAL_INTERVAL => {
@@ -400,7 +400,7 @@ impl PeerRefusals {
     }
 }
 
-/// An operator wants to know that a disk lost something, and when that is made good.
+/// Logs for operators that a disk lost data, and when that is repaired.
 fn tell_wound(partition: u16, facts: bool, table: bool) {
     match (facts, table) {
         (_, true) => {
@@ -411,13 +411,13 @@ fn tell_wound(partition: u16, facts: bool, table: bool) {
     }
 }
 
-/// What is said at the end of a node whose disk is full.
+/// Reason of the end of a node whose disk is full.
 const FULL: &str = "no room is left on the disk of its data directory; make room, then start it";
-/// The same of one whose disk is said to be smaller than it is.
+/// Reason of the end of a node that reached its configured disk limit.
 const BOUNDED: &str =
     "its data directory is as large as the setting `disk_bytes_max` allows; raise that, then start it";
 
-/// An operator has to make room, and wants to see when there is enough.
+/// Logs for operators that space is needed, and when there is enough.
 fn tell_room(short: bool, out: bool, bounded: bool) {
     match (short, out) {
         (_, true) if bounded => tracing::error!(
@@ -438,7 +438,7 @@ fn tell_room(short: bool, out: bool, bounded: bool) {
     }
 }
 
-/// An operator has to give it more memory, or have it keep less.
+/// Logs for operators that the node needs more memory or fewer tasks.
 fn tell_memory(short: bool, used_mib: u64, limit_mib: u64) {
     if short {
         tracing::warn!(
@@ -451,7 +451,7 @@ fn tell_memory(short: bool, used_mib: u64, limit_mib: u64) {
     }
 }
 
-/// An operator has to see to a slow disk.
+/// Logs for operators that the disk is slow.
 fn tell_disk(slow: bool, sync_ms: u64) {
     if slow {
         tracing::warn!(sync_ms, "the disk is far slower than those of other nodes: these lead until it is better");
@@ -460,7 +460,7 @@ fn tell_disk(slow: bool, sync_ms: u64) {
     }
 }
 
-/// An operator has to see to a wrong clock, and wants to see when it is right again.
+/// Logs for operators that the clock is wrong, and when it is right again.
 fn tell_clock(standing: Standing, off_us: Option<u64>) {
     let off_ms = off_us.map(|us| us / 1_000);
     match standing {
@@ -488,7 +488,8 @@ mod tests {
     use norn_cli::counters::meaning;
     use std::time::{Duration, Instant};
 
-    /// Goal: an operator who sees that messages are refused finds why in the log, and a node that sends many does not fill it.
+    /// Goal: an operator who sees that messages are refused finds the reason in the log, and a node that sends many does not fill the
+    /// log.
     #[test]
     fn each_reason_of_a_refusal_is_said_once_a_minute() {
         let (mut refusals, start) = (PeerRefusals::default(), Instant::now());
@@ -497,7 +498,7 @@ mod tests {
         assert_eq!([due("a", 60), due("a", 61), due("a", 120)], [Some(2), None, Some(1)]);
     }
 
-    /// Goal: a replica that becomes whole in steps counts as one loss.
+    /// Goal: a replica that becomes whole in several steps counts as one loss.
     #[test]
     fn steps_of_healing_are_no_losses() {
         let metrics = Metrics::default();

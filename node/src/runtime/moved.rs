@@ -1,18 +1,19 @@
-//! A node that has moved has its cluster know its new address, once an operator has said so.
+//! Address change: a node that has moved publishes its new address to its cluster, once an operator has stated it.
 //!
-//! Peers reach a node where the member list says. A node that finds at its start that it is not there, but is where an operator
-//! says (`second.rs`), asks members to have the list changed, one after the other, over connections of its own: it reaches
-//! them, though they do not reach it. Until then it is linked with those that were given its address (`hints.rs`).
+//! Peers reach a node at its address in the member list. A node that finds at its start that it is not there, but is at the address
+//! that an operator states (`second.rs`), asks members to have the list changed, one after the other, over connections of its own: it
+//! reaches them, though they do not reach it. Until then it is linked with those peers that were given its address (`hints.rs`).
 //!
-//! The own log may be older than the list, and an operator may have set another address while the node was down. So a member is
-//! first asked for the list that a majority of the root confirms, and nothing is changed unless the node is listed there as before.
+//! The node's own log may be older than the list, and an operator may have set another address while the node was down. So a member
+//! is first asked for the list that a majority of the metadata group confirms, and nothing is changed unless the node is listed there
+//! as before.
 //!
 //! **A member that is bound elsewhere, and has no `advertise`**, has moved, or is reached at a translated address that does not lead
-//! back from inside, or runs on a copy of the data directory of a member that is down. Nothing tells these from each other. In the
-//! first case peers do not reach it, in the second a new address would cut it off. In the third peers would take the copy for the
+//! back from inside, or runs on a copy of the data directory of a member that is down. These cases cannot be told apart. In the
+//! first, peers do not reach the node; in the second, a new address would cut it off. In the third, peers would take the copy for the
 //! latest start of the member, so that the original retires when it comes back (`protocol/membership/copy.rs`). So the start is
-//! refused before it says a word to any peer ([`Unsaid`]), unless the member list of now has the address bound: an operator has set
-//! it. A cluster of one has no peers, and goes on.
+//! refused before the node sends anything to a peer ([`Unsaid`]), unless the current member list has the bound address, which means
+//! that an operator has set it. A cluster of one has no peers, and its node starts.
 
 use crate::runtime::caller::{CallError, ask, connecting_peer};
 use crate::runtime::certificates::NODE_SUFFIX;
@@ -34,30 +35,30 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Between two rounds of asking.
+/// Pause between two rounds of requests.
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// The same after a refusal, such as of an address that another member still has.
+/// Pause after a refusal, for example of an address that another member still has.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(15);
-/// How long one member may take to answer: it asks the leader of the root, and waits for a majority.
+/// Time limit for one member's answer: it asks the leader of the metadata group, and waits for a majority.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a start may look for a member that knows the list: the root may be about to elect a leader.
+/// Time limit of a start for finding a member that knows the list: the metadata group may be about to elect a leader.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Members that a start asks at a time for the list.
+/// Members that a start asks for the list at a time.
 const ASKED_MAX: usize = 16;
 
-/// A node is no longer where its cluster reaches it.
+/// Change of the address where the cluster reaches a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    /// What the cluster knows.
+    /// The address in the member list.
     pub from: String,
-    /// Where it is, by its own settings.
+    /// The address by the node's own settings.
     pub to: String,
 }
 
-/// The request of a node for another address in the member list.
+/// A node's request to change its address in the member list.
 #[derive(Debug)]
 pub struct Relocation {
-    /// From where to where.
+    /// The old and the new address.
     pub moved: Moved,
     /// Identity of the node.
     pub node: NodeId,

@@ -1,6 +1,6 @@
-//! Links to the other members: one connection each, one stream per class, coalesced writes.
+//! Links to the other members: one connection each, one stream per message class, coalesced writes.
 //!
-//! A link carries what this node sends; what a peer sends comes over the peer's own link and the listener.
+//! A link carries this node's messages; a peer's messages arrive over the peer's own link and the listener.
 
 use crate::limits::PEER_FRAME_BYTES_MAX;
 use crate::protocol::PeerMessage;
@@ -24,29 +24,29 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// Optional abilities of this version, one bit each. Both sides use what both have; unknown bits are ignored.
+/// Optional features of this version, one bit each. Peers use those that both have; unknown bits are ignored.
 pub const FEATURES: u64 = 0;
-/// Shortest pause before a link is tried again.
+/// Shortest pause before a link is retried.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
-/// Longest pause before a link is tried again.
+/// Longest pause before a link is retried.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// A link that lasted this long was a good one: the next pause is short again.
+/// A link that lasted this long was a good one: the next pause is the shortest again.
 const GOOD_LINK: Duration = Duration::from_secs(2);
-/// How long the last messages may take at the end.
+/// Time limit for writing the last messages at a stop.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
-/// Bytes that are written at once.
+/// Bytes per write.
 const WRITE_BYTES: usize = 256 << 10;
-/// To whoever is refused as somebody else.
+/// Advice when a peer refuses this node's identity or cluster.
 const COMPARE: &str = "one of the two runs on another member's data directory or address, or in another cluster; \
                        compare --data, --name and --advertise of both with what `norn nodes` says elsewhere";
-/// To a node that is no member.
+/// Advice to a node that is not a member.
 pub const NO_MEMBER: &str = "if this node was just added, this passes; if it was removed or replaced, stop it for good: for another \
                          member on this machine start a node with an empty data directory, and use `norn cluster add`";
-/// To whoever is not understood.
+/// Advice without a common protocol version.
 const UPGRADE: &str = "upgrade the program on the older of the two, or raise its setting protocol_version_max; \
                        `norn --version` says what a program speaks";
 
-/// To both sides, where one does not take the other's certificate.
+/// Advice to both sides when one does not accept the other's certificate.
 const CERTIFY: &str =
     "all nodes of a cluster have certificates of one authority, each with its name; see `norn cert node --help`";
 
@@ -55,38 +55,38 @@ norn_wire::wire_body!(PeerHello);
 /// First frame of a peer's stream. Fields are named on the wire, so that later versions may add some.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerHello {
-    /// The oldest version that the sender speaks. The connection's is settled by then; this is for words, where there is none.
+    /// Oldest protocol version of the sender. The connection's is settled by then; this is for the error text if there is none in common.
     pub version: u8,
-    /// The newest, where it is another one.
+    /// Newest protocol version, if it is a different one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<u8>,
-    /// Abilities of the sender.
+    /// Features of the sender.
     pub features: u64,
     /// The cluster.
     pub cluster: ClusterId,
-    /// Who speaks.
+    /// The sender.
     pub from: NodeId,
-    /// Who is meant: an address may have passed to another node.
+    /// The intended receiver: an address may have passed to another node.
     pub to: NodeId,
-    /// What the stream is for: true for bulk.
+    /// Message class of the stream: true for bulk.
     pub bulk: bool,
-    /// Drawn at each start of the sender's process.
+    /// Random number drawn at each start of the sender's process.
     pub process: u64,
 }
 
 impl PeerHello {
-    /// What the sender speaks.
+    /// Protocol versions of the sender.
     pub fn speaks(&self) -> Versions {
         Versions { oldest: self.version, newest: self.newest.unwrap_or(self.version) }
     }
 }
 
-/// Bounds and times of links.
+/// Limits of links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkBounds {
     /// Messages that may wait for one stream.
     pub queue_max: usize,
-    /// How long an attempt to connect may take.
+    /// Time limit for an attempt to connect.
     pub connect_timeout: Duration,
 }
 
@@ -98,12 +98,12 @@ struct Link {
     heard: watch::Sender<Option<u64>>,
 }
 
-/// Who speaks on all links of a node.
+/// The identity under which a node sends on all links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Speaker {
     /// Identity in the data directory.
     pub node: NodeId,
-    /// Drawn at each start of the process.
+    /// Random number drawn at each start of the process.
     pub process: u64,
     /// Protocol versions.
     pub speaks: Versions,
@@ -130,7 +130,7 @@ impl Speaker {
 #[derive(Debug)]
 pub struct Peers {
     endpoint: Endpoint,
-    /// For the next attempt of any link.
+    /// Configuration for the next attempt of any link.
     config: watch::Receiver<PeerConfig>,
     speaker: Speaker,
     hints: Hints,
@@ -143,7 +143,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// No links yet. `hints`: where peers are by an operator's word.
+    /// Without links at first. `hints`: addresses of peers that an operator gave.
     pub fn new(
         endpoint: Endpoint,
         config: watch::Receiver<PeerConfig>,
@@ -158,9 +158,9 @@ impl Peers {
         Peers { endpoint, config, speaker, hints, bounds, internal, metrics, links, stopping, tasks }
     }
 
-    /// Starts links to all members that have none, anew where a member's address is another, and ends those to nodes that are
-    /// no members. One that is gone may still have something to hand over, unless its successor is where it was. Must be
-    /// called within the async runtime.
+    /// Starts links to all members without one, restarts a link if the member's address has changed, and ends links to nodes that are
+    /// no members. A member that is gone keeps its link, as it may have data to hand over, unless its successor has its address. Must
+    /// be called within the async runtime.
     pub fn join(&mut self, cluster: ClusterId, roster: &Roster) {
         let present = || roster.members.values().filter(|member| member.state.is_present());
         let is_there =
@@ -196,15 +196,15 @@ impl Peers {
         }
     }
 
-    /// A peer has connected to this node: it can be reached right now, and if its process is a new one, the link to the
-    /// old one leads nowhere. Without this word that would show only when the link has been silent for too long.
+    /// Records that a peer has connected to this node: it can be reached now, and if its process is a new one, the link to the old
+    /// process is dead. Otherwise that would show only when the link has been silent for too long.
     pub fn heard(&mut self, peer: NodeId, process: u64) {
         if let Some(link) = self.links.get(&peer) {
             link.heard.send_replace(Some(process));
         }
     }
 
-    /// Queues a message, or drops it when the queue is full: the protocol repeats what matters.
+    /// Queues a message, or drops it when the queue is full: the protocol repeats important messages.
     pub fn send(&mut self, to: NodeId, message: PeerMessage) {
         let Some(link) = self.links.get(&to) else {
             self.metrics.add(Counter::PeerDropped, 1);
@@ -218,7 +218,7 @@ impl Peers {
         self.metrics.add(counter, 1);
     }
 
-    /// Writes out what waits on links that are up, for a moment at most, and ends all of them.
+    /// Writes the queued messages on links that are up, within a short time limit, and ends all links.
     pub async fn stop(mut self) {
         self.links.clear();
         self.stopping.send_replace(true);
@@ -233,9 +233,10 @@ struct LinkTask {
     endpoint: Endpoint,
     config: watch::Receiver<PeerConfig>,
     member: Member,
-    /// Where it may be, the likeliest first.
+    /// Addresses at which the member may be, the most likely first.
     addresses: Vec<String>,
-    /// Where the last link soon ended, as another node of this name is there, or refuses: it comes last in the next attempt.
+    /// Address at which the last link soon ended, because another node of this name is there, or refuses: it is tried last in the
+    /// next attempt.
     ended_at: Option<SocketAddr>,
     cluster: ClusterId,
     speaker: Speaker,
@@ -252,17 +253,17 @@ type Opened = (Connection, u8, SendStream, SendStream);
 enum LinkEnd {
     /// The node stops.
     Stopped,
-    /// It broke, and is worth another try after a pause.
+    /// It broke, and is retried after a pause.
     Broken(String),
-    /// The peer does not take this node for a member, which only a person can change.
+    /// The peer does not accept this node's identity or cluster, which only an operator can change.
     Refused(String),
-    /// The peer knows of no such member, which passes if the member is new, and else never.
+    /// The peer does not know this node as a member, which is temporary only if the node is new.
     Stranger(String),
-    /// The two have no protocol version in common, which only a person can change.
+    /// There is no common protocol version, which only an operator can change.
     Unspoken(String),
-    /// One of the two does not take the other's certificate.
+    /// One side does not accept the other's certificate.
     Uncertified(String),
-    /// The peer has just shown that it is there, as another process: try again at once.
+    /// The peer is there as a new process: retry at once.
     Restarted,
 }
 
@@ -289,20 +290,20 @@ impl LinkTask {
             if started.elapsed() >= GOOD_LINK {
                 pause = BACKOFF_MIN;
             }
-            // A peer that is down is tried once a second; one line for each different reason is enough.
+            // A peer that is down is retried once a second; one log line for each different reason is enough.
             if reason == last_reason {
                 tracing::debug!(peer = %self.member.name, %reason, "no link to peer");
             } else {
                 self.complain(&reason, advice);
                 last_reason = reason;
             }
-            // Jitter keeps nodes that lost each other at one moment from meeting in lockstep.
+            // Jitter keeps nodes that lost each other at the same moment from retrying in lockstep.
             tokio::select! {
                 () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))) => {}
                 Ok(()) = heard.changed() => {}
                 () = self.stopping() => return,
             }
-            // Nobody sends there any more.
+            // No sender is left.
             if urgent.is_closed() && bulk.is_closed() {
                 return;
             }
@@ -320,11 +321,11 @@ impl LinkTask {
     }
 
     async fn stopping(&self) {
-        // An error means that the sender is gone, which is an end as well.
+        // An error means that the sender was dropped, which also ends the link.
         let _ = self.stopping.clone().wait_for(|stopping| *stopping).await;
     }
 
-    /// One life of the link.
+    /// Connects the link and serves it until it ends.
     async fn serve(
         &mut self,
         urgent: &mut mpsc::Receiver<PeerMessage>,
@@ -333,7 +334,8 @@ impl LinkTask {
     ) -> LinkEnd {
         let connected = tokio::select! {
             connected = self.connect() => connected,
-            // Its first packets may have met nobody; waiting for their repetition takes longer than a new attempt.
+            // The first packets may have been sent before the peer was up; waiting for their retransmission takes longer than a new
+            // attempt.
             Ok(()) = heard.changed() => return LinkEnd::Restarted,
             () = self.stopping() => return LinkEnd::Stopped,
         };
@@ -342,7 +344,7 @@ impl LinkTask {
             Err(end) => return end,
         };
         let up = tokio::time::Instant::now();
-        // What was queued while there was no link is stale by now, and the core is told that it may be lost.
+        // Messages queued while there was no link are stale by now; the core learns of possible losses by `PeerConnected`.
         for queue in [&mut *urgent, &mut *bulk] {
             while queue.try_recv().is_ok() {
                 self.metrics.add(Counter::PeerDropped, 1);
@@ -353,7 +355,7 @@ impl LinkTask {
             return LinkEnd::Stopped;
         }
         let end = tokio::select! {
-            // The peer never writes on this link; it only closes it, with its reason.
+            // The peer never writes on this link; it only closes it, with a reason.
             reason = connection.closed() => self.broken(&connection, reason.to_string()),
             () = restarted(heard) => LinkEnd::Restarted,
             written = async { tokio::try_join!(
@@ -371,7 +373,7 @@ impl LinkTask {
 
     async fn connect(&self) -> Result<(SocketAddr, Opened), LinkEnd> {
         let failed = |error: &dyn std::fmt::Display| LinkEnd::Broken(error.to_string());
-        // The name, not the host: whoever answers there must be the very member, wherever it runs.
+        // The name, not the host: the answering node must be this very member, wherever it runs.
         let name = format!("{}{NODE_SUFFIX}", self.member.name);
         let config = self.config.borrow().clone();
         let attempt = |address| connecting_peer(&self.endpoint, &config, address, &name);
@@ -404,7 +406,7 @@ impl LinkTask {
         Ok(stream)
     }
 
-    /// Why a connection is no more. Reads and writes fail for the same reason, and may notice first.
+    /// Why a connection ended. Reads and writes fail for the same reason, and may notice first.
     fn broken(&self, connection: &Connection, reason: String) -> LinkEnd {
         match connection.close_reason() {
             Some(ConnectionError::ApplicationClosed(close))
@@ -441,7 +443,7 @@ async fn restarted(heard: &mut watch::Receiver<Option<u64>>) {
     }
 }
 
-/// Writes messages until the queue is closed and empty. Everything that waits goes out in one write.
+/// Writes messages until the queue is closed and empty. All queued messages go out in one write.
 async fn write_messages(
     mut stream: SendStream,
     version: u8,
@@ -460,7 +462,7 @@ async fn write_messages(
         bytes.clear();
         bytes.shrink_to(2 * WRITE_BYTES);
     }
-    // At the end the peer's acknowledgement is waited for: a hand-over is worth nothing in this side's buffers.
+    // At the end, wait for the peer's acknowledgement: a hand-over must not stay in this side's buffers.
     stream.finish().map_err(|error| error.to_string())?;
     stream.stopped().await.map(|_| ()).map_err(|error| error.to_string())
 }

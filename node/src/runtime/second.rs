@@ -1,28 +1,28 @@
-//! A second process of a node that runs already, on a copy of its data directory, does not start.
+//! Duplicate-instance check: a second process of a running node, on a copy of its data directory, does not start.
 //!
-//! Whoever copies the directory of a member and starts a process on the copy, at another address, makes two that are the same
-//! node. The lock does not see it, as these are two directories. To peers the start of the copy is a later start of the node,
-//! so that it may be the one that ran all the time which retires (`protocol/membership/copy.rs`). So a node that has a cluster
-//! calls **itself, at every address of the name by which the cluster knows it**, as its own log says, and by its own settings, before
-//! it says a word to anybody else:
+//! If an operator copies the directory of a member and starts a process on the copy, at another address, two processes are the same
+//! node. The lock does not prevent it, as there are two directories. To peers the start of the copy is a later start of the node, so
+//! the original process may be the one that retires (`protocol/membership/copy.rs`). Therefore a node that has a cluster calls
+//! **itself, at every address of the name by which the cluster knows it** according to its own log, and at the address of its own
+//! settings, before it sends anything to other nodes:
 //!
-//! - Its own listener hears the hello, with the number that was drawn for this process: it is there itself. So it is with
-//!   every usual start, and it takes one handshake. Addresses are not compared: a node may listen on a wildcard, or be reached
-//!   over a proxy or a translated address.
-//! - Whoever is there says that it is this very node (`Identify`), and the hello was not heard here: another process is the
-//!   node, and this one ends with [`Second`]. The own driver does not run yet, so it is not this process that has answered.
-//! - No process is there, or another node: the node was moved, its address has passed on, or leads elsewhere from here. If an operator
-//!   has said where the node is reached (`advertise`) and the node meets itself there, the start goes on and the cluster's list is
-//!   changed (`moved.rs`). A loopback address in the place of another one says nothing of the kind. If the node is merely bound
-//!   elsewhere, and meets itself there, the start is refused until an operator has said what that means (`moved.rs`, too). Where a
+//! - Its own listener receives the hello, with the number drawn for this process: the node is at that address itself. This is the
+//!   result of every usual start, and takes one handshake. Addresses are not compared: a node may listen on a wildcard, or be reached
+//!   through a proxy or a translated address.
+//! - The process there answers that it is this very node (`Identify`), and the hello was not received here: another process is the
+//!   node, and this one ends with [`Second`]. The driver of this process does not run yet, so this process cannot have answered.
+//! - No process is there, or another node: the node was moved, its address has passed on, or the address leads elsewhere from here.
+//!   If an operator has stated where the node is reached (`advertise`) and the node meets itself there, the start goes on and the
+//!   cluster's list is changed (`moved.rs`). A loopback address in place of another one is no such statement. If the node is merely
+//!   bound elsewhere, and meets itself there, the start is refused until an operator has stated the reason (`moved.rs`, too). If a
 //!   listed name cannot be resolved, or the node does not meet itself anywhere, the start goes on with a warning.
 //!
-//! Hello and question are what any node takes, so one of an older release is found as well.
+//! Nodes of all releases accept this hello and this request, so a process of an older release is found as well.
 //!
-//! **What this cannot do.** A process that is stopped, cut off, held still, or still starting itself does not answer, nor does one
-//! behind an address that leads elsewhere from here. An older image at the same address is nobody's second. All these are for the peers'
-//! memory. A copy of a node that is held still may also take over its listed address, if the copy is started with an `advertise` of
-//! its own: nothing tells it from the node after a move.
+//! **Limits.** A process that is stopped, cut off, suspended, or still starting does not answer, nor does one behind an address that
+//! leads elsewhere from here. An older image at the same address has no second process to find. All these cases are left to the
+//! peers' memory. A copy of a suspended node may also take over its listed address, if the copy is started with an `advertise` of its
+//! own: it cannot be told from the node after a move.
 
 use crate::protocol::Node;
 use crate::runtime::caller::{CallError, ask, connecting_peer};
@@ -41,16 +41,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How long it may take until somebody is there: long enough for first packets that are lost, short enough for a node that
-/// was moved.
+/// Time limit for a connection: long enough for lost first packets, short enough for a node that was moved.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long whoever is there may take to say who it is. It has the node's certificate, and may be busy.
+/// Time limit for the identity of the other process. It has the node's certificate, and may be busy.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Addresses that are called. Each call has a number, so that the listener says which one it has heard.
+/// Most addresses that are called. Each call has a number, by which the listener reports it.
 const CALLS_MAX: usize = 16;
 
-/// Another process is this node.
+/// Another process is running as this node.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "node {name:?} of cluster {cluster:?} runs already, at {address}, and the data directory {data} is a copy of its own; a \
@@ -64,27 +63,27 @@ pub struct Second {
     name: String,
     /// Name of its cluster.
     cluster: String,
-    /// Where the other one runs.
+    /// Address of the other process.
     address: String,
-    /// What this one was started on.
+    /// Data directory of this process.
     data: PathBuf,
 }
 
-/// Where a cluster reaches a node, as the node's own log says.
+/// The address where a cluster reaches a node, according to the node's own log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Whereabouts {
     /// The cluster.
     pub cluster: ClusterId,
-    /// For people.
+    /// Name of the cluster, for error texts.
     pub cluster_name: String,
-    /// Of the node.
+    /// Name of the node.
     pub name: String,
     /// `HOST:PORT` in the member list.
     pub address: String,
 }
 
 impl Whereabouts {
-    /// A node without a cluster has none.
+    /// Reads them from the log's state; a node without a cluster has none.
     pub fn of(node: &Node, identity: NodeId) -> Option<Whereabouts> {
         let genesis = node.genesis()?;
         let member = node.roster().members.values().find(|member| member.node == identity)?;
@@ -97,50 +96,50 @@ impl Whereabouts {
     }
 }
 
-/// The calls of a node to itself.
+/// Calls of a node to itself.
 #[derive(Debug)]
 pub struct OwnCalls {
-    /// Where the node listens by now.
+    /// The endpoint where the node already listens.
     pub endpoint: Endpoint,
-    /// As for links to peers.
+    /// Configuration as for links to peers.
     pub config: PeerConfig,
     /// This process.
     pub speaker: Speaker,
-    /// Who is called.
+    /// The address to call.
     pub whereabouts: Whereabouts,
-    /// Where the node is reached by its own settings.
+    /// The node's address by its own settings.
     pub advertised: String,
-    /// An operator has said so, and it is not merely the address bound.
+    /// Whether an operator has stated that address, and it is not merely the bound one.
     pub is_said: bool,
 }
 
-/// What a call to one address has met.
+/// Result of a call to one address.
 #[derive(Debug, PartialEq, Eq)]
 enum Met {
     /// This process.
     Itself,
     /// Another process of this node.
     Second,
-    /// Nothing that is this node.
+    /// No process of this node.
     Nobody(String),
 }
 
 /// Where a node has met itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// Where its cluster reaches it.
+    /// At the address where its cluster reaches it.
     Listed,
-    /// Only where an operator says that others reach it.
+    /// Only at the address that an operator states.
     Said,
-    /// Only where it is bound.
+    /// Only at the bound address.
     Bound,
-    /// The calls say nothing.
+    /// The calls are inconclusive.
     Unclear,
 }
 
 impl OwnCalls {
-    /// Refuses the start on a directory if another process is this node, and says where the node has met itself. `met`: which
-    /// calls of this process the own listener has heard, one bit each.
+    /// Refuses the start if another process is this node, and otherwise returns where the node has met itself. `met`: calls of this
+    /// process that its own listener has received, one bit each.
     pub async fn refuse_second(self, data: &Path, met: watch::Receiver<u64>) -> Result<Found, Second> {
         let (listed, own) = (self.whereabouts.address.clone(), self.advertised.clone());
         let (listed_at, own_at) = match own == listed {
@@ -160,7 +159,7 @@ impl OwnCalls {
             let (this, met) = (Arc::clone(&this), met.clone());
             calls.spawn(async move { (address, this.call(number, address, met).await) });
         }
-        // All of them: at one address of a name may be this process, and at another one its double.
+        // Every call is awaited: one address of a name may lead to this process, and another to its double.
         let mut itself = Vec::new();
         let mut reasons = Vec::new();
         while let Some(Ok((address, found))) = calls.join_next().await {
@@ -205,7 +204,7 @@ impl OwnCalls {
         }
     }
 
-    /// Who is at the other end of a connection that has this node's certificate.
+    /// Identifies the process at the other end of a connection, which has this node's certificate.
     async fn question(&self, number: usize, connection: &Connection, mut met: watch::Receiver<u64>) -> Met {
         let question = async {
             self.say_hello(number, connection).await?;
@@ -236,15 +235,15 @@ impl OwnCalls {
     }
 }
 
-/// All addresses of a name of the node. Absent: they are not known, as no resolver answers.
+/// All addresses of the node's name. `None` if no resolver answers.
 pub(super) async fn resolve(name: &str) -> Option<Vec<SocketAddr>> {
     let found = tokio::time::timeout(CONNECT_TIMEOUT, addresses(name)).await;
     let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     found.inspect_err(|error| tracing::info!(name, %error, "the own address cannot be resolved")).ok()
 }
 
-/// Where a node has met itself that does not do so at the address that its cluster has, which may be by name. `is_said`: the own
-/// address is by the word of an operator.
+/// Where a node has met itself that did not do so at the listed address, which may be a name. `is_said`: an operator has stated the
+/// own address.
 fn judge(
     (listed_at, is_name): (Option<&[SocketAddr]>, bool),
     own_at: Option<&[SocketAddr]>,
@@ -255,7 +254,7 @@ fn judge(
     let met: Vec<IpAddr> = own_at.iter().filter(|address| itself.contains(address)).map(SocketAddr::ip).collect();
     let is_local = listed_at.iter().all(|address| address.ip().is_loopback());
     let is_for_others = |ip: &IpAddr| !ip.is_unspecified() && (is_local || !ip.is_loopback());
-    // To others, a name may lead here that is the own machine's name to itself.
+    // The listed name may be the machine's own name for itself, while it leads to the machine's real address from elsewhere.
     let is_own_name = is_name && is_local && !met.iter().all(IpAddr::is_loopback);
     if met.is_empty() || (is_own_name && !is_said) {
         Found::Unclear
@@ -268,7 +267,7 @@ fn judge(
     }
 }
 
-/// Which call of a process to itself a hello is, if it is one.
+/// The number of the call of this process to itself that a hello belongs to, if it is one.
 pub fn own_call(speaker: &Speaker, hello: &PeerHello) -> Option<u64> {
     let number = hello.process.wrapping_sub(speaker.process);
     (hello.from == speaker.node && number < CALLS_MAX as u64).then_some(number)
@@ -311,7 +310,7 @@ mod tests {
         assert!(moved(Some(&[NEAR]), Some(&[other]), &[other]));
     }
 
-    /// It may be a copy, or be reached at a translated address.
+    /// The node may be a copy, or be reached at a translated address.
     #[test]
     fn an_address_that_is_merely_bound_is_no_word_of_an_operator() {
         let place = |listed_at: Option<&[&str]>, own_at: Option<&[&str]>, itself: &[&str]| {

@@ -1,4 +1,4 @@
-//! A running node: log, core, listener and links, wired together.
+//! A running node: wires log, core, listener and links together.
 
 use crate::protocol::Node;
 use crate::protocol::host::Room;
@@ -41,63 +41,63 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// How long handing over leadership may take.
+/// Time limit for handing over leaderships.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long last answers may take on their way.
+/// Time limit for delivering the last answers.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long connections may take to close.
+/// Time limit for closing connections.
 const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Between the first looks at whether the node serves.
+/// Interval of the first checks whether the node serves.
 const READY_INTERVAL_MIN: Duration = Duration::from_millis(20);
-/// Between later ones: a node that does not serve for minutes waits for something, and is not kept busy with it.
+/// Longest interval of later ones: a node that does not serve for minutes is waiting for something, and should not be kept busy.
 const READY_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// The longer it has taken, the rarer the looks: a tenth of it later at most is it seen.
+/// The interval is one part in this many of the time waited so far, so that readiness is noticed at most a tenth late.
 const READY_INTERVAL_PART: u32 = 10;
-/// Records between two words on how far a replay has come.
+/// Records between two progress reports of a replay.
 const REPLAY_REPORT_RECORDS: u64 = 1_000;
-/// Between reports of all counters in the log.
+/// Interval of reports of all counters in the log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Between the end of a scrub of the log and the next one.
+/// Pause between two scrubs of the log.
 const SCRUB_REST_US: u64 = 600_000_000;
 
-/// Why a node could not be started.
+/// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Certificates.
+    /// Its certificates are unusable.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The certificate file is called after another node than the certificate names.
+    /// The certificate file is named for another node than the certificate itself.
     #[error("{}: the certificate of node {name:?} names {certificate}", file.display())]
     Name {
         /// The file.
         file: PathBuf,
-        /// Whose it is by its file.
+        /// Name in the file's name.
         name: String,
-        /// By its content.
+        /// Name in the certificate.
         certificate: String,
     },
-    /// The address is taken.
+    /// The address is in use.
     #[error("{0} is in use already: another node may be running there; choose another with --listen")]
     AddressInUse(SocketAddr),
-    /// The address cannot be bound or is no address.
+    /// The address cannot be bound, or is not valid.
     #[error("cannot listen on {0}: {1}")]
     Listen(String, io::Error),
-    /// Others cannot reach a wildcard.
+    /// A wildcard address, which other nodes cannot reach.
     #[error("{0} is no address that others can reach; say which is with --advertise HOST:PORT")]
     Advertise(SocketAddr),
-    /// The data directory.
+    /// The data directory is unusable.
     #[error(transparent)]
     Directory(#[from] FileDiskError),
-    /// The log.
+    /// The log cannot be opened or recovered.
     #[error("log in {0}: {1}")]
     Log(String, String),
-    /// Too little room on the disk.
+    /// Too little space on the disk.
     #[error("{}", shortage_text(.0, *.1, .2))]
     NoRoom(String, bool, Shortage),
-    /// The archive.
+    /// The archive cannot be written.
     #[error("archive {file}: {1}; finished tasks are to be written there", file = .0.display())]
     Archive(PathBuf, io::Error),
-    /// The log is another member's. Its peers would refuse whatever it says.
+    /// The log belongs to another member, so peers would refuse this node.
     #[error(
         "the log in {data} is of node {member:?} of cluster {cluster:?}, but the certificate names {certificate:?}; \
          give the data directory of {certificate:?} with --data, or the certificate of {member:?} with --name"
@@ -107,18 +107,18 @@ pub enum StartError {
         data: String,
         /// Name of the cluster.
         cluster: String,
-        /// Whose log it is.
+        /// Name of the member that the log belongs to.
         member: String,
-        /// Who this node is by its certificate.
+        /// Name in this node's certificate.
         certificate: String,
     },
-    /// The node runs already, and the data directory is a copy.
+    /// The node is running already, and the data directory is a copy.
     #[error(transparent)]
     Second(#[from] Second),
-    /// The node is bound elsewhere than its cluster reaches it, and an operator has to say why.
+    /// The node is bound at an address other than the one where its cluster reaches it, and an operator has to state the reason.
     #[error(transparent)]
     Elsewhere(#[from] Box<Elsewhere>),
-    /// What was said of peers does not fit the cluster.
+    /// The given peer addresses do not fit the cluster.
     #[error(transparent)]
     Hint(#[from] HintError),
     /// A thread could not be started.
@@ -126,23 +126,23 @@ pub enum StartError {
     Thread(io::Error),
 }
 
-/// How far the replay of a log has come.
+/// Progress of the replay of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replaying {
-    /// Records taken in.
+    /// Records replayed.
     pub records: u64,
-    /// Bytes of the log that were read, some of them perhaps twice.
+    /// Bytes of the log that were read; some may be read twice.
     pub read_bytes: u64,
     /// Bytes of the log.
     pub bytes: u64,
-    /// Since the log was opened.
+    /// Time since the log was opened.
     pub elapsed: Duration,
 }
 
-/// What a node that is up can do.
+/// State of a node that is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// Every partition it holds has a leader that it knows.
+    /// The node knows a leader of every partition that it holds.
     Serving,
     /// It has no cluster and waits for one.
     AwaitsCluster,
@@ -160,16 +160,16 @@ pub struct Server {
     accepting: JoinHandle<()>,
     reporting: JoinHandle<()>,
     memory: JoinHandle<()>,
-    /// Has the cluster know where the node is, if that has changed.
+    /// Publishes the node's new address to the cluster, if it has moved.
     relocating: Option<JoinHandle<()>>,
     /// The certificate files as they were at the start.
     certificates: Renewal,
     renewing: JoinHandle<()>,
-    /// Has the certificates read again.
+    /// Triggers a reread of the certificates.
     reload: Arc<Notify>,
     metrics: Arc<Metrics>,
     listener: Arc<Listener>,
-    /// Numbers that the host itself uses as a client: below those of the listener.
+    /// Next client number for the host's own requests: below those of the listener.
     host_client_next: AtomicU64,
 }
 
@@ -226,8 +226,8 @@ impl Journal for LogJournal {
 }
 
 impl Server {
-    /// Binds the address, replays the log, and starts the node. Of a log that is not short, `watch` is told how far the
-    /// replay has come, and dropped at its end.
+    /// Binds the address, replays the log, and starts the node. Unless the log is short, `watch` is called with the progress of the
+    /// replay. It is dropped when the replay ends.
     pub async fn start(
         settings: Settings,
         watch: impl FnMut(Replaying) + Send + 'static,
@@ -242,7 +242,7 @@ impl Server {
         };
         let started = Server::start_at(settings, certificates, (endpoint.clone(), address), advertised, watch).await;
         if started.is_err() {
-            // Whoever listens there by now ends with it, and whoever was called is not left to find out by itself.
+            // Ends the listener and the connections to it, and notifies the other sides.
             close(&endpoint).await;
         }
         started
@@ -332,7 +332,7 @@ impl Server {
         })
     }
 
-    /// The address bound.
+    /// The bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -342,7 +342,7 @@ impl Server {
         self.identity
     }
 
-    /// Its certificate files, for calls to other nodes.
+    /// The node's certificate files, for calls to other nodes.
     pub fn certificates(&self) -> &Renewal {
         &self.certificates
     }
@@ -352,7 +352,7 @@ impl Server {
         &self.metrics
     }
 
-    /// Waits until the node serves, or until it is clear that it has no cluster. Absent: the node has stopped.
+    /// Waits until the node serves, or until it is clear that it has no cluster. `None`: the node has stopped.
     pub async fn ready(&self) -> Option<Readiness> {
         self.watch(|identity| match (&identity.genesis, identity.serving) {
             (None, _) => Some(Readiness::AwaitsCluster),
@@ -362,12 +362,12 @@ impl Server {
         .await
     }
 
-    /// Waits until the node has a cluster and serves. False: the node has stopped.
+    /// Waits until the node has a cluster and serves. Returns false if the node has stopped.
     pub async fn serving(&self) -> bool {
         self.watch(|identity| (identity.genesis.is_some() && identity.serving).then_some(())).await.is_some()
     }
 
-    /// Asks the node who it is until the answer is good.
+    /// Polls the node's identity until `judge` accepts it.
     async fn watch<T>(&self, mut judge: impl FnMut(&NodeIdentity) -> Option<T>) -> Option<T> {
         let mut waited = Duration::ZERO;
         loop {
@@ -382,11 +382,11 @@ impl Server {
         }
     }
 
-    /// Asks the node, the way a client would. Absent: it has stopped.
+    /// Sends the node a request as a client would. `None`: the node has stopped.
     pub(in crate::runtime) async fn ask(&self, request: Request) -> Option<Response> {
         let (replies, mut answers) = answers();
         let external = &self.inputs.external;
-        // Numbers come again: the host asks one thing after the other.
+        // Client numbers are reused: the host sends one request after the other.
         let client = ClientId(self.host_client_next.fetch_add(1, Ordering::Relaxed) % CLIENT_FIRST);
         external.send(External::Opened { client, replies }).await.ok()?;
         let principal = Principal { name: Arc::clone(&self.name), node: true };
@@ -396,17 +396,17 @@ impl Server {
         Some(response)
     }
 
-    /// When it is notified, the certificate files are read again, and the log says what comes of it.
+    /// Notifying this rereads the certificate files; the program's log reports the result.
     pub fn certificates_reload(&self) -> Arc<Notify> {
         Arc::clone(&self.reload)
     }
 
-    /// Waits until the node has stopped by itself.
+    /// Waits until the node stops by itself.
     pub async fn stopped(&self) {
         self.inputs.internal.closed().await;
     }
 
-    /// Hands over leadership, writes out log and answers, closes the endpoint.
+    /// Hands over leaderships, writes out the log and the answers, and closes the endpoint.
     pub async fn shutdown(mut self) {
         let asked = self.inputs.internal.send(Internal::Shutdown).await;
         let stopped = tokio::time::timeout(HAND_OVER_TIMEOUT, &mut self.driver).await;
@@ -417,8 +417,8 @@ impl Server {
                 }
             }
             (_, Ok(Err(error))) => tracing::error!(%error, "the node ended badly"),
-            // Nothing acknowledged is lost by that: the others elect new leaders, as after a crash. Dropped with the driver,
-            // the log ends by itself.
+            // No acknowledged write is lost: the other nodes elect new leaders, as after a crash. The log is dropped with the driver,
+            // and ends by itself.
             (_, Err(_)) => tracing::warn!("handing over took too long; leaving without"),
         }
         self.driver.abort();
@@ -436,12 +436,12 @@ impl Server {
     }
 }
 
-/// How long after the last look a node is asked again whether it serves.
+/// Time until the next check whether a node serves.
 pub(in crate::runtime) fn ready_interval(waited: Duration) -> Duration {
     (waited / READY_INTERVAL_PART).clamp(READY_INTERVAL_MIN, READY_INTERVAL_MAX)
 }
 
-/// Whether an operator says that the node has moved. Refuses a start that may not be the node's.
+/// The node's move, if an operator has stated one. Refuses a start that may not be this node's.
 async fn find_place(
     calls: OwnCalls,
     met: watch::Receiver<u64>,
@@ -474,7 +474,7 @@ fn start_threads(
 ) -> Result<(Store, Loader), StartError> {
     let told = internal.clone();
     let report = move |report| {
-        // Without a driver the process is about to end, and nobody waits for this.
+        // If the driver is gone the process is about to end, and the report is dropped.
         let _ = told.blocking_send(Internal::Log(report));
     };
     let told = internal.clone();
@@ -489,20 +489,20 @@ fn start_threads(
 
 async fn close(endpoint: &Endpoint) {
     endpoint.close(CloseCode::Stopping.into(), b"the node stops");
-    // The good-byes go out at once; what takes longer is waiting for late packets.
+    // Close frames are sent at once; the longer wait would only be for late packets.
     let _ = tokio::time::timeout(GOOD_BYE_TIMEOUT, endpoint.wait_idle()).await;
 }
 
 fn archive(settings: &Settings, told: mpsc::Sender<Internal>) -> Result<Option<Archive>, StartError> {
     let Some(file) = settings.archive.clone() else { return Ok(None) };
     let tell = move |partition, number, done| {
-        // Without a driver the process is about to end; what is in the archive then is archived once more.
+        // If the driver is gone the process is about to end; these tasks are archived once more then.
         let _ = told.blocking_send(Internal::Archived { partition, number, done });
     };
     Archive::start(file.clone(), tell).map(Some).map_err(|error| StartError::Archive(file, error))
 }
 
-/// Whether a node's certificate names it.
+/// Checks that a node's certificate has its name.
 pub(in crate::runtime) fn check_certificate(credentials: &Credentials, name: &str) -> Result<(), StartError> {
     let principal = own_principal(credentials).map_err(|error| error.of_file(&credentials.files().certificate))?;
     if principal.node && &*principal.name == name {
@@ -513,7 +513,7 @@ pub(in crate::runtime) fn check_certificate(credentials: &Credentials, name: &st
     Err(StartError::Name { file, name, certificate: format!("{kind} {:?}", principal.name) })
 }
 
-/// Whether the log is this node's: until a cluster knows its identity it is anybody's.
+/// Checks that the log is this node's: until a cluster knows its identity, it may belong to any name.
 fn check_member(node: &Node, identity: &Identity, certificate: &str, data: &Path) -> Result<(), StartError> {
     let Some(genesis) = node.genesis() else {
         return Ok(());
@@ -541,7 +541,7 @@ async fn bind(listen: &str, config: ServerConfig) -> Result<(Endpoint, SocketAdd
     Ok((endpoint, bound))
 }
 
-/// Why a node does not start with what is left of its log.
+/// Why a node does not start with the rest of its log.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; restore the damaged file from a copy (`norn log verify` names all that is wrong); {WITHOUT_A_COPY}")]
 struct Doubt(String);
@@ -550,7 +550,7 @@ fn log_bytes(disk: &FileDisk) -> Result<u64, DiskError> {
     disk.list()?.iter().map(|file| disk.length(file)).sum()
 }
 
-/// Opens and reads the log, which may take a while, away from the async threads. Nothing is changed in it.
+/// Opens and reads the log on a blocking thread, as that may take a while. Changes nothing in it.
 async fn open(
     settings: &Settings,
     address: String,
@@ -592,7 +592,7 @@ async fn open(
     away(settings, work).await
 }
 
-/// An object of numbers, for programs that read the log.
+/// Logs a structured record of the replay, for programs that read the log.
 fn tell_replayed(identity: &Identity, replayed: &Replayed, elapsed: Duration) {
     let Replayed { snapshot_records, snapshot_bytes, records, segments, lost_segments, .. } = *replayed;
     let Replayed { bytes, cut_bytes, cut_records, lost_records, damaged_bytes, heads_mended, .. } = *replayed;
@@ -614,17 +614,17 @@ fn tell_replayed(identity: &Identity, replayed: &Replayed, elapsed: Duration) {
     );
 }
 
-/// Of a form that a log in JSON shows as a number.
+/// Milliseconds in a type that a JSON log shows as a number.
 pub fn milliseconds(elapsed: Duration) -> u64 {
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Begins or mends the log, when nothing stands against the start any more.
+/// Begins or mends the log, once nothing prevents the start.
 async fn mend(settings: &Settings, mut log: Log<FileDisk>, replayed: Replayed) -> Result<Log<FileDisk>, StartError> {
     let place = settings.data.display().to_string();
     let work = move || {
         let failed = |error: DiskError| StartError::Log(place.clone(), error.to_string());
-        // It would stop at its first writes, or not even get so far.
+        // With too little space the node would stop at its first writes, or even before.
         if let Some(shortage) = log.shortage().map_err(failed)? {
             return Err(StartError::NoRoom(place, log.disk().is_bounded(), shortage));
         }
@@ -644,7 +644,7 @@ async fn mend(settings: &Settings, mut log: Log<FileDisk>, replayed: Replayed) -
     Ok(log)
 }
 
-/// Whose bound it is that leaves too little room, and what to do about it.
+/// Describes which limit leaves too little space, and the remedy.
 fn shortage_text(data: &str, bounded: bool, shortage: &Shortage) -> String {
     let Shortage { free_bytes, least_bytes, ample_bytes } = shortage;
     let (what, how) = match bounded {
@@ -660,7 +660,7 @@ fn shortage_text(data: &str, bounded: bool, shortage: &Shortage) -> String {
     )
 }
 
-/// Works on the log away from the async threads.
+/// Works on the log on a blocking thread.
 async fn away<T: Send + 'static>(
     settings: &Settings,
     work: impl FnOnce() -> Result<T, StartError> + Send + 'static,
