@@ -1,4 +1,4 @@
-//! Single calls to a node at a known address, without a session: what founding a cluster and looking at a node need.
+//! Single calls to a node at a known address, without a session, for founding a cluster and inspecting a node.
 
 use crate::runtime::certificates::{CertificateFiles, NODE_SUFFIX};
 use crate::runtime::frames::{Budget, FrameReader};
@@ -16,19 +16,19 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long connections may take to close.
+/// Time limit for closing connections.
 const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The own certificates are of no use.
+    /// The caller's own certificates are unusable.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No socket.
+    /// No socket could be opened.
     #[error("socket: {0}")]
     Socket(#[from] io::Error),
-    /// No connection.
+    /// No connection could be made.
     #[error(transparent)]
     Unreached(#[from] Unreached),
     /// The connection broke.
@@ -40,13 +40,13 @@ pub enum CallError {
     /// The node's answer is a refusal.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// The answer is to another question.
+    /// The answer does not match the request.
     #[error("the answer makes no sense: {0}")]
     Nonsense(String),
 }
 
 impl CallError {
-    /// Whether another call will fail as well before an operator changes something, as where one side refuses the other's
+    /// Whether another call will fail as well until an operator changes something, for example when one side refuses the other's
     /// certificate.
     pub fn is_lasting(&self) -> bool {
         match self {
@@ -59,7 +59,7 @@ impl CallError {
     }
 }
 
-/// Calls nodes.
+/// Makes calls to nodes.
 #[derive(Debug)]
 pub struct Caller {
     v4: Endpoint,
@@ -69,42 +69,42 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller that waits for each answer at most so long, and reads its certificates again for each call. Must be made within
-    /// the async runtime.
+    /// A caller that waits for each answer up to this timeout, and rereads its certificates for each call. Must be made within the
+    /// async runtime.
     pub fn new(files: CertificateFiles, timeout: Duration) -> Result<Self, CallError> {
         Caller::with(Renewal::now(files).map_err(TlsError::from)?, timeout)
     }
 
-    /// The same with files that have been read: what comes through a pipe is read once.
+    /// As [`Caller::new`] with files that are read already: what comes through a pipe can be read only once.
     pub fn with(certificates: Renewal, timeout: Duration) -> Result<Self, CallError> {
         let outgoing = Outgoing::with(certificates, client_config).map_err(TlsError::from)?;
         let v4 = endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), None)?;
-        // Hosts without IPv6 are common; it is missed only when an address needs it.
+        // Hosts without IPv6 are common; it is needed only for addresses of its kind.
         let v6 = endpoint(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)), None).ok();
         Ok(Caller { v4, v6, outgoing, timeout })
     }
 
-    /// Lets the last good-byes go out, so that nodes need not find out by themselves that nobody is there any more.
+    /// Waits until the last close frames are sent, so that nodes need not detect the end by a timeout.
     pub async fn close(&self) {
         for endpoint in [Some(&self.v4), self.v6.as_ref()].into_iter().flatten() {
             let _ = tokio::time::timeout(GOOD_BYE_TIMEOUT, endpoint.wait_idle()).await;
         }
     }
 
-    /// One call on a connection of its own.
+    /// Makes one call on its own connection.
     pub async fn call(&self, address: &str, request: &Request) -> Result<Response, CallError> {
         self.call_node(address, None, request).await
     }
 
-    /// The same, and only the node of this name is taken, wherever its certificate says that it runs.
+    /// As [`Caller::call`], and accepts only the node of this name, whatever host its certificate names.
     async fn call_node(&self, address: &str, node: Option<&str>, request: &Request) -> Result<Response, CallError> {
         let end = Instant::now() + self.timeout;
         let connection = self.dialled(&[address.to_owned()], node, |connection| async move { Ok(connection) }).await?;
         self.call_on(connection, request, end).await
     }
 
-    /// A member of a cluster at one of these addresses of a node, and who it is. A name may have addresses of nodes that have no
-    /// cluster yet.
+    /// Connects to a cluster member at one of these addresses of a node, and returns its identity. A name may also lead to nodes that
+    /// have no cluster yet.
     pub async fn member(&self, addresses: &[String]) -> Result<(Connection, Identity), CallError> {
         let timeout = self.timeout;
         let identified = move |connection| async move {
@@ -121,7 +121,7 @@ impl Caller {
         self.dialled(addresses, None, identified).await
     }
 
-    /// One call on a connection that is there, which ends with it.
+    /// Makes one call on an open connection, and closes it.
     pub async fn ask(&self, connection: Connection, request: &Request) -> Result<Response, CallError> {
         self.call_on(connection, request, Instant::now() + self.timeout).await
     }
@@ -137,17 +137,17 @@ impl Caller {
         }
     }
 
-    /// Who answers at an address.
+    /// The identity of the node at an address.
     pub async fn identify(&self, address: &str) -> Result<Identity, CallError> {
         identity(self.call(address, &Request::Identify).await?)
     }
 
-    /// Whether a node of this name answers at an address, and who it is: so nodes look for each other.
+    /// The identity of the node of this name at an address, as nodes look for each other.
     pub async fn identify_node(&self, address: &str, name: &str) -> Result<Identity, CallError> {
         identity(self.call_node(address, Some(name), &Request::Identify).await?)
     }
 
-    /// What is made of a connection to the first of these addresses of a node where that succeeds.
+    /// Connects to these addresses of a node in turn, and returns the first result of `make` that succeeds.
     async fn dialled<T, F>(
         &self,
         addresses: &[String],
@@ -179,7 +179,7 @@ impl Caller {
     }
 }
 
-/// An attempt to connect to an address, with the reason if it fails.
+/// Attempts to connect to an address; an error has the reason.
 pub fn connecting(
     endpoint: &Endpoint,
     config: &ClientConfig,
@@ -191,7 +191,7 @@ pub fn connecting(
     async move { connecting.map_err(Reason::passing)?.await.map_err(|error| Reason::of(&error, shown.as_ref())) }
 }
 
-/// The same to another node, for a node.
+/// As [`connecting`], from one node to another.
 pub fn connecting_peer(
     endpoint: &Endpoint,
     with: &PeerConfig,
@@ -212,7 +212,7 @@ fn misnamed(address: &str) -> Reason {
     Reason { lasting: true, ..Reason::passing(format!("{address:?} is not HOST:PORT")) }
 }
 
-/// One call on a connection that is there, with a bound on the time from the first to the last byte of its answer.
+/// Makes one call on an open connection, with a time limit from the first to the last byte of its answer.
 pub async fn ask(connection: &Connection, request: &Request, timeout: Duration) -> Result<Response, CallError> {
     ask_with(connection, request, timeout, |error| Reason::of(error, None)).await
 }
@@ -224,7 +224,7 @@ async fn ask_with(
     explain: impl Fn(&ConnectionError) -> Reason,
 ) -> Result<Response, CallError> {
     let text = |error: &dyn std::fmt::Display| CallError::Connection(Reason::passing(error));
-    // A stream that broke does not say why; the connection knows.
+    // A broken stream does not have the reason; the connection does.
     let broken = |error: &dyn std::fmt::Display| match connection.close_reason() {
         Some(reason) => CallError::Connection(explain(&reason)),
         None => text(error),

@@ -1,8 +1,8 @@
-//! Certificates: making them, and finding the right ones in a directory.
+//! Certificates: creating them, and finding the right ones in a directory.
 //!
-//! Flat files: `ca.crt`, `ca.key`, `node-NAME.crt`, `node-NAME.key`, `client-NAME.crt`, `client-NAME.key`. Beside its
-//! hosts a certificate carries the name it stands for: `NAME.node.norn` or `NAME.client.norn`. It is valid for a number of days,
-//! and never longer than the authority that signs it.
+//! Flat files: `ca.crt`, `ca.key`, `node-NAME.crt`, `node-NAME.key`, `client-NAME.crt`, `client-NAME.key`. Besides its hosts a
+//! certificate has the name of its node or client: `NAME.node.norn` or `NAME.client.norn`. It is valid for a number of days, and
+//! never longer than the authority that signs it.
 
 #[cfg(test)]
 mod tests;
@@ -25,28 +25,28 @@ use time::OffsetDateTime;
 
 pub use norn_client::tls::CertificateFiles;
 
-/// What a name ends in within a node's certificate.
+/// Suffix of the name in a node's certificate.
 pub const NODE_SUFFIX: &str = ".node.norn";
-/// What a name ends in within a client's certificate.
+/// Suffix of the name in a client's certificate.
 pub const CLIENT_SUFFIX: &str = ".client.norn";
 /// Longest name of a node or client: one label of a DNS name.
 pub const NAME_BYTES_MAX: usize = 63;
 
-/// Days for which an authority is valid, unless said otherwise: ten years.
+/// Default validity of an authority in days: ten years.
 pub const AUTHORITY_DAYS: u32 = 3_650;
-/// Days for which any other certificate is valid, unless said otherwise: a year.
+/// Default validity of any other certificate in days: a year.
 pub const DAYS: u32 = 365;
-/// Most days for which a certificate can be made.
+/// Longest validity of a certificate in days.
 pub const DAYS_MAX: u32 = 36_500;
-/// A certificate is valid from so long before it is made: clocks of machines differ.
+/// A certificate's validity begins this long before its creation, because clocks of machines differ.
 const SKEW_S: i64 = 3_600;
 const DAY_S: i64 = 86_400;
-/// How long another process may make files in the same directory.
+/// Time limit for another process that creates files in the same directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between looks at whether it has made them.
+/// Interval of checks whether it has finished.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why certificates could not be made or found. Nothing is overwritten in any case.
+/// Why certificates could not be created or found. Nothing is overwritten in any case.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// Not a label of a DNS name.
@@ -55,7 +55,7 @@ pub enum CertificateError {
     /// Not a host.
     #[error("{0:?} is no host: an IP address or a DNS name is wanted")]
     Host(String),
-    /// A file is in the way, and what can be done about it.
+    /// A file exists already, with the remedy.
     #[error("{file} exists already and is not overwritten; {1}", file = .0.display())]
     Exists(PathBuf, &'static str),
     /// A file could not be read or written.
@@ -64,25 +64,25 @@ pub enum CertificateError {
     /// No authority to sign with.
     #[error("{}: no certificate authority here; make one with `norn cert ca --dir {}`", .0.display(), .0.display())]
     NoAuthority(PathBuf),
-    /// The file is none of a certificate, or not of the key beside it.
+    /// The file is not a certificate, or not for the key beside it.
     #[error("{file}: {1}", file = .0.display())]
     Certificate(PathBuf, String),
-    /// The authority can sign no more.
+    /// The authority has expired.
     #[error("{file}: the authority has expired on {1}; make another one with `norn cert ca --dir DIR`", file = .0.display())]
     AuthorityExpired(PathBuf, Date),
-    /// Nothing says until when the authority is valid.
+    /// The authority's certificate is missing, so its validity is unknown.
     #[error(
         "{file}: the authority's certificate is missing beside its key; it says until when the authority is valid, which nothing \
          that it signs outlasts; put the ca.crt there that the nodes have", file = .0.display()
     )]
     AuthorityMissing(PathBuf),
-    /// The authority ends before a certificate of it would begin, or begins after it would end.
+    /// The validity of the authority and that of the new certificate do not overlap.
     #[error(
         "{file}: the authority is valid from {from} until {until}, and by the clock of this machine the certificate would be valid at no \
          time in between; one of the clocks is wrong", file = .0.display(), from = Date(.1.from_s), until = Date(.1.until_s)
     )]
     AuthorityElsewhen(PathBuf, Validity),
-    /// Another process makes files in the directory, and does not come to an end.
+    /// Another process creates files in the directory, and does not finish.
     #[error(
         "{directory}: another process has held the lock of this directory for {1:?}, as one does that makes certificates there; look for \
          it (`fuser {directory}` names it), end it if it hangs, and try again", directory = .0.display()
@@ -91,12 +91,12 @@ pub enum CertificateError {
     /// Signing failed.
     #[error("cannot make the certificate: {0}")]
     Sign(#[from] rcgen::Error),
-    /// None or several fit.
+    /// No certificate matches, or several do.
     #[error("{0}")]
     Choice(String),
 }
 
-/// Whom a certificate is for.
+/// Holder of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A node: server and client of its peers.
@@ -113,7 +113,7 @@ impl Role {
         }
     }
 
-    /// The files of a name, whether or not they exist.
+    /// The files for a name, whether or not they exist.
     pub fn files(self, directory: &Path, name: &str) -> CertificateFiles {
         let stem = format!("{}{name}", self.prefix());
         CertificateFiles {
@@ -131,27 +131,27 @@ impl Role {
     }
 }
 
-/// A certificate that was made.
+/// A new certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     /// Its file, and that of its key.
     pub files: CertificateFiles,
-    /// When it can be used.
+    /// Its validity.
     pub validity: Validity,
-    /// Its authority ends before the days that were asked for.
+    /// Whether its authority ends before the requested days.
     pub shortened: bool,
 }
 
-/// What becomes of a certificate and a key that are there.
+/// Treatment of an existing certificate and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Present {
-    /// They stay, and nothing is made.
+    /// They stay, and nothing is created.
     Kept,
-    /// Others take their place.
+    /// They are replaced.
     Replaced,
 }
 
-/// Whether a text can name a node or client.
+/// Checks that a text can name a node or client.
 pub fn check_name(name: &str) -> Result<(), CertificateError> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let length_fits = (1..=NAME_BYTES_MAX).contains(&name.len());
@@ -161,7 +161,7 @@ pub fn check_name(name: &str) -> Result<(), CertificateError> {
     Err(CertificateError::Name(name.to_owned()))
 }
 
-/// A period of some days from now on.
+/// A validity of some days from now on.
 fn period(days: u32) -> Validity {
     let now_s = unix_seconds();
     Validity { from_s: now_s.saturating_sub(SKEW_S), until_s: now_s.saturating_add(i64::from(days) * DAY_S) }
@@ -176,7 +176,7 @@ fn set_validity(params: &mut CertificateParams, validity: Validity, file: &Path)
     Ok(())
 }
 
-/// The same parameters whenever they are asked for, so that the stored key can sign again.
+/// Parameters of an authority, always the same, so that the stored key can sign again.
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -186,18 +186,18 @@ fn authority_params() -> CertificateParams {
     params
 }
 
-/// Makes an authority, valid for some days: `ca.crt` and `ca.key`. Creates the directory.
+/// Creates an authority, valid for some days: `ca.crt` and `ca.key`. Creates the directory.
 pub fn create_authority(directory: &Path, days: u32) -> Result<Made, CertificateError> {
     write_authority(directory, KeyPair::generate()?, days, Present::Kept)
 }
 
-/// Makes an authority in the place of a key that never had a certificate, and so has signed nothing.
+/// Creates an authority in place of a key that never had a certificate, and so has signed nothing.
 pub fn replace_authority(directory: &Path, days: u32) -> Result<Made, CertificateError> {
     write_authority(directory, KeyPair::generate()?, days, Present::Replaced)
 }
 
-/// Makes a certificate anew for the authority that is there, valid for some days from now on. Its key stays, so that what it has
-/// signed before is still good.
+/// Creates a new certificate for the existing authority, valid for some days from now on. Its key stays, so certificates that it has
+/// signed remain valid.
 pub fn prolong_authority(directory: &Path, days: u32) -> Result<Made, CertificateError> {
     write_authority(directory, authority_key(directory)?, days, Present::Replaced)
 }
@@ -224,7 +224,7 @@ fn authority_key(directory: &Path) -> Result<KeyPair, CertificateError> {
     }
 }
 
-/// All certificates of a file with their periods.
+/// All certificates of a file with their validity.
 fn read_certificates(file: &Path) -> Result<Vec<(CertificateDer<'static>, Validity)>, CertificateError> {
     let wrong = |reason: String| CertificateError::Certificate(file.to_owned(), reason);
     let bytes = fs::read(file).map_err(|error| CertificateError::File(file.to_owned(), error))?;
@@ -236,7 +236,7 @@ fn read_certificates(file: &Path) -> Result<Vec<(CertificateDer<'static>, Validi
     CertificateDer::pem_slice_iter(&bytes).map(|found| read(found.map(CertificateDer::into_owned))).collect()
 }
 
-/// Until which second the first certificate of a file is valid.
+/// End of the validity of the first certificate in a file, in Unix seconds.
 pub fn valid_until(file: &Path) -> Result<i64, CertificateError> {
     let first = read_certificates(file)?.into_iter().next();
     let (_, validity) = first
@@ -244,7 +244,7 @@ pub fn valid_until(file: &Path) -> Result<i64, CertificateError> {
     Ok(validity.until_s)
 }
 
-/// The period of the authority with a key. Beside it the file may hold others, which it takes over from or which take over from it.
+/// The validity of the authority with this key. The file may also have other authorities, for a changeover.
 fn authority_validity(file: &Path, key: &KeyPair) -> Result<Validity, CertificateError> {
     let own = key.subject_public_key_info();
     let is_own = |certificate: &CertificateDer<'_>| {
@@ -267,7 +267,7 @@ fn authority_validity(file: &Path, key: &KeyPair) -> Result<Validity, Certificat
     })
 }
 
-/// Makes a certificate signed by the directory's authority, valid for some days, or as long as the authority if that ends before.
+/// Creates a certificate signed by the directory's authority, valid for some days, or as long as the authority if that ends before.
 pub fn create(
     directory: &Path,
     role: Role,
@@ -325,8 +325,8 @@ fn host_name(host: &str) -> Result<SanType, CertificateError> {
     Ok(SanType::DnsName(host.try_into()?))
 }
 
-/// Makes both or none, as far as a process can that may end at any moment: one that ended in between left a key without its
-/// certificate, which the next one knows by what stands beside it.
+/// Writes both files or none, as far as that is possible for a process that may end at any moment: a process that ended in between
+/// left a key without its certificate, and the next one recognizes it by the temporary file beside it.
 fn write_pair(
     certificate: &Path,
     certificate_pem: &str,
@@ -344,7 +344,7 @@ fn write_pair(
     if present == Present::Kept && !is_begun(certificate, key) {
         refuse_present(certificate, key)?;
     }
-    // A reader finds each file whole, and takes the two only once they go together.
+    // A reader finds each file whole, and uses the two only if they match.
     for (_, half, text, mode) in &pair {
         let _ = fs::remove_file(half);
         write_new(half, text, *mode)?;
@@ -352,12 +352,12 @@ fn write_pair(
     for (file, half, ..) in &pair {
         fs::rename(half, file).map_err(|error| CertificateError::File((*file).to_owned(), error))?;
     }
-    // Some file systems do not do it for a directory.
+    // Some file systems do not support syncing a directory.
     let _ = handle.sync_all();
     Ok(())
 }
 
-/// Has one process at a time make files in a directory. Where the file system has no locks, nobody is held up.
+/// Lets one process at a time create files in a directory. On a file system without locks there is no waiting.
 fn lock(handle: &fs::File, directory: &Path, timeout: Duration) -> Result<(), CertificateError> {
     let end = Instant::now() + timeout;
     while matches!(handle.try_lock(), Err(fs::TryLockError::WouldBlock)) {
@@ -369,13 +369,13 @@ fn lock(handle: &fs::File, directory: &Path, timeout: Duration) -> Result<(), Ce
     Ok(())
 }
 
-/// Where a file is written before it has its name.
+/// Temporary name of a file that is being written.
 fn half_of(file: &Path) -> PathBuf {
     file.with_added_extension("new")
 }
 
-/// Whether only the key of a pair got its name before the process that made it ended. As its certificate was never to be had,
-/// nothing depends on the key.
+/// Whether only the key of a pair was renamed before its process ended. Its certificate was never available, so nothing depends on
+/// the key.
 fn is_begun(certificate: &Path, key: &Path) -> bool {
     let of_key = || {
         let key = KeyPair::from_pem(&fs::read_to_string(key).ok()?).ok()?;
@@ -384,7 +384,7 @@ fn is_begun(certificate: &Path, key: &Path) -> bool {
     !certificate.exists() && of_key().is_some()
 }
 
-/// Refuses where one of the two is there, and says what can be done about it.
+/// Refuses if either file exists, with the remedy.
 fn refuse_present(certificate: &Path, key: &Path) -> Result<(), CertificateError> {
     let signs = certificate.file_name() == Some("ca.crt".as_ref());
     if certificate.exists() {
@@ -425,7 +425,7 @@ fn names(directory: &Path, role: Role) -> Result<Vec<String>, CertificateError> 
     Ok(names)
 }
 
-/// A node's name and files: the name asked for, else the only one, else the one named as the data directory is.
+/// A node's name and files: the requested name, else the only one, else the one with the name of the data directory.
 pub fn find_node(
     directory: &Path,
     name: Option<&str>,

@@ -1,7 +1,7 @@
-//! A node without a cluster joins one by itself.
+//! Automatic join: a node without a cluster joins one by itself.
 //!
-//! It asks members, one after the other, to be made a member, and takes its place as they say. Each step can be repeated, so a
-//! node that ends in between joins at its next start.
+//! It asks members, one after the other, to add it, and takes its place as they answer. Each step can be repeated, so a node that
+//! ends in between joins at its next start.
 
 use crate::runtime::caller::{CallError, Caller};
 use crate::runtime::server::Server;
@@ -12,45 +12,45 @@ use norn_wire::{ClusterId, Error, Request, Response};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two rounds of asking.
+/// Pause between two rounds of requests.
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// After which it is said again that the same stands against it.
+/// Interval after which the same failure is logged again.
 const REMIND_INTERVAL: Duration = Duration::from_secs(30);
-/// How much a new member holds, compared with others, until an operator says otherwise.
+/// Weight of a new member, its share compared with others, until an operator changes it.
 const WEIGHT: u32 = 1;
 
 /// Why a node does not join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// It has a cluster, and another one is to be joined.
+    /// It already belongs to another cluster.
     #[error("this node belongs to cluster {name} ({own}) and cannot join {wanted}: give it an empty data directory")]
     Elsewhere {
-        /// Its name.
+        /// Name of its cluster.
         name: String,
-        /// Its cluster.
+        /// Id of its cluster.
         own: ClusterId,
-        /// The other.
+        /// The cluster to be joined.
         wanted: ClusterId,
     },
-    /// What answers belongs to another cluster.
+    /// The node at the address belongs to another cluster.
     #[error("{address} belongs to cluster {found}, and the token is of {wanted}")]
     Other {
-        /// A member, supposedly.
+        /// The supposed member.
         address: String,
-        /// Its cluster.
+        /// The cluster of that node.
         found: ClusterId,
-        /// The one of the token.
+        /// The cluster of the token.
         wanted: ClusterId,
     },
-    /// A member refuses.
+    /// A member refuses the request.
     #[error("{address} refuses: {error}")]
     Refused {
         /// The member.
         address: String,
-        /// Why.
+        /// The refusal.
         error: Error,
     },
-    /// No member takes it, and what some say does not pass.
+    /// No member accepts the node, and some refusals are permanent.
     #[error("{0}")]
     Several(String),
     /// The node itself refuses.
@@ -61,7 +61,7 @@ pub enum JoinError {
     Stopped,
 }
 
-/// Has the node join, unless it belongs to the cluster already. Tries for ever where trying again may help.
+/// Makes the node join, unless it belongs to the cluster already. Retries for ever while a retry may succeed.
 pub async fn join(server: &Server, caller: &Caller, invitation: &Invitation) -> Result<(), JoinError> {
     let identity = match server.ask(Request::Identify).await {
         Some(Response::Identity(identity)) => *identity,
@@ -93,12 +93,12 @@ pub async fn join(server: &Server, caller: &Caller, invitation: &Invitation) -> 
     }
 }
 
-/// What was said last, and when.
+/// The last logged failure, and its time.
 #[derive(Debug, Default)]
 struct Complaint(Option<(String, Instant)>);
 
 impl Complaint {
-    /// Whether this is to be said: it is something else, or it was long ago.
+    /// Whether to log this failure: it is a new one, or the last log line is old.
     fn is_due(&mut self, failure: &str, now: Instant) -> bool {
         let is_known =
             self.0.as_ref().is_some_and(|(said, at)| said == failure && now.duration_since(*at) < REMIND_INTERVAL);
@@ -109,8 +109,8 @@ impl Complaint {
     }
 }
 
-/// Asks each member once, until one has made the node a member. Otherwise what stood against it, if that may pass. What one says for
-/// good stands only if no other takes the node: it may be of a node that was removed, or of another cluster.
+/// Asks each member once, until one has added the node. Otherwise returns the failures, if they may be temporary. A permanent refusal
+/// counts only if no other member accepts the node: the refusing member may be a removed node, or in another cluster.
 async fn ask_around(
     caller: &Caller,
     invitation: &Invitation,
@@ -137,7 +137,7 @@ async fn ask_around(
     }
 }
 
-/// Asks one member. First who it is: nobody is made a member of a cluster that was not meant.
+/// Asks one member, after checking its identity: the node must not join an unintended cluster.
 async fn ask(
     caller: &Caller,
     address: &str,
@@ -167,7 +167,7 @@ async fn ask(
 mod tests {
     use super::*;
 
-    /// Goal: an operator who looks into the log of a node that does not become a member finds why, whenever that is.
+    /// Goal: an operator finds in the log of a node that does not become a member the reason, at any time.
     #[test]
     fn what_stands_against_a_member_is_said_again() {
         let (mut complaint, start) = (Complaint::default(), Instant::now());

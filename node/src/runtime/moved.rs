@@ -62,31 +62,31 @@ pub struct Relocation {
     pub moved: Moved,
     /// Identity of the node.
     pub node: NodeId,
-    /// The node's own.
+    /// The node's endpoint.
     pub endpoint: Endpoint,
-    /// As for links to peers, with the certificate of now.
+    /// Configuration as for links to peers, with the current certificate.
     pub config: watch::Receiver<PeerConfig>,
-    /// How long an attempt to connect may take.
+    /// Time limit for an attempt to connect.
     pub connect_timeout: Duration,
-    /// Where peers are, by an operator's word.
+    /// Addresses of peers that an operator gave.
     pub hints: Hints,
     /// The cluster, once it is known.
     pub belonging: watch::Receiver<Option<Belonging>>,
 }
 
-/// What has become of the request.
+/// Outcome of the request.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// The list has the new address.
     Known,
-    /// The list has another one than the node began with.
+    /// The list has an address other than the old and the new one.
     Superseded,
     /// The list has no such member.
     Left,
 }
 
 impl Moved {
-    /// The end of the request, if a member list says that there is nothing to be changed any more.
+    /// The outcome, if a member list shows that nothing needs to be changed any more.
     fn outcome(&self, roster: &Roster, node: NodeId) -> Option<Outcome> {
         match address_of(roster, node) {
             Some(listed) if *listed == self.from => None,
@@ -98,13 +98,14 @@ impl Moved {
 }
 
 impl Relocation {
-    /// Asks until the list has the new address, or another one than the node began with: an operator's word goes before the node's.
+    /// Repeats the request until the list has the new address, or one other than the old: an operator's change takes precedence over
+    /// the node's.
     pub async fn run(mut self) {
         let to = self.moved.to.clone();
         let (mut said, mut is_told) = (String::new(), false);
         while let Some((cluster, roster)) = self.seen().await {
             if let Some(outcome) = self.moved.outcome(&roster, self.node) {
-                // Whoever has learned this list has said already that the node is not in it.
+                // The driver has already logged that the node is not in this list.
                 if outcome != Outcome::Left {
                     self.report(&outcome);
                 }
@@ -114,7 +115,7 @@ impl Relocation {
             for member in self.members(&roster) {
                 match self.ask(cluster, &member, &mut is_told).await {
                     Ok(outcome) => return self.report(&outcome),
-                    // The next one is asked all the same: a namesake in another cluster may be there.
+                    // The next member is asked all the same: this address may lead to a node of the same name in another cluster.
                     Err(error) => {
                         if matches!(&error, CallError::Refused(error) if !error.passes()) {
                             pause = REFUSED_INTERVAL;
@@ -144,24 +145,24 @@ impl Relocation {
         }
     }
 
-    /// The cluster and its members, as this node has heard. Absent: the node stops.
+    /// The cluster and its members, as far as this node knows. `None`: the node stops.
     async fn seen(&mut self) -> Option<(ClusterId, Arc<Roster>)> {
         let belonging = self.belonging.wait_for(Option::is_some).await.ok()?.clone()?;
         Some((belonging.cluster, belonging.roster))
     }
 
-    /// Members to ask, the node itself as the last.
+    /// Members to ask, the node itself last.
     fn members(&self, roster: &Roster) -> Vec<Member> {
         let present = roster.members.values().filter(|member| member.state.is_present()).cloned();
         let (mut own, mut members): (Vec<Member>, Vec<Member>) = present.partition(|member| member.node == self.node);
-        // A cluster of one has no other, and the list is wrong about this one.
+        // A cluster of one has no other member, and the list has the old address of this one.
         own.iter_mut().for_each(|own| own.address.clone_from(&self.moved.to));
         members.append(&mut own);
         members
     }
 
     async fn ask(&self, cluster: ClusterId, member: &Member, is_told: &mut bool) -> Result<Outcome, CallError> {
-        // Each attempt shows the certificate that is in use by then.
+        // Each attempt uses the current certificate.
         let config = self.config.borrow().clone();
         let (endpoint, hints) = (self.endpoint.clone(), self.hints.clone());
         let way = Way { endpoint, config, connect_timeout: self.connect_timeout, hints };
@@ -169,7 +170,7 @@ impl Relocation {
         if let Some(outcome) = self.moved.outcome(&roster, self.node) {
             return Ok(outcome);
         }
-        // Not before a member says that the node is one: it may have been removed while it was down.
+        // Not before a member confirms the membership: the node may have been removed while it was down.
         if !std::mem::replace(is_told, true) {
             let Moved { from, to } = &self.moved;
             tracing::info!(%from, %to, "this node has moved: its cluster is to know it by its new address");
@@ -182,21 +183,21 @@ impl Relocation {
     }
 }
 
-/// How members are asked: over connections of the node's own.
+/// Asks members over the node's own connections.
 #[derive(Debug, Clone)]
 pub struct Way {
-    /// The node's own.
+    /// The node's endpoint.
     pub endpoint: Endpoint,
-    /// As for links to peers.
+    /// Configuration as for links to peers.
     pub config: PeerConfig,
-    /// How long an attempt to connect may take.
+    /// Time limit for an attempt to connect.
     pub connect_timeout: Duration,
-    /// Where peers are, by an operator's word.
+    /// Addresses of peers that an operator gave.
     pub hints: Hints,
 }
 
 impl Way {
-    /// The member list that a majority of the root confirms, and the connection to the member that says so.
+    /// The member list that a majority of the metadata group confirms, and the connection to the member that returned it.
     async fn list(&self, cluster: ClusterId, member: &Member) -> Result<(Connection, Roster), CallError> {
         let name = format!("{}{NODE_SUFFIX}", member.name);
         let attempt = |address| connecting_peer(&self.endpoint, &self.config, address, &name);
@@ -212,10 +213,10 @@ impl Way {
     }
 }
 
-/// A member that is bound elsewhere than its own log says that its cluster reaches it. No operator has said that others reach it there.
+/// A member that is bound at an address other than the one in its own log. No operator has stated that others reach it there.
 #[derive(Debug)]
 pub struct Unsaid {
-    /// From the listed address to the one bound.
+    /// From the listed address to the bound one.
     pub moved: Moved,
     /// Identity of the node.
     pub node: NodeId,
@@ -223,11 +224,11 @@ pub struct Unsaid {
     pub name: String,
     /// The cluster.
     pub cluster: ClusterId,
-    /// For people.
+    /// Name of the cluster, for error texts.
     pub cluster_name: String,
-    /// The member list in the own log.
+    /// The member list in the node's own log.
     pub roster: Roster,
-    /// What the node is started on.
+    /// The data directory.
     pub data: PathBuf,
 }
 
@@ -244,16 +245,16 @@ pub struct Elsewhere {
     name: String,
     cluster: String,
     bound: String,
-    /// The flags that say where others reach it.
+    /// The flags for an operator who states where others reach the node.
     there: String,
     listed: String,
-    /// Why the list may be older than what an operator has set; empty if it is the list of now.
+    /// Why the list may be older than an operator's last change; empty if it is current.
     unknown: String,
     data: PathBuf,
 }
 
 impl Unsaid {
-    /// Refuses the start, unless the member list of now has the address bound, or there are no peers.
+    /// Refuses the start, unless the current member list has the bound address, or there are no peers.
     pub async fn confirm(self, way: Way) -> Result<(), Box<Elsewhere>> {
         let others =
             self.roster.members.values().filter(|member| member.state.is_present() && member.node != self.node);
@@ -272,7 +273,7 @@ impl Unsaid {
                     return Ok(());
                 }
                 Some(listed) => (listed.to_owned(), String::new()),
-                // Its peers say that it is no member any more, and what to do.
+                // Its peers will report that it is no longer a member, and the remedy.
                 None => return Ok(()),
             },
             Err(failure) => (from.clone(), format!(" (no member says whether an operator has set another: {failure})")),
@@ -286,10 +287,10 @@ impl Unsaid {
     }
 }
 
-/// The member list of now, by the first member that knows it; the last failures, if none does.
+/// The current member list, from the first member that knows it; the last failures, if none does.
 async fn list_of(way: Arc<Way>, cluster: ClusterId, others: Vec<Member>) -> Result<Roster, String> {
     let deadline = Instant::now() + LIST_TIMEOUT;
-    // Of each member the last one.
+    // The last failure of each member.
     let mut failures = BTreeMap::new();
     for round in others.chunks(ASKED_MAX).cycle() {
         let mut asked = JoinSet::new();
@@ -316,7 +317,7 @@ async fn list_of(way: Arc<Way>, cluster: ClusterId, others: Vec<Member>) -> Resu
     Err(failures.join("; "))
 }
 
-/// Whether a listed address, perhaps by name, is the one bound.
+/// Whether a listed address, which may be a name, is the bound one.
 async fn leads_to(listed: &str, bound: &str) -> bool {
     let Ok(bound) = bound.parse::<SocketAddr>() else { return listed == bound };
     listed == bound.to_string() || resolve(listed).await.is_some_and(|addresses| addresses.contains(&bound))
@@ -326,7 +327,7 @@ fn is_loopback(address: &str) -> bool {
     address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
 }
 
-/// Where a list has a node that is a member.
+/// A present member's address in a list.
 fn address_of(roster: &Roster, node: NodeId) -> Option<&str> {
     let mut present = roster.members.values().filter(|member| member.state.is_present());
     present.find(|member| member.node == node).map(|member| member.address.as_str())

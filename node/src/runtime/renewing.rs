@@ -1,9 +1,9 @@
-//! A node's certificate files, read again when they change and when an operator asks for it.
+//! Certificate renewal: a node's certificate files are reread when they change, and when an operator requests it.
 //!
-//! New connections of both directions use the new set as soon as it can be used. Connections that are open go on, even if the
-//! authority is another one: the certificate of the other side was verified when it connected, and to end them all at once would
-//! interrupt every client and every link of a cluster for a routine renewal. An operator who gives up an authority because its key
-//! has leaked restarts the nodes, one after the other.
+//! New connections of both directions use the new set as soon as it is usable. Open connections continue, even if the authority has
+//! changed: the other side's certificate was verified when it connected, and ending them all at once would interrupt every client and
+//! every link of a cluster for a routine renewal. An operator who abandons an authority because its key has leaked restarts the
+//! nodes, one after the other.
 
 use crate::runtime::certificates::CertificateFiles;
 use crate::runtime::clock::unix_seconds;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// The files before the node runs.
+/// The certificate files before the node runs.
 #[derive(Debug)]
 pub struct Opened {
     renewal: Renewal,
@@ -28,7 +28,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Reads the files of a node of that name, and warns of what expires soon. May block.
+    /// Reads the files of a node of this name, and warns of certificates that expire soon. May block.
     pub fn read(files: &CertificateFiles, name: &str, speaks: Versions) -> Result<Opened, StartError> {
         let opened = Renewal::start(files.clone(), unix_seconds()).map_err(crate::runtime::tls::TlsError::from)?;
         check_certificate(opened.current(), name)?;
@@ -36,22 +36,22 @@ impl Opened {
         Ok(Opened { renewal: opened, name: name.to_owned(), speaks })
     }
 
-    /// The files as they were read.
+    /// The files as read.
     pub fn renewal(&self) -> &Renewal {
         &self.renewal
     }
 
-    /// What the endpoint is bound with.
+    /// Configuration for the endpoint.
     pub fn server_config(&self) -> Result<ServerConfig, StartError> {
         Ok(server_config(self.renewal.current(), self.speaks)?)
     }
 
-    /// What the first links are made with.
+    /// Configuration for the first links.
     pub fn peer_config(&self) -> Result<PeerConfig, StartError> {
         Ok(peer_config(self.renewal.current(), self.speaks)?)
     }
 
-    /// Looks at the files again every `interval`, and when it is `asked` for. Ends with the receivers of `links`.
+    /// Rereads the files every `interval`, and when `asked` is notified. Ends with the receivers of `links`.
     pub async fn run(
         mut self,
         endpoint: Endpoint,
@@ -67,7 +67,7 @@ impl Opened {
                 () = asked.notified() => true,
                 () = links.closed() => return,
             };
-            // A disk that does not answer holds this task and one thread, and no more.
+            // A disk that does not answer blocks this task and one thread, and no more.
             let looked = tokio::task::spawn_blocking(move || {
                 let look = self.look(is_asked);
                 (self, look)
@@ -121,13 +121,13 @@ impl Opened {
     }
 }
 
-/// Until the files are looked at again, or one of the certificates in use ends.
+/// Time until the files are reread, or a certificate in use expires.
 fn pause(current: &Credentials, now_s: i64, interval: Duration) -> Duration {
     let left_s = current.next_end_s(now_s).and_then(|end_s| u64::try_from(end_s.saturating_sub(now_s)).ok());
     left_s.map_or(interval, |left_s| interval.min(Duration::from_secs(left_s)))
 }
 
-/// Answers an operator who asks: files that are no others are no good news where they have expired.
+/// Answers an operator's request: unchanged files are no good news if they have expired.
 fn report_same(current: &Credentials, now_s: i64) {
     match current.expired(now_s).is_empty() {
         true => tracing::info!("the certificate files are those in use"),
@@ -144,7 +144,8 @@ mod tests {
     use crate::runtime::certificates::{DAYS, Present, Role, create, create_authority};
     use crate::runtime::tests::Logged;
 
-    /// Goal: the log says when a certificate in use ends, and not that all is well. Method: looks as of seconds around the end.
+    /// Goal: the log reports when a certificate in use expires, and does not report success then. Method: checks at seconds around
+    /// the end.
     #[test]
     fn an_end_wakes_the_node_and_is_said_to_whoever_asks() {
         let directory = tempfile::tempdir().unwrap();

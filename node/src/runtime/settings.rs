@@ -1,4 +1,4 @@
-//! Settings of a node: defaults, a TOML file, `NORN_*` environment variables and flags, the later winning.
+//! Settings of a node: defaults, a TOML file, `NORN_*` environment variables and flags; later sources take precedence.
 //!
 //! The [`table`] is the only list of settings: names, bounds, defaults, meanings.
 
@@ -29,7 +29,7 @@ mod tests;
 pub use check::unknown_variables;
 pub use document::document;
 
-/// Refuses a text that a setting does not take, and says what is wanted. Bounds that follow from other settings are not looked at.
+/// Checks the form of a setting's value, and says what is allowed. Does not check bounds that depend on other settings.
 fn check_form(form: Form, value: &str) -> Result<(), String> {
     let Form::Number(number) = form else { return Ok(()) };
     let Number { low, high, or_zero, .. } = number;
@@ -40,10 +40,10 @@ fn check_form(form: Form, value: &str) -> Result<(), String> {
     }
 }
 
-/// Where a value came from. The later wins.
+/// Source of a value. Later variants take precedence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// Nobody said anything.
+    /// The built-in default.
     Default,
     /// The file.
     File(PathBuf),
@@ -64,7 +64,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why settings cannot be used. Nothing was started.
+/// Why settings are refused. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file could not be read.
@@ -73,26 +73,26 @@ pub enum SettingsError {
     /// No such setting.
     #[error("{origin}: there is no setting {name:?}{hint}")]
     Unknown {
-        /// What was said.
+        /// The given name.
         name: String,
-        /// Where.
+        /// The source.
         origin: Source,
-        /// What may have been meant.
+        /// A similar name.
         hint: String,
     },
-    /// Not a number, or out of its limits.
+    /// Not a number, or out of bounds.
     #[error("{name} ({origin}): {value:?} is not {wanted}")]
     Value {
         /// Setting.
         name: &'static str,
-        /// Where it was said.
+        /// The source.
         origin: Source,
-        /// What was said.
+        /// The given value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         wanted: String,
     },
-    /// Must be given.
+    /// A required setting is missing.
     #[error("{0} must be given: --{0}, NORN_{upper}, or {0:?} in the file", upper = .0.to_uppercase())]
     Missing(&'static str),
     /// Not a retention.
@@ -100,59 +100,59 @@ pub enum SettingsError {
         "retain ({origin}): {why}; wanted is a duration and, after commas, QUEUE=DURATION, as in `7d, mail/out=1h`"
     )]
     Retention {
-        /// Where it was said.
+        /// The source.
         origin: Source,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
-    /// No address of a member.
+    /// Not a valid address.
     #[error("advertise ({origin}): {why}")]
     Advertise {
-        /// Where it was said.
+        /// The source.
         origin: Source,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
-    /// No zone of a member.
+    /// Not a valid zone.
     #[error("zone ({origin}): {why}")]
     Zone {
-        /// Where it was said.
+        /// The source.
         origin: Source,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// Not an invitation.
     #[error("join ({origin}): {error}; `norn cluster token` prints a token")]
     Join {
-        /// Where it was said.
+        /// The source.
         origin: Source,
-        /// What is wrong.
+        /// The fault.
         error: ParseError,
     },
-    /// Not the addresses of peers.
+    /// Not valid addresses of peers.
     #[error("peers ({origin}): {why}")]
     Peers {
-        /// Where it was said.
+        /// The source.
         origin: Source,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
-    /// Values that do not fit together.
+    /// Values that contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No certificate.
+    /// No usable certificate.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
 }
 
-/// Effective values with where each came from.
+/// Effective values with their sources.
 #[derive(Debug, Clone)]
 pub struct Effective {
     values: BTreeMap<&'static str, (String, Source)>,
 }
 
 impl Effective {
-    /// Puts the sources together. `environment` is all of it; what does not start with `NORN_`, or is empty, is passed over.
+    /// Merges the sources. `environment` has all variables; those that do not start with `NORN_`, or are empty, are ignored.
     pub fn gather(
         file: Option<&Path>,
         environment: impl Iterator<Item = (String, String)>,
@@ -167,7 +167,7 @@ impl Effective {
         }
         for (variable, value) in environment {
             let name = variable.strip_prefix("NORN_").map(str::to_lowercase);
-            // Other programs of the family have variables too, so an unknown one is no error here.
+            // Other Norn programs have variables too, so an unknown one is no error here.
             if let Some(setting) = name.and_then(|name| table::find(&name)).filter(|_| !value.is_empty()) {
                 effective.set(setting.name, value, Source::Environment(variable))?;
             }
@@ -208,7 +208,7 @@ impl Effective {
         Ok(())
     }
 
-    /// A text. Every name stands in the [`table`].
+    /// The value as text. Every name is in the [`table`].
     pub fn text(&self, name: &'static str) -> &str {
         &self.values.get(name).expect("the setting is defined").0
     }
@@ -225,7 +225,7 @@ impl Effective {
         Duration::from_millis(self.number(name))
     }
 
-    /// Checks everything and finds the certificates.
+    /// Checks all values and finds the certificates.
     pub fn settings(&self) -> Result<Settings, SettingsError> {
         for name in ["data", "certs"] {
             if self.text(name).is_empty() {
@@ -285,7 +285,7 @@ impl Effective {
         value.parse().map(Some).map_err(|error| SettingsError::Join { origin: origin.clone(), error })
     }
 
-    /// Where others reach the node. Without this check a useless address would come to light when the node is added to a cluster.
+    /// The advertised address. Without this check an unusable address would only be noticed when the node is added to a cluster.
     fn advertise(&self) -> Result<Option<String>, SettingsError> {
         let (value, origin) = &self.values["advertise"];
         if value.is_empty() {
@@ -295,7 +295,7 @@ impl Effective {
         Ok(Some(value.clone()))
     }
 
-    /// The failure domain, which is looked at here for the same reason.
+    /// The failure domain, checked here for the same reason.
     fn zone(&self) -> Result<String, SettingsError> {
         let (value, origin) = &self.values["zone"];
         check_zone(value).map_err(|why| SettingsError::Zone { origin: origin.clone(), why })?;
@@ -342,7 +342,7 @@ impl Effective {
     }
 }
 
-/// Reads `7d, mail/out=1h`.
+/// Parses a retention such as `7d, mail/out=1h`.
 fn retention(text: &str) -> Result<Retention, String> {
     let duration_ms = |text: &str| {
         let duration = humantime::parse_duration(text.trim()).map_err(|error| format!("{text:?}: {error}"))?;
@@ -361,7 +361,7 @@ fn retention(text: &str) -> Result<Retention, String> {
     Ok(retention)
 }
 
-/// What a server is started with.
+/// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Directory of the log.
@@ -370,19 +370,19 @@ pub struct Settings {
     pub name: String,
     /// Certificate, key and authority.
     pub certificates: CertificateFiles,
-    /// Between looks at whether they have changed.
+    /// Interval of checks whether they have changed.
     pub certificates_interval: Duration,
     /// Address to bind.
     pub listen: String,
-    /// Address that others use, if not the one bound.
+    /// Address that others use, if not the bound one.
     pub advertise: Option<String>,
     /// Failure domain.
     pub zone: String,
     /// The cluster to join, if the node has none.
     pub join: Option<Invitation>,
-    /// Where peers are by an operator's word.
+    /// Addresses of peers that an operator gave.
     pub peers: Vec<PeerAddress>,
-    /// It was said with flags, and not in a file or the environment.
+    /// Whether these were given by flags, and not in a file or the environment.
     pub peers_are_flags: bool,
     /// Settings of the protocol core.
     pub core: Config,
@@ -390,20 +390,20 @@ pub struct Settings {
     pub archive: Option<PathBuf>,
     /// Settings of the log.
     pub log: LogConfig,
-    /// Bound on the bytes of the data directory.
+    /// Limit on the bytes of the data directory.
     pub disk_bytes_max: Option<u64>,
-    /// Memory that the process may have, if less than its control group and the machine allow.
+    /// Memory limit of the process, if lower than those of its control group and the machine.
     pub memory_bytes_max: Option<u64>,
-    /// Speed at which the log is read again; 0 is not at all.
+    /// Speed at which the log is scrubbed; 0 turns scrubbing off.
     pub scrub_bytes_per_second: u64,
-    /// Requests read and not yet taken.
+    /// Most requests read and not yet processed.
     pub client_queue_max: usize,
-    /// Messages of peers read and not yet taken.
+    /// Most messages of peers read and not yet processed.
     pub event_queue_max: usize,
-    /// What may wait for the log.
+    /// Limits of batches that wait for the log.
     pub store: StoreBounds,
     /// Links to peers.
     pub links: LinkBounds,
-    /// What comes in.
+    /// Limits of incoming connections.
     pub listener: ListenerBounds,
 }

@@ -1,7 +1,7 @@
-//! Real servers on loopback against strangers, liars and noise.
+//! Real servers on loopback against unknown clients, false identities and noise.
 //!
-//! Goal: whoever does not belong is refused on both sides, and nothing that arrives at the port harms a node. Method:
-//! after every attack a correct client must still get its answer.
+//! Goal: a side without a right to connect is refused on both sides, and no data that arrives at the port harms a node. Method: after
+//! every attack a correct client must still get its answer.
 
 use crate::limits::FRAME_BYTES_MAX;
 use crate::protocol::PeerMessage;
@@ -33,7 +33,7 @@ mod copies;
 mod joins;
 mod room;
 
-/// A node that waits for minutes is asked less and less often, and one that is ready soon is seen so at once.
+/// A node that waits for minutes is polled less and less often, and one that is ready soon is noticed at once.
 #[test]
 fn a_node_that_is_not_ready_is_asked_ever_less_often() {
     let (mut waited, mut looks) = (Duration::ZERO, 0);
@@ -46,7 +46,7 @@ fn a_node_that_is_not_ready_is_asked_ever_less_often() {
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// At what comes out otherwise when the machine stands still for seconds.
+/// Most attempts at a result that can differ when the machine stalls for seconds.
 const ATTEMPTS_MAX: usize = 5;
 const NEWEST: u8 = Versions::SPOKEN.newest;
 
@@ -73,12 +73,12 @@ fn settings(certificates: &Path, name: &str, data: &Path, more: &[(&str, &str)])
     Effective::gather(None, std::iter::empty(), flags.into_iter()).unwrap().settings().unwrap()
 }
 
-/// Starts a node where another one may just have stopped.
+/// Starts a node at an address where another one may just have stopped.
 async fn start(settings: &Settings) -> Result<Server, StartError> {
     let started = async {
         loop {
             match Server::start(settings.clone(), |_| {}).await {
-                // Within one process the last handle of a stopped server may go a moment later, and so may the thread of its log.
+                // Within one process, the last handle of a stopped server may be dropped a moment later, and so may its log's thread.
                 Err(StartError::AddressInUse(_)) => {}
                 Err(StartError::Log(_, reason)) if reason.contains("is held by") => {}
                 other => return other,
@@ -125,8 +125,8 @@ async fn answers(cluster: &Cluster, server: &Server) -> Identity {
     cluster.caller().identify(&server.address().to_string()).await.unwrap()
 }
 
-/// The code with which the server ends a connection, which comes with what must live as long. Its good-bye may be lost, and
-/// the server has forgotten the connection by the time the client sends again: then another one is made.
+/// The code with which the server closes a connection; `make` also returns values that must outlive it. The close frame may be lost,
+/// and the server has forgotten the connection by the time the client sends again: then another connection is made.
 async fn close_code<Held>(make: impl AsyncFn() -> (Connection, Held)) -> u64 {
     for _ in 0..ATTEMPTS_MAX {
         let (connection, _held) = make().await;
@@ -195,7 +195,7 @@ async fn strangers_are_refused_by_both_sides() {
     server.shutdown().await;
 }
 
-/// How the server refuses a client that shows no certificate at all.
+/// How the server refuses a client without a certificate.
 async fn refusal_without_certificate(cluster: &Cluster, server: &Server) -> AlertDescription {
     let mut roots = rustls::RootCertStore::empty();
     let file = cluster.authority.path().join("ca.crt");
@@ -211,18 +211,18 @@ async fn refusal_without_certificate(cluster: &Cluster, server: &Server) -> Aler
     let config = quinn::ClientConfig::new(Arc::new(crypto));
     let endpoint = endpoint("127.0.0.1:0".parse().unwrap(), None).unwrap();
     let closed = match endpoint.connect_with(config, server.address(), "127.0.0.1").unwrap().await {
-        // The client's side of the handshake ends before the server has looked at what it sent.
+        // The client's side of the handshake ends before the server has checked the client's data.
         Ok(connection) => connection.closed().await,
         Err(error) => error,
     };
     match closed {
-        // TLS alerts travel as 0x100 and the alert.
+        // TLS alerts are transmitted as 0x100 plus the alert.
         ConnectionError::ConnectionClosed(close) => AlertDescription::from((u64::from(close.error_code) - 0x100) as u8),
         other => panic!("closed otherwise: {other}"),
     }
 }
 
-/// A client certificate must not pass for a server: it lacks the extended key usage.
+/// A client certificate is not valid for a server: it lacks the extended key usage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_is_good_for_its_role_and_name_only() {
     let cluster = Cluster::new();
@@ -286,7 +286,7 @@ async fn a_peer_must_be_who_it_claims_to_be() {
     let older = PeerHello { version: 1, newest: None, ..good.clone() };
     assert_eq!(refused(Role::Node, "n2", &older).await, CloseCode::Version as u64);
 
-    // And the right one gets through.
+    // The correct hello is accepted.
     let connection = cluster.connect(&server, Role::Node, "n2").await;
     let mut stream = connection.open_uni().await.unwrap();
     let mut bytes = Vec::new();
@@ -300,7 +300,7 @@ async fn a_peer_must_be_who_it_claims_to_be() {
     server.shutdown().await;
 }
 
-/// Makes two nodes a cluster.
+/// Founds a cluster of two nodes.
 async fn found(cluster: &Cluster, first: &Server, second: &Server) {
     let (one, two) = (answers(cluster, first).await, answers(cluster, second).await);
     let init = Request::Initialize(Box::new(genesis(&[(&one, &one.address), (&two, &two.address)])));
@@ -309,7 +309,7 @@ async fn found(cluster: &Cluster, first: &Server, second: &Server) {
     }
 }
 
-/// Goal: a node that joins finds a member behind an address of the same name whose node has no cluster yet.
+/// Goal: a joining node finds a member although another address of the same name leads to a node without a cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_is_found_at_any_address_of_its_name() {
     let cluster = Cluster::new();
@@ -327,7 +327,7 @@ async fn a_member_is_found_at_any_address_of_its_name() {
     }
 }
 
-/// Waits for something that must come.
+/// Waits for a condition that must become true.
 async fn until(mut condition: impl FnMut() -> bool) {
     let poll = async {
         while !condition() {
@@ -346,7 +346,7 @@ async fn two_nodes_link_up_and_find_each_other_again() {
     for server in [&first, &second] {
         until(|| server.metrics().get(Counter::PeerConnected) > 0).await;
     }
-    // Gone without a word, as in a crash, and back under the same address.
+    // An unannounced end, as in a crash, and a restart at the same address.
     let (address, links) = (second.address().to_string(), first.metrics().get(Counter::PeerConnected));
     second.shutdown().await;
     let second = cluster.start("n2", &[("listen", &address)]).await;
@@ -393,7 +393,8 @@ async fn a_link_has_the_version_that_both_speak() {
     second.shutdown().await;
 }
 
-/// A side that speaks nothing of what the node does meets it under the first name, and is told so, be it a client or a node.
+/// A side without a common version connects under the first protocol name, and receives the refusal, whether it is a client or a
+/// node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_side_without_a_common_version_is_told_so() {
     let cluster = Cluster::new();
@@ -427,7 +428,7 @@ async fn a_side_without_a_common_version_is_told_so() {
     server.shutdown().await;
 }
 
-/// Waits until a node, heard by the others, shows these versions.
+/// Waits until a node, as its peers hear it, shows these versions.
 async fn shows(cluster: &Cluster, server: &Server, versions: &[(&str, u8)]) {
     let address = server.address().to_string();
     let poll = async {
@@ -447,7 +448,7 @@ async fn shows(cluster: &Cluster, server: &Server, versions: &[(&str, u8)]) {
     tokio::time::timeout(PATIENCE, poll).await.expect("it comes in time");
 }
 
-/// A node whose log belongs to another member would be refused by everybody, and says so itself.
+/// Peers would refuse a node whose log belongs to another member, so it refuses to start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_of_another_member_is_refused_at_the_start() {
     let cluster = Cluster::new();
@@ -463,7 +464,7 @@ async fn the_log_of_another_member_is_refused_at_the_start() {
     cluster.start("n1", &[]).await.shutdown().await;
 }
 
-/// What is logged, for a test to read.
+/// Captures log lines for a test.
 #[derive(Clone, Default)]
 pub(in crate::runtime) struct Logged(Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -484,7 +485,7 @@ impl std::io::Write for Logged {
     }
 }
 
-/// Two nodes know each other, each as a member of another cluster. On one thread, so that all of it is logged here.
+/// Two nodes know each other, each as a member of another cluster. On one thread, so that all log lines are captured.
 #[tokio::test]
 async fn a_node_that_its_peer_refuses_complains_once() {
     let logged = Logged::default();
@@ -507,7 +508,7 @@ async fn a_node_that_its_peer_refuses_complains_once() {
     told.retain(|line| line.contains("peer=n2") && (complains(line) || line.contains("no link to peer")));
     assert!(told.iter().any(complains), "{told:#?}");
     assert!(told.iter().filter(|line| complains(line)).all(|line| line.contains("ERROR")), "{told:#?}");
-    // When the machine stands still an attempt may break otherwise in between, and the complaint is worth a repetition.
+    // When the machine stalls, an attempt may fail in another way in between; then the complaint may be repeated.
     assert!(!told.windows(2).any(|two| two.iter().all(complains)), "{told:#?}");
     first.shutdown().await;
     second.shutdown().await;
@@ -521,7 +522,7 @@ async fn noise_on_the_port_harms_nothing() {
     let mut random = norn_wire::random::Random::new(7);
     for round in 0..2_000usize {
         let mut datagram: Vec<u8> = (0..round % 1_400).map(|_| random.bits() as u8).collect();
-        // Half of them look like the first packet of a handshake.
+        // Half of them resemble the first packet of a handshake.
         if round % 2 == 0 && datagram.len() > 5 {
             datagram[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
         }
@@ -573,7 +574,7 @@ async fn what_is_no_frame_ends_its_own_connection_only() {
     server.shutdown().await;
 }
 
-/// A client that sends byte by byte holds nobody up, and many silent ones do not either.
+/// Neither a client that sends byte by byte nor many silent ones block other clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_and_silent_clients_hold_nobody_up() {
     let cluster = Cluster::new();
@@ -614,14 +615,14 @@ async fn too_many_connections_are_refused_and_room_comes_back() {
     let mut held = Vec::new();
     for _ in 0..4 {
         let connection = cluster.connect(&server, Role::Client, "c").await;
-        // A client's side of the handshake ends before the server's, which then gives it its place.
+        // A client's side of the handshake ends before the server's, which assigns the client's slot.
         ask(&connection, &Request::Identify, PATIENCE).await.unwrap();
         held.push(connection);
     }
     let credentials = cluster.credentials(Role::Client, "c");
     let fifth = async || (connect(&server, &credentials).await.unwrap(), ());
     assert_eq!(close_code(fifth).await, CloseCode::Busy as u64);
-    // A node's certificate finds room all the same.
+    // A node's certificate still gets a connection.
     let node = Caller::new(Role::Node.files(cluster.authority.path(), "n2"), PATIENCE).unwrap();
     node.identify(&server.address().to_string()).await.unwrap();
     held.clear();
@@ -631,7 +632,7 @@ async fn too_many_connections_are_refused_and_room_comes_back() {
     server.shutdown().await;
 }
 
-/// Requests that nobody waits for in turn are all answered, each under its number.
+/// Requests that are sent without waiting for answers are all answered, each under its number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_requests_on_one_stream_are_all_answered() {
     use crate::runtime::frames::{Budget, FrameReader};

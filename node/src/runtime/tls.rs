@@ -1,4 +1,4 @@
-//! Mutual TLS: one authority, both directions verified, TLS 1.3 only.
+//! Mutual TLS: one certificate authority, both directions verified, TLS 1.3 only.
 
 use crate::protocol::Principal;
 use crate::runtime::certificates::{CLIENT_SUFFIX, CertificateFiles, NODE_SUFFIX, check_name};
@@ -16,22 +16,22 @@ pub use norn_client::tls::Credentials;
 /// Why a side has no usable identity.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The files are of no use.
+    /// The files are unusable.
     #[error(transparent)]
     Files(#[from] norn_client::tls::TlsError),
-    /// The certificates do not fit together.
+    /// The certificates do not match each other.
     #[error("certificates: {0}")]
     Rustls(#[from] rustls::Error),
     /// The authority cannot be used to verify clients.
     #[error("certificate authority: {0}")]
     Authority(String),
-    /// A certificate without a name of ours.
+    /// A certificate without a name of Norn's form.
     #[error("the certificate names no NAME{NODE_SUFFIX} and no NAME{CLIENT_SUFFIX}: {0}")]
     Nameless(String),
 }
 
 impl TlsError {
-    /// The same of a certificate that stands in a file.
+    /// Adds the file to an error about a certificate.
     #[must_use]
     pub fn of_file(self, file: &Path) -> TlsError {
         match self {
@@ -44,13 +44,13 @@ impl TlsError {
     }
 }
 
-/// Reads what one side shows and trusts.
+/// Reads the own certificate and key, and the trusted authorities.
 pub fn load(files: &CertificateFiles) -> Result<Credentials, TlsError> {
     Ok(Credentials::load(files, unix_seconds())?)
 }
 
-/// The server's side, with the protocol versions that it takes: a client without a certificate of the authority does not
-/// get past the handshake.
+/// TLS configuration of the server side, with the protocol versions that it accepts: a client without a certificate of the authority
+/// fails the handshake.
 pub fn server_crypto(own: &Credentials, speaks: Versions) -> Result<Arc<QuicServerConfig>, TlsError> {
     let config = server_side(own, speaks)?;
     let crypto = QuicServerConfig::try_from(config).map_err(|error| TlsError::Authority(error.to_string()))?;
@@ -66,30 +66,30 @@ fn server_side(own: &Credentials, speaks: Versions) -> Result<rustls::ServerConf
         .with_client_cert_verifier(verifier)
         .with_single_cert(own.chain().to_vec(), own.key())?;
     config.alpn_protocols = speaks.protocols();
-    // A resumed session would go on past the end of the certificates that it began with.
+    // A resumed session would outlast the certificates that it began with.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(config)
 }
 
-/// The client's side, with the protocol versions that it offers.
+/// TLS configuration of the client side, with the protocol versions that it offers.
 pub fn client_crypto(own: &Credentials, speaks: Versions) -> Result<Arc<QuicClientConfig>, norn_client::tls::TlsError> {
     let failed = |error: &dyn std::fmt::Display| norn_client::tls::TlsError::Identity(error.to_string());
     let crypto = QuicClientConfig::try_from(own.client(speaks)?).map_err(|error| failed(&error))?;
     Ok(Arc::new(crypto))
 }
 
-/// The one line to change for another provider. Passed explicitly: with two of them linked, an implicit default panics.
+/// The only line to change for another provider. Passed explicitly: with two providers linked, an implicit default panics.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Whom the own certificate names.
+/// The principal that the own certificate names.
 pub fn own_principal(own: &Credentials) -> Result<Principal, TlsError> {
     principal_of(own.chain().first().ok_or_else(|| TlsError::Nameless("there is none".to_owned()))?)
 }
 
-/// Whom a certificate names. Exactly one name must be there: with several nobody could say which one counts.
+/// The principal that a certificate names. Exactly one name must be there: with several, none would be authoritative.
 pub fn principal_of(certificate: &CertificateDer<'_>) -> Result<Principal, TlsError> {
     let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|error| TlsError::Nameless(error.to_string()))?;
     let mut found = None;
@@ -107,7 +107,7 @@ pub fn principal_of(certificate: &CertificateDer<'_>) -> Result<Principal, TlsEr
     found.ok_or_else(|| TlsError::Nameless("it has other names only".to_owned()))
 }
 
-/// Whom the other side of a connection is. TLS has verified the certificate by now.
+/// The principal at the other end of a connection. TLS has verified the certificate by now.
 pub fn principal(connection: &quinn::Connection) -> Result<Principal, TlsError> {
     let identity = connection.peer_identity().ok_or_else(|| TlsError::Nameless("none was shown".to_owned()))?;
     let chain = identity
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::runtime::certificates::{DAYS, Present, Role, create, create_authority};
 
-    /// A session that is resumed is not verified again, and would outlast the certificates.
+    /// A resumed session is not verified again, and would outlast the certificates.
     #[test]
     fn no_session_can_be_resumed() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The QUIC endpoint and its settings.
+//! The QUIC endpoint and its configuration.
 
 use crate::runtime::tls::{Credentials, TlsError, client_crypto, server_crypto};
 use norn_client::dial::{CLOSE_IDENTITY, CLOSE_VERSION, Shown};
@@ -10,39 +10,39 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Size asked for of the socket's buffers. The system may grant less; losses then cost throughput, never correctness.
+/// Requested size of the socket's buffers. The system may grant less; losses then cost throughput, never correctness.
 pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// A connection that has been silent for this long is gone.
+/// A connection that has been silent for this long is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same for links between nodes, which are never silent for long.
+/// As [`IDLE_TIMEOUT`], for links between nodes, which are never silent for long.
 pub const PEER_IDLE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Round trip assumed before one was measured: three of them pass before a lost first packet is repeated.
+/// Round-trip time assumed before one is measured: a lost first packet is repeated after three of them.
 const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(100);
-/// Between signs of life on a link between nodes.
+/// Interval of keep-alives on a link between nodes.
 const PEER_KEEP_ALIVE: Duration = Duration::from_millis(500);
-/// Between signs of life on a silent connection.
+/// Interval of keep-alives on a silent connection.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Streams that a client may have open on one connection. One is enough: it is multiplexed.
 pub const CLIENT_STREAMS_MAX: u32 = 16;
 /// Streams that a peer may have open on one connection: one for each class, and room for their successors.
 pub const PEER_STREAMS_MAX: u32 = 8;
-/// Bytes that one stream may have under way.
+/// Flow-control window of a stream.
 pub const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-/// Bytes that one connection may have under way.
+/// Flow-control window of a connection.
 pub const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
 const _: () = assert!(STREAM_WINDOW_BYTES * 2 <= CONNECTION_WINDOW_BYTES, "bulk leaves room for claims");
 const _: () = assert!(KEEP_ALIVE.as_secs() * 3 < IDLE_TIMEOUT.as_secs(), "two signs of life may be lost");
 
-/// Why a connection was closed by this side, for the other to read.
+/// Why this side closed a connection, for the other side to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CloseCode {
     /// The node stops.
     Stopping = 1,
-    /// What came is no frame, or none that belongs there.
+    /// The received data is no valid frame, or none that belongs there.
     Frame = 2,
-    /// The certificate does not say who this is, or the hello claims to be somebody else.
+    /// The certificate names no identity, or the hello claims another one.
     Identity = CLOSE_IDENTITY,
     /// The node belongs to another cluster.
     Cluster = 4,
@@ -54,7 +54,7 @@ pub enum CloseCode {
     NotYet = 7,
     /// There is no protocol version that both sides speak.
     Version = CLOSE_VERSION,
-    /// The node is no member of the cluster, as far as this side knows.
+    /// The node is not a member of the cluster, as far as this side knows.
     Stranger = 9,
 }
 
@@ -80,34 +80,34 @@ fn transport(idle_timeout: Duration, keep_alive: Duration) -> Arc<TransportConfi
     Arc::new(transport)
 }
 
-/// Settings of connections that come in.
+/// Configuration of incoming connections.
 pub fn server_config(credentials: &Credentials, speaks: Versions) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::with_crypto(server_crypto(credentials, speaks)?);
-    // Nodes and their clients do not wander between networks.
+    // Nodes and their clients do not move between networks.
     config.migration(false).transport_config(transport(IDLE_TIMEOUT, KEEP_ALIVE));
     Ok(config)
 }
 
-/// Settings of a client's connections.
+/// Configuration of a client's connections.
 pub fn client_config(credentials: &Credentials) -> Result<ClientConfig, norn_client::tls::TlsError> {
     let mut config = ClientConfig::new(client_crypto(credentials, Versions::SPOKEN)?);
     config.transport_config(transport(IDLE_TIMEOUT, KEEP_ALIVE));
     Ok(config)
 }
 
-/// Settings of links to peers.
+/// Configuration of links to peers.
 pub fn peer_config(credentials: &Credentials, speaks: Versions) -> Result<PeerConfig, TlsError> {
     let mut config = ClientConfig::new(client_crypto(credentials, speaks)?);
     config.transport_config(transport(PEER_IDLE_TIMEOUT, PEER_KEEP_ALIVE));
     Ok(PeerConfig { config, shown: credentials.shown() })
 }
 
-/// What connections to other nodes are made with.
+/// Configuration of connections to other nodes.
 #[derive(Debug, Clone)]
 pub struct PeerConfig {
-    /// For the transport.
+    /// Transport configuration.
     pub config: ClientConfig,
-    /// For the words of a failure.
+    /// The certificates shown, for error texts.
     pub shown: Shown,
 }
 
@@ -122,12 +122,12 @@ fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// An endpoint for both directions, or for outgoing connections only when `server` is absent.
+/// An endpoint for both directions, or for outgoing connections only if `server` is `None`.
 pub fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
     Endpoint::new(EndpointConfig::default(), server, socket(address)?, Arc::new(quinn::TokioRuntime))
 }
 
-/// Binds the first address that the machine has. One that is in use ends the search: the node that runs there may be meant.
+/// Binds the first address that the machine has. An address in use ends the search: the node that runs there may be the intended one.
 pub fn bind_first<T>(
     found: &[SocketAddr],
     bind: impl Fn(SocketAddr) -> io::Result<T>,

@@ -1,5 +1,5 @@
-//! Goal: what is made is valid for as long as was asked for, never longer than its authority, and can be made anew without harm to
-//! what there is.
+//! Goal: a certificate is valid for the requested time, never longer than its authority, and can be renewed without harm to existing
+//! files.
 
 use super::{
     AUTHORITY_DAYS, DAY_S, DAYS, Made, Present, Role, Validity, authority_key, authority_params, create,
@@ -31,7 +31,7 @@ fn an_authority_lasts_for_ten_years_and_what_it_signs_for_one_unless_said_otherw
     let own = make(place, DAYS, Present::Kept);
     let after_s = unix_seconds();
     assert!(lasts(&authority, 3_650, before_s, after_s), "{authority:?}");
-    // No clock that is an hour slow refuses it.
+    // A clock that is an hour slow does not refuse it.
     assert!(lasts(&own, 365, before_s, after_s) && !own.shortened, "{own:?}");
     assert_eq!(load(&own.files).unwrap().validity(), own.validity, "the file says the same");
     assert_eq!(valid_until(&authority.files.certificate).unwrap(), authority.validity.until_s);
@@ -46,7 +46,7 @@ fn a_certificate_ends_with_its_authority() {
     assert_eq!((own.validity.until_s, own.shortened), (authority.validity.until_s, true));
     assert_eq!(load(&own.files).unwrap().validity().until_s, authority.validity.until_s);
 
-    // One that has expired signs nothing.
+    // An authority that has expired signs nothing.
     fs::remove_file(place.join("ca.crt")).unwrap();
     fs::remove_file(place.join("ca.key")).unwrap();
     create_authority(place, 0).unwrap();
@@ -55,7 +55,7 @@ fn a_certificate_ends_with_its_authority() {
     assert!(!place.join("client-d.crt").exists() && !place.join("client-d.key").exists());
 }
 
-/// The key beside a file with several authorities says which of them signs.
+/// The key beside a file with several authorities determines which of them signs.
 #[test]
 fn of_several_authorities_in_the_file_the_one_with_the_key_signs() {
     let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -91,7 +91,7 @@ fn a_renewed_certificate_takes_the_place_of_the_old_one_and_a_prolonged_authorit
     assert_eq!(names.len(), 4, "no half of a file is left: {names:?}");
 }
 
-/// Without its period nothing can be signed, nor where the clock of the authority was far ahead.
+/// Nothing can be signed if the authority's validity is unknown, or lies in the future because its clock was far ahead.
 #[test]
 fn an_authority_without_its_certificate_or_of_a_later_time_signs_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ fn an_authority_without_its_certificate_or_of_a_later_time_signs_nothing() {
     assert!(!place.join("client-c.crt").exists() && !place.join("client-c.key").exists());
 }
 
-/// A process may end between the two names of a pair. The next one makes it whole, and overwrites no key that a person may need.
+/// A process may end between the two renames of a pair. The next one completes it, and overwrites no key that an operator may need.
 #[test]
 fn a_pair_that_was_begun_is_made_anew_and_a_key_that_lost_its_certificate_stays() {
     let directory = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn a_pair_that_was_begun_is_made_anew_and_a_key_that_lost_its_certificate_stays(
     let key = fs::read(&own.key).unwrap();
     let again = || create(place, Role::Client, "c", &[], DAYS, Present::Kept).unwrap_err().to_string();
     assert!(again().contains("client-c.crt exists already and is not overwritten; `--renew`"), "{}", again());
-    // What stands beside it is of another key.
+    // The temporary file beside it belongs to another key.
     fs::copy(&authority.certificate, own.certificate.with_added_extension("new")).unwrap();
     fs::remove_file(&own.certificate).unwrap();
     assert!(again().contains("client-c.key exists already and is not overwritten; its certificate"), "{}", again());
@@ -145,7 +145,7 @@ fn a_pair_that_was_begun_is_made_anew_and_a_key_that_lost_its_certificate_stays(
     assert!(refusal.contains("ca.key exists already and is not overwritten; its ca.crt is missing"), "{refusal}");
 }
 
-/// Goal: a process that hangs does not hold up others for ever, and whoever waits in vain learns for what.
+/// Goal: a process that hangs does not block others for ever, and a process that waits in vain names the cause.
 #[test]
 fn the_lock_of_a_directory_is_not_waited_for_without_a_bound() {
     let directory = tempfile::tempdir().unwrap();

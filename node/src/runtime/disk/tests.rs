@@ -1,4 +1,4 @@
-//! The disk on a real file system, alone and below a log.
+//! The disk on a real file system, alone and under a log.
 
 use super::*;
 use crate::protocol::record::Record;
@@ -24,7 +24,7 @@ fn files_are_written_read_cut_renamed_and_removed() {
     assert_eq!(disk.list().expect("listed"), ["a", "b"]);
     assert_eq!(disk.length("b").expect("there"), 11);
     for file in ["b", "a"] {
-        // Once through the open file, once through another.
+        // Once through the open file, once through a new handle.
         disk.write(file, 0, b"").expect("opened");
         assert_eq!(disk.read("b", 6, 3).expect("read"), b"the");
         assert_eq!(disk.read("b", 9, usize::MAX).expect("read"), b"re");
@@ -97,8 +97,8 @@ fn a_path_that_is_no_directory_is_refused() {
     }
 }
 
-/// Goal: a mistyped directory is not made one of a node, and what an operator keeps beside the log, or has the program log there, does
-/// not stand against a first start.
+/// Goal: a mistyped directory does not become a node's data directory, and files that an operator keeps beside the log, or the
+/// program's output there, do not prevent a first start.
 #[test]
 fn a_directory_of_another_program_is_refused_and_an_own_one_is_not() {
     let directory = directory();
@@ -111,7 +111,7 @@ fn a_directory_of_another_program_is_refused_and_an_own_one_is_not() {
     for name in ["ca.crt", "node-a.key", "norn.toml", "node.log", "archive.jsonl"] {
         write(name, "text");
     }
-    // As a shell makes the file to which it has a program write.
+    // As a shell creates the file for a program's output.
     write("out", "");
     refuse_foreign(place).expect("these are the operator's");
     write("PG_VERSION", "17");
@@ -139,7 +139,7 @@ fn a_full_disk_is_told_apart() {
     assert!(error.full, "{error}");
 }
 
-/// Goal: only what the disk says of a place is damage; what the process lacks is not.
+/// Goal: only a fault that the disk reports for a place is damage; a shortage in the process is not.
 #[test]
 fn what_is_lost_is_told_apart_from_what_cannot_be_read_just_now() {
     let lost = |errno: Errno| failure("read", "x", &io::Error::from(errno)).lost;
@@ -184,14 +184,14 @@ fn a_log_lives_on_it() {
         expected.push(record);
         let last = format!("{:016}.log", log.stats().segment);
         drop(log);
-        // Half a frame, as if the process had been killed in a write.
+        // Half a frame, as if the process had been killed during a write.
         let mut file = OpenOptions::new().append(true).open(directory.path().join(last)).expect("there");
         file.write_all(&[0, 0, 0, 9, 1, 2, 3]).expect("written");
     }
     assert!(FileDisk::open(directory.path()).expect("free").list().expect("listed").len() > 2);
 }
 
-/// Goal: a look at a directory names the process that holds it or held it last, and does not take it.
+/// Goal: inspecting a directory names the process that holds it or held it last, and does not lock it.
 #[test]
 fn the_holder_of_a_directory_is_named_while_it_holds_and_afterwards() {
     let directory = directory();

@@ -1,4 +1,4 @@
-//! What a start wants of settings beside what each may be by itself. Neither files nor addresses are looked at.
+//! Checks of settings for a start, beyond the form of each value. Neither files nor addresses are looked up.
 
 use super::{Effective, SettingsError};
 use crate::config::table::{self, Bounds};
@@ -7,11 +7,11 @@ use crate::storage::RESERVES_FREE;
 use norn_wire::address::parse_address;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// Crates that log, beside those of this program.
+/// Crates that log, besides those of this program.
 const CRATES: [&str; 6] = ["mio", "quinn", "quinn_proto", "quinn_udp", "rustls", "tokio"];
 
 impl Effective {
-    /// Refuses what a start refuses, except where a directory is missing or has no certificates.
+    /// Refuses the settings that a start refuses, except for a missing directory or missing certificates.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.log_filter()?;
         self.logs_json()?;
@@ -26,7 +26,7 @@ impl Effective {
         self.core().map(|_| ())
     }
 
-    /// Bound on the bytes of the data directory: a log as it begins, and room in which its reserve is written.
+    /// Limit on the bytes of the data directory: at least a new log, and space in which its reserve is written.
     pub(super) fn disk_bytes_max(&self) -> Result<Option<u64>, SettingsError> {
         let bytes_max = self.number("disk_bytes_max");
         let bounds = self.bounds("disk_bytes_max");
@@ -40,7 +40,7 @@ impl Effective {
         Ok(Some(bytes_max).filter(|bytes_max| *bytes_max > 0))
     }
 
-    /// A name that a certificate may have.
+    /// The node's name, which must be valid in a certificate.
     fn node_name(&self) -> Result<(), SettingsError> {
         let name = self.text("name");
         match name.is_empty() {
@@ -49,11 +49,11 @@ impl Effective {
         }
     }
 
-    /// A level, or levels of parts of the program, apart by commas.
+    /// The log filter: a level, or levels of parts of the program, separated by commas.
     pub fn log_filter(&self) -> Result<Targets, SettingsError> {
         let text = self.text("log");
         let pieces: Vec<&str> = text.split(',').map(str::trim).filter(|piece| !piece.is_empty()).collect();
-        // A part of the program that has no level would have all that it says logged, and the others nothing.
+        // A part without a level would log everything from that part, and nothing from the others.
         let wrong = pieces.iter().find(|piece| !is_directive(piece));
         if pieces.is_empty() || wrong.is_some() {
             let value = wrong.map_or(text, |piece| piece);
@@ -67,7 +67,7 @@ impl Effective {
         pieces.join(",").parse().map_err(|error| self.refused("log", text, &format!("a filter: {error}")))
     }
 
-    /// Whether the log is JSON, and not text.
+    /// Whether the log format is JSON, and not text.
     pub fn logs_json(&self) -> Result<bool, SettingsError> {
         match self.text("log_format") {
             "text" => Ok(false),
@@ -76,7 +76,7 @@ impl Effective {
         }
     }
 
-    /// What to bind; the system chooses where the port is 0.
+    /// The address to bind; port 0 lets the system choose one.
     pub(super) fn listen(&self) -> Result<String, SettingsError> {
         let listen = self.text("listen");
         let named = listen.strip_suffix(":0").map_or_else(|| listen.to_owned(), |host| format!("{host}:1"));
@@ -105,9 +105,9 @@ fn is_directive(piece: &str) -> bool {
     }
 }
 
-/// Variables that begin as those of settings do and are none: mistyped, most likely. Empty ones are as not set.
+/// Variables with the prefix of settings that are no settings: most likely mistyped. Empty ones count as not set.
 pub fn unknown_variables(variables: impl Iterator<Item = (String, String)>) -> Vec<String> {
-    /// Of commands, and of tests.
+    /// Variables of commands and tests.
     const OTHERS: [&str; 10] = [
         "NORN_BLESS",
         "NORN_CLIENT",
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Goal: what `--print-config` prints is what a node starts with.
+    /// Goal: a node starts with the settings that `--print-config` prints.
     #[test]
     fn what_a_start_refuses_is_refused_without_one() {
         let wrong = [
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(unknown_variables(set.into_iter().chain(empty)), ["NORN_BOGUS", "NORN_HEARTBEAT"]);
     }
 
-    /// Goal: nodes that tests and the gate start do not warn of the variables of these.
+    /// Goal: nodes that tests and the release checks start do not warn of the variables of these.
     #[test]
     fn the_variables_of_tests_and_of_the_gate_are_known() {
         fn read(place: &Path, text: &mut String) {

@@ -1,9 +1,9 @@
-//! `node/docs/settings.md`, made of the table of settings.
+//! Generates `node/docs/settings.md` from the table of settings.
 
 use crate::config::table::{Floor, Form, Number, SECTIONS, Section, Setting};
 use std::fmt::Write;
 
-/// What stands above the tables.
+/// Text above the tables.
 const HEAD: &str = "# Settings of a node
 
 For operators: each setting of `norn start`, with its default, its bounds and its meaning. This file is made of the table in
@@ -26,7 +26,7 @@ in a file or a flag is an error. All nodes of a cluster should have the same tim
 Numbers are written as whole numbers of their unit, without the unit: `heartbeat_ms = 50`.
 ";
 
-/// The whole file.
+/// Generates the whole file.
 pub fn document() -> String {
     let mut out = HEAD.to_owned();
     for Section { title, settings } in SECTIONS {
@@ -46,7 +46,7 @@ fn row(setting: &Setting) -> String {
     format!("| `{}` | {default} | {allowed} | {} |\n", setting.name, setting.about)
 }
 
-/// The default as it is written, and as it is said where that differs.
+/// The default as a number, and with its unit where that differs.
 fn default_of(number: Number) -> String {
     let said = amount(number.default, number.unit);
     match said.starts_with(&number.default.to_string()) {
@@ -62,7 +62,7 @@ fn allowed(number: Number) -> String {
     let bounds = match unit {
         _ if low == high => amount(low, unit),
         "ms" | "B" | "B/s" => format!("{} to {}", amount(low, unit), amount(high, unit)),
-        // It has no larger units: once is enough.
+        // Without larger units, the unit is shown only once.
         _ => format!("{} to {}", amount(low, ""), amount(high, unit)),
     };
     format!("{zero}{bounds}{floor}")

@@ -1,4 +1,4 @@
-//! Settings as people and programs read them: each with its value, its source, its default and its limits.
+//! Prints settings for operators and programs: each with its value, source, default and limits.
 
 use super::Effective;
 use crate::config::table::{self, Bounds, Form, SECTIONS, Section, Setting};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 
 impl Effective {
-    /// A file that says the same, with where each value came from.
+    /// A settings file with the same values, and the source of each in a comment.
     pub fn print(&self) -> String {
         let mut out = String::new();
         for (index, Section { title, settings }) in SECTIONS.iter().enumerate() {
@@ -33,7 +33,7 @@ impl Effective {
         format!("# {about} (default {default:?}{bounds})\n{} = {shown}  # {source}\n", setting.name)
     }
 
-    /// The same for programs: an object a line. A default has the form of a value that is set.
+    /// The same for programs: one JSON object per line. A default has the form of a value that is set.
     pub fn print_json(&self) -> String {
         let line = |section: &Section, setting: &Setting| {
             let (value, source) = &self.values[setting.name];
@@ -51,14 +51,14 @@ impl Effective {
         SECTIONS.iter().flat_map(|section| section.settings.iter().map(move |setting| line(section, setting))).collect()
     }
 
-    /// Bounds of a number beside the other settings.
+    /// Bounds of a number, given the other settings.
     pub(super) fn bounds(&self, name: &'static str) -> Option<Bounds> {
         let number = table::find(name)?.number()?;
         Some(number.bounds(|name| self.number(name)))
     }
 }
 
-/// A number in the unit of its setting where that takes numbers, and else a text.
+/// A JSON number for a numeric setting, in the setting's unit, else a JSON string.
 fn as_json(form: Form, text: &str) -> Value {
     match form {
         Form::Text { .. } => json!(text),
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Of a file, the environment and a flag, one each.
+    /// Settings from a file, the environment and a flag, one each.
     fn effective(file: &std::path::Path) -> Effective {
         std::fs::write(file, "heartbeat_ms = 40\nzone = \"a\"\n").unwrap();
         let own = |name: &str, value: &str| std::iter::once((name.to_owned(), value.to_owned()));

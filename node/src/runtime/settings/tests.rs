@@ -1,4 +1,4 @@
-//! Goal: settings are put together from their sources, and what cannot be used is refused by name.
+//! Goal: settings are merged from their sources, and unusable ones are refused by name.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn what_is_unknown_or_out_of_limits_is_refused() {
     assert!(gathered("memory_bytes_max", "0").is_ok() && gathered("memory_bytes_max", "67108864").is_ok());
 }
 
-/// Goal: whoever leaves a variable empty has not set it.
+/// Goal: an empty variable counts as not set.
 #[test]
 fn an_empty_variable_is_as_one_that_is_not_set() {
     let directory = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn an_empty_variable_is_as_one_that_is_not_set() {
     assert_eq!((effective.text("zone"), effective.text("log")), ("a", "info"));
 }
 
-/// Goal: the document of the settings says what the table says.
+/// Goal: the document of the settings agrees with the table.
 #[test]
 fn the_document_of_the_settings_is_that_of_the_table() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/settings.md");

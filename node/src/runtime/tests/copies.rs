@@ -14,8 +14,8 @@ fn copy_of(cluster: &Cluster) -> PathBuf {
     copy
 }
 
-/// Starts a node on a copy, as which another one runs. The other one has a few seconds to answer; a start that it was too slow
-/// for may have written its own address into the copy, so that the next attempt needs a new one.
+/// Starts a node on a copy while the original runs. The original has a few seconds to answer; a start for which it was too slow may
+/// have written its own address into the copy, so the next attempt needs a new copy.
 async fn is_refused(cluster: &Cluster, running: &Identity, copied: &mut Settings) {
     for _ in 0..ATTEMPTS_MAX {
         match start(copied).await {
@@ -32,8 +32,8 @@ async fn is_refused(cluster: &Cluster, running: &Identity, copied: &mut Settings
     panic!("{ATTEMPTS_MAX} copies have started");
 }
 
-/// While a node runs nobody else starts as the same one; wherever it listens, it does not take itself for somebody else. Once
-/// it has ended another may be it, be its old address nobody's or a stranger's.
+/// While a node is running, no other process starts as this node, and the node recognizes itself wherever it listens. Once it has
+/// ended, another process may be the node, whether the old address is unused or taken by another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_runs_is_not_started_again_on_a_copy() {
     let cluster = Cluster::new();

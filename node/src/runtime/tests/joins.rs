@@ -4,15 +4,15 @@ use super::*;
 use crate::runtime::joining::join;
 use norn_wire::invitation::Invitation;
 
-/// Makes one node a cluster.
+/// Founds a cluster of one node.
 async fn found_alone(cluster: &Cluster, server: &Server, id: ClusterId) {
     let identity = answers(cluster, server).await;
     let init = Genesis { cluster: id, ..genesis(&[(&identity, &identity.address)]) };
     cluster.caller().call(&server.address().to_string(), &Request::Initialize(Box::new(init))).await.unwrap();
 }
 
-/// Goal: what one address says for good hides no other one that takes the node. Where none does, each is named. Method: the first
-/// address is of another cluster.
+/// Goal: a permanent refusal at one address does not hide another address whose member accepts the node. If none accepts it, each
+/// refusal is named. Method: the first address is in another cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_address_is_asked_before_a_join_is_given_up() {
     let cluster = Cluster::new();

@@ -5,10 +5,10 @@ use std::fs::{self, File};
 
 const DISK_BYTES: u64 = 8 << 20;
 const RESERVE_BYTES: u64 = 1 << 20;
-/// With that a node starts.
+/// Free bytes with which a node starts.
 const LEAST_BYTES: u64 = RESERVE_BYTES / 4 + RESERVE_BYTES / 16;
 
-/// Goal: an operator reads at once how much must be free and where, and finds the directory as it was.
+/// Goal: an operator learns at once how much space must be free and where, and finds the directory unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_without_room_ends_at_once_and_says_what_it_needs() {
     let cluster = Cluster::new();
