@@ -1,4 +1,4 @@
-//! Settings of the protocol core. The [`table`] has the defaults and bounds of these and all others.
+//! Settings of the protocol core. The [`table`] has the defaults and bounds of all settings.
 
 use norn_wire::QueueName;
 use std::collections::BTreeMap;
@@ -9,66 +9,67 @@ pub mod table;
 /// Settings of the protocol core. All nodes of a cluster should agree on them; safety does not depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Between heartbeats of a pair of nodes.
+    /// Interval of heartbeats between a pair of nodes.
     pub heartbeat_ms: u64,
-    /// A leader not heard for this long is given up; with three replicas, the next one campaigns within twice as long again.
+    /// Silence after which a leader counts as lost; with three replicas, the next one campaigns within twice this time again.
     pub election_timeout_ms: u64,
-    /// Before an unanswered replication message is sent again.
+    /// Time after which an unanswered replication message is sent again.
     pub resend_ms: u64,
-    /// A request that could not be finished by then is answered `Unknown` or `Unavailable`.
+    /// Time after which an unfinished request is answered `Unknown` or `Unavailable`.
     pub request_timeout_ms: u64,
-    /// Between rounds of anti-entropy.
+    /// Interval of anti-entropy rounds.
     pub exchange_interval_ms: u64,
-    /// Bytes that a node sends to repair other replicas.
+    /// Limit on the bytes per second that a node sends to repair other replicas.
     pub repair_bytes_per_second: u64,
-    /// Tasks that a node sends to repair other replicas; looking at sixteen counts as much.
+    /// Limit on the tasks per second that a node sends to repair other replicas; comparing sixteen tasks counts as sending one.
     pub repair_items_per_second: u64,
-    /// Between looks of parked claims at all leaders, and between questions of leaders for what their tasks wait for.
+    /// Interval at which parked claims ask all leaders again, and leaders ask about the dependencies of their tasks.
     pub sweep_interval_ms: u64,
     /// Bound on the difference of wall clocks that claims rely on.
     pub clock_epsilon_ms: u64,
     /// Bound on the rate error of monotonic clocks that claims rely on, in parts per million.
     pub clock_drift_ppm: u64,
-    /// A node whose wall clock is far from a majority's gives up leading. Safety does not depend on it.
+    /// Whether a node with a wall clock far from a majority's gives up leading. Safety does not depend on it.
     pub clock_fencing: bool,
-    /// A clock that was wrong must be right for so long before it is relied on.
+    /// Time for which a clock that was wrong must be right before it is relied on.
     pub clock_calm_ms: u64,
-    /// A node that leads although another is preferred hands over after the other was up for so long.
+    /// Time for which a preferred leader must be up before another leader hands over to it.
     pub transfer_after_ms: u64,
-    /// Bytes of payloads and headers of tasks, and of results and log entries of ended ones, that stay in memory; the others are read
+    /// Bytes of payloads and headers of tasks, and of results and log entries of ended ones, that stay in memory; others are read
     /// back from the log.
     pub payload_memory_bytes: u64,
-    /// Tasks at this node, waiting or ended, at which it refuses new ones.
+    /// Number of tasks at this node, waiting or ended, at which it refuses new ones.
     pub tasks_max: u64,
-    /// How long finished tasks are kept.
+    /// Retention of finished tasks.
     pub retention: Arc<Retention>,
-    /// Tasks are forgotten only when their ids are so old. Nothing may be enqueued under an id that is not above a forgotten
-    /// one, so this must be longer than any write may be on its way.
+    /// Age of an id at which its task may be forgotten. Nothing may be enqueued under an id that is not above a forgotten one, so
+    /// this must be longer than any write may be in flight.
     pub forget_after_ms: u64,
-    /// Bytes of hints for members that are away; at the bound those are dropped that anti-entropy makes up for, then sloppy
+    /// Bytes of hints for members that are away; at the limit, hints that anti-entropy can make up for are dropped, then sloppy
     /// writes without any member are refused.
     pub hints_bytes_max: u64,
-    /// Nothing is noted any more for a member that was away for so long, and what nobody but this node has is warned of.
+    /// Absence after which no further hints are kept for a member, and after which data that only this node has causes a warning.
     pub hint_ttl_ms: u64,
-    /// A change of a partition's cohort that comes no nearer to its end for so long is given up.
+    /// Time without progress after which a change of a partition's cohort is given up.
     pub revert_after_ms: u64,
-    /// A removed replica that is away for so long is not waited for any more. What it alone has it hands over if it comes.
+    /// Absence after which the cohort no longer waits for a removed replica. A replica that returns later still hands over what only
+    /// it has.
     pub exile_ttl_ms: u64,
-    /// Finished tasks are archived before they are buried.
+    /// Whether finished tasks are archived before they are buried.
     pub archives: bool,
-    /// The newest protocol version that is offered to peers and clients.
+    /// Newest protocol version offered to peers and clients.
     pub protocol_version_max: u8,
-    /// A known bug to put back, so that a simulation can be seen to catch it.
+    /// A known bug to put back, to check that the simulation catches it.
     #[cfg(feature = "mutants")]
     pub mutant: Option<Mutant>,
 }
 
-/// How long finished tasks are kept, by queue.
+/// Retention of finished tasks, by queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
-    /// Where nothing else is said.
+    /// Retention of all other queues.
     pub default_ms: u64,
-    /// For single queues.
+    /// Retention of single queues.
     pub queues: BTreeMap<QueueName, u64>,
 }
 
@@ -79,7 +80,7 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// Of a queue, or of a task whose queue is not known.
+    /// Retention of a queue, or of a task whose queue is unknown.
     pub fn of(&self, queue: Option<&QueueName>) -> u64 {
         queue.and_then(|queue| self.queues.get(queue)).copied().unwrap_or(self.default_ms)
     }
@@ -89,122 +90,122 @@ impl Retention {
 #[cfg(feature = "mutants")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
-    /// A vote is answered without having been written down.
+    /// A vote is answered before it is on disk.
     VoteNotDurable,
-    /// A grant is answered once the leader alone has it.
+    /// A grant is answered once only the leader has it.
     GrantBeforeQuorum,
     /// Merging two logs keeps only one of them.
     MergeDropsUpdate,
-    /// A grant shows no log entries that have left memory.
+    /// A grant omits log entries that are no longer in memory.
     LogsUnread,
     /// A claim is dropped without telling the followers how the task ended.
     DropWithoutRecord,
-    /// A renewal sets the lease to what was asked, even if shorter.
+    /// A renewal sets the lease to the requested length, even if that is shorter.
     RenewalShortens,
     /// A write is acknowledged before it is on disk.
     AckBeforeDurable,
-    /// A vote ignores how old the candidate's table is.
+    /// A voter ignores whether the candidate's table is older than its own.
     VoteIgnoresViewstamp,
-    /// A leader does not heed the followers' word that a task has ended.
+    /// A leader ignores the followers' done flags.
     DoneFlagIgnored,
     /// Claims expire by the wall clock alone.
     WallClockOnly,
-    /// A follower flags ended tasks only where it saw the operation that granted them, not where their claims came with a
-    /// whole table or out of its own log.
+    /// A follower flags ended tasks only where it saw the operation that granted them, not where their claims came with a whole table
+    /// or from its own log.
     FlagsForgotten,
-    /// A supposed leader is believed in as long as it is heard, even if it has restarted, stepped down or lost its quorum.
+    /// A node believes in a supposed leader as long as it hears from it, even if it has restarted, stepped down or lost its quorum.
     LeaderBelieved,
-    /// A node whose clock is known to be wrong goes on leading.
+    /// A node whose clock is known to be wrong continues to lead.
     FencedLeads,
-    /// A replica whose table has lost something votes and counts as before.
+    /// A replica with a damaged table votes and counts as before.
     RecoveringCounts,
-    /// A leader counts replicas with holes for grants.
+    /// A leader counts replicas with holes toward the grant quorum.
     HolesGrant,
-    /// A body is read back from the place of the task beside it, and not looked at.
+    /// A body is read back from the place of a neighbouring task, and not checked.
     WrongPlace,
     /// Tasks are forgotten when a majority has the tombstones, and for good when a majority has forgotten.
     ForgetsByMajority,
-    /// A leader archives and buries what it knows itself, and asks nobody.
+    /// A leader archives and buries what it knows itself, without asking the followers.
     ArchivesUnasked,
-    /// A leader buries a task of which it lacks the spec without asking whether others have it.
+    /// A leader buries a task whose spec it lacks without asking whether other replicas have it.
     OrphansUnasked,
-    /// Facts about tasks that may have been forgotten are taken from anybody.
+    /// Facts about tasks that may have been forgotten are accepted from any node.
     FloorIgnored,
     /// A hint is acknowledged before it is on disk.
     HintNotDurable,
-    /// A hint is given up when it is sent.
+    /// A hint is dropped when it is sent.
     HintGoneEarly,
-    /// Where trees differ, only the first half of a node's children is compared.
+    /// Where Merkle trees differ, only the first half of a node's children is compared.
     HalfLevel,
-    /// A node does not wait for what peers remember of its log, and does not heed it.
+    /// A node does not wait for what peers remember of its log, and ignores it.
     UnansweredCounts,
-    /// What is remembered of a peer's log is forgotten when its new start is heard.
+    /// A peer's remembered log position is forgotten when its new start is heard.
     MemoryForgotten,
-    /// A completion under a token that needs no seal counts whatever the queue's mode.
+    /// A completion under a token that needs no seal counts in any mode of its queue.
     UnsealedCounts,
-    /// Only a heartbeat tells of a start, not a promise that was made in it.
+    /// A node learns of a peer's new start only from heartbeats, not from promises made in it.
     PromisesUnheard,
-    /// A node does not heed that more was told in its start than it has told.
+    /// A node ignores that peers heard of a later log position in its own start than it has reached.
     RivalUnnoticed,
-    /// Acknowledgements of operations do not say how far the log is durable.
+    /// Acknowledgements of operations omit the durable log position.
     WordMissing,
-    /// A cohort is changed before the next members have what they should have.
+    /// A change of a cohort completes before the next members have caught up.
     SettlesUnready,
     /// Answers of different versions of a cohort add up to a quorum.
     VersionsMixed,
-    /// Whoever leaves a partition is cleared without being asked what it alone has.
+    /// A replica that leaves a partition is cleared without being asked for what only it has.
     ClearsUnheard,
-    /// The leader of the root answers what it believes, committed or not, whether it still leads or not.
+    /// The leader of the metadata group answers from its own state, committed or not, and whether or not it still leads.
     RootAnswersAtOnce,
     /// Claims expire by the monotonic clock alone.
     MonotonicOnly,
     /// A table that a replica has already is not acknowledged again.
     ReinstallUnanswered,
-    /// Whoever leaves a partition drops what it has once it is dismissed.
+    /// A replica that leaves a partition drops its data as soon as it is dismissed.
     LeavesEarly,
-    /// Facts are taken from whoever was let go of, or is nobody any more.
+    /// Facts are accepted from nodes that were dismissed or are no longer members.
     ExileMerges,
-    /// A replica that was cleared unheard drops all that it has when it hears of that.
+    /// A replica that was cleared unheard drops all its data when it learns of that.
     StraysDrop,
-    /// A machine that comes back with an empty disk is the node that it was. The simulator's host does this.
+    /// A machine that returns with an empty disk keeps its node identity. The simulator's host does this.
     SameIdentity,
-    /// A worker counts its lease from the answer. The simulator's host does this.
+    /// A worker counts its lease from the time of the answer. The simulator's host does this.
     CountsFromAnswer,
-    /// Cohorts that leaders tell of are asked for only once, whoever tells of them.
+    /// Cohorts that leaders advertise are asked for only once, whichever node advertises them.
     RoutesAskedOnce,
-    /// A renewal takes what was asked even if the queue allows less.
+    /// A renewal grants the requested length even if the queue allows less.
     LeaseUnbounded,
-    /// A task whose lease ran out does not wait for the queue's back-off.
+    /// A task whose lease has expired does not wait for the queue's back-off.
     LapsedAtOnce,
-    /// A seal is a fact before it is committed.
+    /// A seal becomes a fact before it is committed.
     SealsEarly,
-    /// Who held a task before may have its completion sealed as well.
+    /// A former holder of a task can have its completion sealed as well.
     SealsSuperseded,
-    /// What a completion brings that does not count is enqueued all the same.
+    /// The child tasks of a rejected completion are enqueued all the same.
     RejectedBrings,
-    /// A task that others wait for is said to have ended when it has not.
+    /// A dependency is reported as ended when it has not.
     EndsEarly,
-    /// What a task waits for is asked for only once.
+    /// A leader asks about a task's dependencies only once.
     FollowsOnce,
-    /// Children of a completion count as handed over once they are sent.
+    /// Child tasks of a completion count as handed over once they are sent.
     ClosesEarly,
-    /// Tasks are forgotten whatever completions bring.
+    /// Tasks are forgotten regardless of completions whose child tasks are still to come.
     ForgetsUnasked,
-    /// The claim of a dead task is dropped whether its letter is written or not.
+    /// The claim of a dead task is dropped whether or not its dead-letter copy is written.
     LettersForgotten,
-    /// A claim of a task with a key is prolonged though it has been another one's turn.
+    /// A claim of a task with a key is renewed although another task of the key has had its turn.
     TurnRetaken,
-    /// One replica's word is enough for a task that others wait for to count as forgotten.
+    /// The answer of one replica suffices for a dependency to count as forgotten.
     OneForgets,
-    /// A leader grants tasks with keys though it does not know all tasks that are held, and does not ask for them.
+    /// A leader grants tasks with keys although it does not know all held tasks, and does not ask for them.
     KeysUnknown,
-    /// Each time that a letter is written it has another id, whatever is there already.
+    /// Each write of a dead-letter copy uses a new id, regardless of existing copies.
     LettersMinted,
-    /// The id of a schedule's task is another one each time that it is enqueued.
+    /// A schedule's task gets a new id each time that it is enqueued.
     ScheduleIdDrawn,
-    /// What a schedule has fired is written down before a majority has it.
+    /// A schedule's firing is recorded before a majority has it.
     ScheduleMarkedEarly,
-    /// What nodes say of the completions that they know counts, though these have moved since.
+    /// A node's answer about the completions that it knows counts even if partitions have moved since.
     MovesUnheeded,
     /// A replica acknowledges operations of an epoch below its promise.
     AcksAfterPromise,
@@ -212,96 +213,96 @@ pub enum Mutant {
     JointNewSideOnly,
     /// Half of the members is a majority.
     HalfCounts,
-    /// The next members rule alone before the joint cohort is committed.
+    /// The next members decide alone before the joint cohort is committed.
     StableEarly,
-    /// The next members rule alone at once.
+    /// The next members decide alone at once.
     NoJoint,
-    /// A candidate has seen the tables of a majority; others may vote for it, whatever their tables are.
+    /// A candidate has seen the tables of a majority, but voters vote for it regardless of their own tables.
     StateFromOthers,
-    /// A leader answers from the table that it found before a majority has it.
+    /// A leader answers from the inherited table before a majority has it.
     AnswersInherited,
-    /// A candidate that takes over a newer table keeps claims of its own beside those.
+    /// A candidate that takes over a newer table keeps its own claims beside those.
     UnionOfClaims,
-    /// A leader changes the cohort by one member, without a joint one, before its installation is committed.
+    /// A leader changes the cohort by one member, without a joint cohort, before its installation is committed.
     SwitchesEarly,
-    /// A leader takes a change back before its installation is committed.
+    /// A leader reverts a change before its installation is committed.
     RevertsEarly,
-    /// A replica that lost a part of its table counts again once it has a leader's installation.
+    /// A replica with a damaged table counts again once it has a leader's installation.
     RegainsByInstall,
-    /// A replica that has heard of a cohort without it does not ask whether it is let go of.
+    /// A replica that has heard of a cohort without it does not ask whether it is dismissed.
     OutsideUnasked,
-    /// A task that is to be unique is enqueued without asking whether there is one with its key.
+    /// A unique task is enqueued without asking whether there is one with its key.
     UniqueUnasked,
-    /// It is written before its leader has it in a table that a majority has.
+    /// A unique task is written before its leader has reserved it in a table that a majority has.
     UniqueUnreserved,
-    /// One that a single replica takes for open is there, whoever knows that it has ended.
+    /// A unique task counts as open if a single replica believes so, even if other replicas know that it has ended.
     UniqueEnded,
-    /// A transaction is judged by what the leader knows, and nobody else is asked.
+    /// A transaction is judged by the leader's knowledge alone, without asking other replicas.
     TransactionUnasked,
-    /// Tasks that it changes can be claimed, prolonged and completed meanwhile.
+    /// Tasks that a transaction changes can be claimed, renewed and completed meanwhile.
     TransactionUnlocked,
-    /// A transaction that was refused is judged anew when it is asked for again.
+    /// A transaction that was refused is judged anew when it is requested again.
     RefusalForgotten,
-    /// What a transaction is about that is decided can be forgotten before it is made.
+    /// Tasks of a decided transaction can be forgotten before it is carried out.
     DecidedForgotten,
-    /// The end of a group's member counts for the next one as well.
+    /// The end of a group's member counts for the next member as well.
     MembersMiscounted,
     /// A group does not wait for the groups that its members bring.
     JoinsUnheard,
-    /// A session has ended once its leader is not heard from.
+    /// A session counts as ended once its leader is not heard from.
     SessionsCutShort,
     /// Tasks of a queue with ageing are claimed by priority alone.
     AgeIgnored,
-    /// A restart forgets how old leases are, and nobody is told.
+    /// A restart forgets the ages of leases, and reports that to no node.
     AgesForgotten,
-    /// A start takes leases for as old as the last word before them of how long its node had run.
+    /// A start takes leases to be as old as the last preceding record of its node's running time.
     AgesFromBefore,
-    /// The table of a new leader makes all leases young.
+    /// The table of a new leader resets the ages of all leases.
     AgesReplaced,
     /// A permit is good for any number of claims.
     PermitsReused,
-    /// A leader gives permits at once, and from a full bucket, whatever those before it have given.
+    /// A leader gives permits at once, and from a full bucket, regardless of what earlier leaders have given.
     FullBucket,
-    /// A leader begins with an empty bucket, whatever time has earned before it led.
+    /// A leader begins with an empty bucket, regardless of permits that time earned before it led.
     LevelForgotten,
-    /// A snapshot is begun only where there is room for as much as the whole log takes. The log does this.
+    /// A snapshot is begun only where the free space is as large as the whole log. The log does this.
     WantsWholeRoom,
-    /// The level of a bucket is written only where somebody asks for permits. A play catches it (`sim/src/rates.rs`), and no seed: what is
-    /// lost is what nobody has asked for, and no level that is written is wrong.
+    /// The level of a bucket is written only where a client asks for permits. A play catches it (`sim/src/rates.rs`), and no seed:
+    /// only permits that no client asked for are lost, and no written level is wrong.
     LevelsUnkept,
-    /// A rate that is removed and set again begins with what has come in before.
+    /// A rate that is removed and set again begins with the permits earned before.
     BurstAgain,
-    /// The leader of a partition grants as many claims as the whole queue may have, and asks nobody.
+    /// The leader of a partition grants as many claims as the whole queue may have, without asking the coordinator partition.
     QuotaUnasked,
-    /// A quota is lowered though its leader has not said that it keeps to that.
+    /// A quota is lowered although its leader has not confirmed that it keeps to the lower one.
     QuotaUnconfirmed,
-    /// Who has nothing to give of a quota does not say so again, whatever its home believes.
+    /// A leader with nothing to give back of a quota does not repeat that, whatever the coordinator partition believes.
     QuotaLeaks,
-    /// A leader lets twice as many tasks of a key be held as may be.
+    /// A leader allows twice as many held tasks of a key as configured.
     KeysUncounted,
-    /// Where keys take turns, it is not noted who was served.
+    /// Where keys take turns, the served key is not recorded.
     ServedIgnored,
-    /// What a client does not confirm is not given back.
+    /// Claims that a client does not confirm are not given back.
     UnconfirmedKept,
-    /// What a client says of a claim that it has left is passed on to no other node.
+    /// What a client says about a claim call that it has left is not passed on to other nodes.
     LeaveUnheeded,
-    /// A claim that is over counts as an attempt, whether or not its client has confirmed it.
+    /// An expired claim counts as an attempt, whether or not its client has confirmed it.
     LapsesUnasked,
-    /// A watch goes on as if nothing were missing where a node has not told all.
+    /// A watch continues as if complete where a node has not reported all events.
     WatchGapUnheeded,
-    /// A full queue takes tasks all the same.
+    /// A full queue still accepts tasks.
     RoomIgnored,
     /// Tasks of a paused queue are granted.
     PausedGrants,
-    /// What is to wait where what it waits for failed fails as well.
+    /// A task that should wait where its dependency failed fails as well.
     WaitIgnored,
-    /// Leaders tell nobody that their heads have changed.
+    /// Leaders do not advertise changes of their heads.
     HeadsUntold,
-    /// A task that is purged is forgotten at once, at each replica for itself.
+    /// A purged task is forgotten at once, at each replica independently.
     PurgesEarly,
-    /// A task is purged whether it has ended or not.
+    /// A task is purged whether or not it has ended.
     PurgesOpen,
-    /// A node that lends no ids refuses the session, and with it all that needs none.
+    /// A node that lends no ids refuses the session, and with it all calls that need none.
     HelloShutsOut,
     /// Ids go back with the clock that was ahead when earlier ones were lent.
     IdsGoBack,
@@ -328,7 +329,7 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// Takes each number by its name in the [`table`]; what is no number is as by default.
+    /// Takes each number by its name in the [`table`]; settings that are not numbers get their defaults.
     pub fn from_numbers(number: impl Fn(&'static str) -> u64) -> Self {
         Config {
             heartbeat_ms: number("heartbeat_ms"),
@@ -399,7 +400,7 @@ impl Config {
         Ok(())
     }
 
-    /// A length on a clock that may run fast by the allowed drift: at least `ms` of true time.
+    /// A duration on a clock that may run fast by the allowed drift: at least `ms` of true time.
     pub fn stretched_us(&self, ms: u64) -> u64 {
         ms.saturating_mul(1_000 + self.clock_drift_ppm.div_ceil(1_000)).saturating_add(1)
     }
@@ -438,7 +439,7 @@ mod tests {
         assert_eq!(wrong.validate().unwrap_err().name, "election_timeout_ms");
     }
 
-    /// Goal: no two fields are mixed up. Method: each number is another one.
+    /// Goal: no two fields are mixed up. Method: each number is different.
     #[test]
     fn numbers_have_the_names_of_their_fields() {
         let place = |name: &str| table::settings().position(|setting| setting.name == name).unwrap() as u64;

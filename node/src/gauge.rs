@@ -1,15 +1,16 @@
-//! How a host measures its disk: the same for every host. It reads no clock, and is told what was measured.
+//! Disk latency meter: turns measured syncs into reports for the core; the same for every host. Reads no clock; the host passes in
+//! the measurements.
 
 use crate::protocol::host::{DiskReport, Room, SLOW_US_MIN};
 
-/// A report is not repeated sooner, unless there is another room.
+/// Shortest interval of reports, unless the disk space state changes.
 const TOLD_US_MIN: u64 = 1_000_000;
-/// A disk that was not synced for so long is one of which nothing is known.
+/// Time without a sync after which the latency counts as unknown.
 const STALE_US: u64 = 10_000_000;
-/// Of the average, so much is of the latest sync.
+/// The latest sync is one part in this many of the average.
 const LATEST_PARTS: u64 = 4;
 
-/// Syncs of one process, and what was told of them.
+/// Latency of one process's syncs, and the last report.
 #[derive(Debug, Default)]
 pub struct DiskGauge {
     average_us: u64,
@@ -19,7 +20,7 @@ pub struct DiskGauge {
 }
 
 impl DiskGauge {
-    /// A sync took so long.
+    /// Records the duration of a sync.
     pub fn synced(&mut self, now_us: u64, length_us: u64) {
         let length_us = length_us.max(1);
         self.average_us = match self.average_us {
@@ -29,12 +30,12 @@ impl DiskGauge {
         self.synced_us = now_us;
     }
 
-    /// Whether the node must be told when it is better, even if nothing is written meanwhile.
+    /// Whether the node waits for an improvement, which must be reported even if nothing is written meanwhile.
     pub fn is_watched(&self) -> bool {
         self.told.room != Room::Ample || self.told.sync_us >= SLOW_US_MIN
     }
 
-    /// What the node must be told now, if anything.
+    /// The report that is due now, if any.
     pub fn report(&mut self, now_us: u64, room: Room) -> Option<DiskReport> {
         if now_us >= self.synced_us + STALE_US {
             self.average_us = 0;

@@ -2,8 +2,8 @@
 
 mod cli;
 
-/// Messages, tasks and records are many small pieces of memory, often freed by another thread than the one that asked for
-/// them; this allocator does that in less time than the system's.
+/// Messages, tasks and records are many small allocations, often freed by a thread other than the allocating one; this allocator is
+/// faster at that than the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! From what a log holds, or lacks, to a node: the same for every host.
+//! Restores a node from the records and losses of its log; the same for every host.
 
 use crate::config::Config;
 use crate::protocol::record::Kind;
@@ -12,58 +12,58 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const GENESIS: Kind = Kind(b'G');
 
-/// Most losses that are kept until it is known which partitions the node holds.
+/// Most losses kept until the node's partitions are known.
 const DEFERRED_MAX: usize = 1_000;
 
-/// Takes a node through the replay of its log.
+/// Feeds the replay of a log to a node.
 ///
-/// Facts and tables come back from other replicas, so a node goes on without them (`protocol::partition::wound`). A vote
-/// does not: who forgot one could give it twice. Nor do the marks of what was lent, or the count of starts. But each of
-/// these is replaced by the next one of its kind, and each segment of the log begins with all of them; so their loss is
-/// only a doubt until that turns up.
+/// Facts and tables come back from other replicas, so a node starts without them (`protocol::partition::wound`). A vote does not: a
+/// replica that forgot a vote could vote twice. Nor do the high-water marks of lent ids, or the count of starts. But each of these is
+/// superseded by the next record of its kind, and each segment of the log begins with all of them; so their loss is only a doubt
+/// until such a record turns up.
 #[derive(Debug)]
 pub struct Restorer<'a> {
     node: &'a mut Node,
-    /// What may have been said and is not known.
+    /// Promises that may have been made and are unknown.
     doubts: BTreeMap<(Owner, Kind), Doubt>,
-    /// Losses before the record that says which partitions there are.
+    /// Losses before the record that lists the partitions.
     deferred: Vec<Deferred>,
 }
 
-/// Where something may have been said that is not known.
+/// A place of the log where an unknown promise may have been.
 #[derive(Debug, Clone)]
 struct Doubt {
     /// File and offset.
     place: String,
     ordinal: u64,
-    /// Digest of all that is lost there.
+    /// Digest of all records lost there.
     loss: u64,
-    /// A head is left that says so; else it may have been anything.
+    /// Whether a head is left that names the record; otherwise the record may have been of any kind.
     named: bool,
 }
 
 #[derive(Debug)]
 struct Deferred {
     doubt: Doubt,
-    /// Of these replicas.
+    /// Lost records of known replicas.
     owners: Vec<(Owner, Kind)>,
-    /// And of any.
+    /// Whether other records of any replica are lost.
     unknown: bool,
 }
 
-/// Tells a loss from all others, in every start. One that has grown since, at whichever end, is another.
+/// Identifies a loss, the same in every start. A loss that has grown since, at either end, is a different one.
 fn digest(loss: &Loss) -> u64 {
     let ordinals = loss.ranges.iter().flat_map(|(from, to)| [from.to_be_bytes(), to.to_be_bytes()]);
     xxh3_64(&ordinals.collect::<Vec<_>>().concat())
 }
 
 impl<'a> Restorer<'a> {
-    /// For a node that has seen nothing of its log.
+    /// For a node without any records of its log.
     pub fn new(node: &'a mut Node) -> Restorer<'a> {
         Restorer { node, doubts: BTreeMap::new(), deferred: Vec::new() }
     }
 
-    /// Takes in a record or a loss. An error means that the node cannot be what it was.
+    /// Takes in a record or a loss. An error means that the node cannot start with this loss or record.
     pub fn take(&mut self, replay: Replay) -> Result<(), String> {
         match replay {
             Replay::Record { record, covered, place, .. } => {
@@ -104,7 +104,7 @@ impl<'a> Restorer<'a> {
         Ok(())
     }
 
-    /// Loses records of replicas, or of anything: now it is known which there are.
+    /// Handles lost records of replicas, or of unknown kind, once the partitions are known.
     fn lose_deferred(&mut self, lost: &Deferred) -> Result<(), String> {
         for (owner, kind) in &lost.owners {
             self.lose_one(*owner, *kind, &lost.doubt)?;
@@ -112,7 +112,7 @@ impl<'a> Restorer<'a> {
         if !lost.unknown {
             return Ok(());
         }
-        // Any of all that a log may hold.
+        // The lost record may be any that a log can have.
         self.node.lose_hints();
         self.lose_any(Owner::Node, &lost.doubt)?;
         self.node.lose_anywhere(lost.doubt.loss);
@@ -120,7 +120,7 @@ impl<'a> Restorer<'a> {
         partitions.into_iter().try_for_each(|partition| self.lose_any(Owner::Partition(partition), &lost.doubt))
     }
 
-    /// A record of this owner is lost, and nobody can say what it was.
+    /// Handles a lost record of this owner whose kind is unknown.
     fn lose_any(&mut self, owner: Owner, doubt: &Doubt) -> Result<(), String> {
         let doubt = Doubt { named: false, ..doubt.clone() };
         let kinds = if owner == Owner::Node { [b'B', b'M'] } else { [b'V', b'T'] };
@@ -134,7 +134,7 @@ impl<'a> Restorer<'a> {
                 self.doubts.insert((owner, kind), doubt.clone());
                 Ok(())
             }
-            // Who the node is was read before anything else; neither this nor its cluster ever changes.
+            // The identity was read before any other record; neither it nor the cluster ever changes.
             (Owner::Node, None, b'I') => Ok(()),
             (Owner::Node, None, b'G') => {
                 if self.node.genesis().is_none() {
@@ -146,9 +146,9 @@ impl<'a> Restorer<'a> {
                 self.node.lose_hints();
                 Ok(())
             }
-            // What they say is a lower bound, and what stands before them is as old as the next one behind them says.
+            // These records are lower bounds, and the next one of their kind dates the records before it.
             (Owner::Node, None, b'C' | b'A') => Ok(()),
-            // The others tell it again.
+            // Other nodes send it again.
             (Owner::Node, None, b'N') => Ok(()),
             (Owner::Node, None, b'U') => {
                 self.node.lose_unanswered();
@@ -162,7 +162,7 @@ impl<'a> Restorer<'a> {
         }
     }
 
-    /// The replay has ended. An error means that the node must not start with what is left.
+    /// Ends the replay. An error means that the node must not start with what is left.
     pub fn finish(self) -> Result<(), String> {
         if let Some(Deferred { doubt: Doubt { place, .. }, .. }) = self.deferred.first() {
             return Err(format!(
@@ -194,12 +194,12 @@ impl<'a> Restorer<'a> {
     }
 }
 
-/// Plans a repair of the log of a node that does not run: one after which the node starts.
+/// Plans a repair of the log of a stopped node, after which the node starts.
 pub fn plan_repair<D: Disk>(disk: &D) -> Result<Plan, RepairError> {
     repair::plan(disk, try_start)
 }
 
-/// Starts a node on a disk up to where it would serve.
+/// Starts a node on a disk, up to the point where it would serve.
 fn try_start<D: Disk>(disk: Overlay<'_, D>) -> Result<Tried<'_, D>, String> {
     let mut drawn = false;
     let draw = || {

@@ -9,7 +9,7 @@ use norn_wire::Versions;
 
 /// Least memory of a process: with less, a node would refuse every task.
 const MEMORY_BYTES_LEAST: u64 = 64 << 20;
-/// Size of a log that has just begun, beside what is written ahead.
+/// Size of a new log, besides preallocated space.
 const LOG_BYTES_LEAST: u64 = 1 << 20;
 
 /// Settings about one subject.
@@ -17,7 +17,7 @@ const LOG_BYTES_LEAST: u64 = 1 << 20;
 pub struct Section {
     /// Heading.
     pub title: &'static str,
-    /// In the order in which they are shown.
+    /// Settings in the order of display.
     pub settings: &'static [Setting],
 }
 
@@ -70,7 +70,7 @@ pub struct Floor {
     pub plus: u64,
 }
 
-/// Bounds of a number beside the values of the other settings.
+/// Bounds of a number, given the other settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Least value.
@@ -96,12 +96,12 @@ impl Floor {
 }
 
 impl Number {
-    /// Bounds of the value by itself.
+    /// Bounds that do not depend on other settings.
     pub fn own_bounds(self) -> Bounds {
         Bounds { low: self.low, high: self.high, or_zero: self.or_zero }
     }
 
-    /// Bounds beside the other settings.
+    /// Bounds, given the other settings.
     pub fn bounds(self, value_of: impl Fn(&'static str) -> u64) -> Bounds {
         let floor = self.floor.map_or(0, |floor| floor.value(value_of));
         Bounds { low: self.low.max(floor), ..self.own_bounds() }
@@ -109,7 +109,7 @@ impl Number {
 }
 
 impl Setting {
-    /// Default as it would be written.
+    /// The default as it would be written.
     pub fn default_text(&self) -> String {
         match self.form {
             Form::Text { default } => default.to_owned(),
@@ -117,7 +117,7 @@ impl Setting {
         }
     }
 
-    /// Bounds and default, if it takes numbers.
+    /// Bounds and default, if the setting is a number.
     pub fn number(&self) -> Option<Number> {
         match self.form {
             Form::Text { .. } => None,
@@ -125,7 +125,7 @@ impl Setting {
         }
     }
 
-    /// Takes 0 as well, which is below its least value.
+    /// Allows 0 as well, below the least value.
     const fn or_zero(mut self) -> Setting {
         if let Form::Number(number) = &mut self.form {
             number.or_zero = true;
@@ -133,7 +133,7 @@ impl Setting {
         self
     }
 
-    /// Has a lower bound that other settings give.
+    /// Adds a lower bound that depends on other settings.
     const fn at_least(mut self, terms: &'static [(u64, &'static str)], plus: u64) -> Setting {
         if let Form::Number(number) = &mut self.form {
             number.floor = Some(Floor { terms, plus });
@@ -142,17 +142,17 @@ impl Setting {
     }
 }
 
-/// All settings in the order of their sections.
+/// All settings, by section.
 pub fn settings() -> impl Iterator<Item = &'static Setting> {
     SECTIONS.iter().flat_map(|section| section.settings)
 }
 
-/// The setting of a name.
+/// The setting with this name.
 pub fn find(name: &str) -> Option<&'static Setting> {
     settings().find(|setting| setting.name == name)
 }
 
-/// The number of a name that stands in this program, and so in the table.
+/// The number with a name used in this program, which the table must have.
 pub(super) fn number_of(name: &'static str) -> Number {
     find(name).and_then(Setting::number).expect("the table has each number that the program names")
 }
@@ -473,7 +473,7 @@ const NETWORK: &[Setting] = &[
 mod tests {
     use super::*;
 
-    /// Goal: what the table says of itself holds, so that its readers need not ask.
+    /// Goal: the table is consistent, so that its readers need not check.
     #[test]
     fn names_are_unique_and_each_default_is_within_its_bounds() {
         let default_of = |name| number_of(name).default;

@@ -1,4 +1,4 @@
-//! What people are told when a node cannot be what it was.
+//! Error texts when a node cannot be restored.
 
 use super::*;
 use crate::protocol::partition::Wound;
@@ -6,7 +6,7 @@ use crate::protocol::{Cursor, Part, Record};
 use crate::storage::double::{Double, Files, sample};
 use crate::storage::verify::{Entry, inspect};
 
-/// The files without the records of that kind, the last or all, with or without their heads, and where the first is.
+/// The files without records of this kind, the last or all, with or without their heads; and the place of the first.
 fn without(files: &Files, kind: u8, all: bool, heads: bool) -> (Files, String) {
     let mut found = Vec::new();
     let disk = Double::with_files(files);
@@ -52,11 +52,11 @@ fn a_doubt_names_file_and_place_and_what_is_lost() {
     let refusal = sample::start(&files).expect_err("nobody knows that it was a vote");
     assert!(refusal.starts_with(&format!("{place}: ")), "{refusal}");
     assert!(refusal.contains("of which no head is left; it may have been a vote of partition 0"), "{refusal}");
-    // Votes of the other partitions and of the root.
+    // Votes of the other partitions and of the metadata group.
     assert!(refusal.contains("4 other promises"), "{refusal}");
 }
 
-/// Goal: a refused start can be mended by what it advises, a copy of the damaged file. Method: the end of the last segment with
+/// Goal: after a refused start, its advice helps: to restore the damaged file from a copy. Method: the end of the last segment with
 /// its votes is cut off, its heads are left.
 #[test]
 fn a_copy_of_the_damaged_file_helps_after_a_refusal() {
@@ -96,7 +96,7 @@ fn a_snapshot_that_lost_what_the_node_belongs_to_says_so() {
     sample::start(&snapshot_alone).expect("the segments behind it say it again");
 }
 
-/// A mark that is lost with a snapshot is a doubt about the node, and nothing is said of partitions.
+/// A mark that is lost with a snapshot is a doubt about the node, and causes no loss in partitions.
 #[test]
 fn a_snapshot_that_lost_a_mark_wounds_no_partition() {
     let (files, _) = without(&sample::log(3, Some(10)), b'M', true, false);
@@ -111,7 +111,7 @@ fn a_snapshot_that_lost_a_mark_wounds_no_partition() {
     assert!(node.inspect().iter().all(|view| view.wound.is_whole()));
 }
 
-/// What is kept for others, and what is noted of starts, is part of no replica: a node goes on without it.
+/// Hints, and records of starts, are part of no replica: a node starts without them.
 #[test]
 fn a_log_that_lost_hints_or_notes_of_starts_makes_a_node() {
     let founding = Founding {
@@ -132,8 +132,8 @@ fn a_log_that_lost_hints_or_notes_of_starts_makes_a_node() {
     }
 }
 
-/// Goal: whatever becomes of the files in the middle, the promises behind them are enough; and what a node lost of tasks and
-/// tables is healed, for which it must have others.
+/// Goal: whatever happens to files in the middle, the promises after them are enough; and lost tasks and tables are recovered, for
+/// which the node needs other replicas.
 #[test]
 fn lost_segments_cost_no_promise() {
     let log = sample::log(3, None);
@@ -144,7 +144,7 @@ fn lost_segments_cost_no_promise() {
         files.retain(|file, _| !segments[from..=to].contains(&file));
         let started = sample::start(&files);
         if to + 1 == segments.len() {
-            // The end is missing without a trace; what peers remember is for the node to see.
+            // The end is missing without a trace; what peers remember shows that to the node.
             assert!(started.is_ok() != (from == 0), "{from} to {to}: {started:?}");
             continue;
         }
@@ -152,15 +152,15 @@ fn lost_segments_cost_no_promise() {
         assert_eq!((replayed.lost_segments, node.lost_for_good()), ((to + 1 - from) as u64, vec![]));
         assert!(replayed.lost_records > 0 && node.inspect().iter().all(|view| view.wound.facts && view.wound.table));
     }
-    // Nobody else has what a single node lost.
+    // No other node has what a single node lost.
     let mut alone = sample::log(1, None);
     alone.remove(segments[2]);
     let refusal = sample::start(&alone).expect_err("it is lost for good");
     assert!(refusal.contains("that no other"), "{refusal}");
 }
 
-/// Goal: a loss that has grown since it was healed is another one. Method: facts of a later segment go, too, after the log says
-/// that what was lost before them is healed.
+/// Goal: a loss that has grown since it was healed is a new one. Method: facts of a later segment are lost, too, after the log says
+/// that the loss before them is healed.
 #[test]
 fn a_loss_that_has_grown_wounds_again() {
     let mut files = sample::log(3, None);
@@ -172,7 +172,7 @@ fn a_loss_that_has_grown_wounds_again() {
     let mut restorer = Restorer::new(&mut node);
     log.replay(|replay| restorer.take(replay)).expect("it starts");
     restorer.finish().expect("it starts");
-    // Of what it knew to be lost each replica is whole again.
+    // Each replica has recovered from the losses known to it.
     let Part { records, .. } = node.save(&mut Cursor::default(), usize::MAX);
     let healed = records.into_iter().filter_map(|record| match record {
         Record::Wound { partition, losses, .. } => {

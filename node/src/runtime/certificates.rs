@@ -318,7 +318,7 @@ fn host_name(host: &str) -> Result<SanType, CertificateError> {
     let label = |label: &str| {
         (1..=63).contains(&label.len()) && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    // A host that ends like a name would let its holder pass for somebody else.
+    // A host with the suffix of a name would let its holder pass for another principal.
     if host.len() > 253 || !host.split('.').all(label) || host.to_ascii_lowercase().ends_with(".norn") {
         return Err(CertificateError::Host(host.to_owned()));
     }

@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(unknown_variables(set.into_iter().chain(empty)), ["NORN_BOGUS", "NORN_HEARTBEAT"]);
     }
 
-    /// Goal: nodes that tests and the release checks start do not warn of the variables of these.
+    /// Goal: nodes that tests and the gate start do not warn of the variables of these.
     #[test]
     fn the_variables_of_tests_and_of_the_gate_are_known() {
         fn read(place: &Path, text: &mut String) {
