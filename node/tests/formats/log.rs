@@ -1,4 +1,4 @@
-//! The write-ahead log on real files: the format of old data directories, and what `norn log` says of damaged ones.
+//! The write-ahead log on real files: the formats of old data directories, and the output of `norn log` for damaged ones.
 
 use norn_node::protocol::Record;
 use norn_node::protocol::consistent::table::{Op, Table};
@@ -22,7 +22,7 @@ const IDENTITY: Identity = Identity { node: NodeId(0x0123_4567_89ab), incarnatio
 const CONFIG: LogConfig =
     LogConfig { segment_bytes: 320, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
-/// One record of each kind, with bytes of the sentinel in a payload.
+/// One record of each kind, with the sentinel's bytes in a payload.
 fn records() -> Vec<Record> {
     let replica = ReplicaId { node: IDENTITY.node, incarnation: IDENTITY.incarnation };
     let id = TaskId::new(1_700_000_000_000, 1, 7, 9);
@@ -94,7 +94,7 @@ fn write(directory: &Path) {
     }
 }
 
-/// The format that is written now. In 2 no segment says again what was promised, in 3 no table says who holds its partition.
+/// The current format. In format 2 no segment repeats promises; in format 3 no table names the holders of its partition.
 const FORMAT: u16 = 4;
 
 fn fixture_of(format: u16) -> PathBuf {
@@ -105,7 +105,7 @@ fn fixture() -> PathBuf {
     fixture_of(FORMAT)
 }
 
-/// As it is written now: operations and tables have all fields that there are, of which older directories leave out those at the end.
+/// A directory as written now: operations and tables have all fields, of which older directories lack the last ones.
 fn whole_fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(format!("log-format-{FORMAT}-whole"))
 }
@@ -118,7 +118,7 @@ fn segments(directory: &Path) -> Vec<PathBuf> {
     segments
 }
 
-/// A copy, as opening a directory writes to it.
+/// A copy, because opening a directory writes to it.
 fn copy(directory: &Path) -> TempDir {
     let copy = TempDir::new().expect("a directory");
     for file in segments(directory) {
@@ -128,8 +128,8 @@ fn copy(directory: &Path) -> TempDir {
 }
 
 // E13
-/// Goal: a data directory that some version has written is read for ever. The files are never written anew: another
-/// format gets a directory of its own beside this one.
+/// Goal: a data directory that any version has written remains readable for ever. The fixtures are never rewritten: another format
+/// gets its own directory beside this one.
 #[test]
 fn a_directory_of_any_format_is_read() {
     for fixture in (2..=FORMAT).map(fixture_of).chain([whole_fixture()]) {
@@ -145,7 +145,7 @@ fn a_directory_of_any_format_is_read() {
     }
 }
 
-/// The same records still become the same bytes.
+/// Writing the same records still yields the same bytes.
 #[test]
 fn a_directory_of_this_format_is_written() {
     let directory = TempDir::new().expect("a directory");
@@ -168,7 +168,7 @@ fn objects(output: &Output) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
 }
 
-/// What `verify` says of a log after some harm: its exit code and the problems.
+/// Result of `verify` on a log after some harm: its exit code and the problems.
 fn verify_after(harm: impl FnOnce(&[PathBuf])) -> (i32, Vec<Value>) {
     let directory = copy(&fixture());
     harm(&segments(directory.path()));
@@ -186,7 +186,7 @@ fn verify_after(harm: impl FnOnce(&[PathBuf])) -> (i32, Vec<Value>) {
 /// Ordinal of the record of facts.
 const FACTS: u64 = 12;
 
-/// Where a record stands: its file's place, its offset, and that of its head.
+/// Position of a record: the index of its file, its offset, and the offset of its head.
 fn place_of(ordinal: u64) -> (usize, usize, usize) {
     let directory = copy(&fixture());
     let shown = objects(&norn_log("inspect", &[], directory.path()));
@@ -215,7 +215,7 @@ fn inspect_shows_every_record() {
     let kinds: Vec<&str> = shown.iter().filter_map(|record| record["kind"].as_str()).collect();
     let first = ["identity", "boot", "genesis", "mark", "vote", "install"];
     let again = ["identity", "genesis", "boot", "mark", "vote"];
-    // What was promised is said again in the second segment and in the third.
+    // The promises are repeated in the second segment and in the third.
     let expected = [&first[..], &again, &["facts"], &again, &["ops", "vote", "boot"]].concat();
     assert_eq!(kinds, expected);
     assert_eq!((&shown[4]["partition"], &shown[18]["partition"]), (&Value::from(3), &Value::from(2)));
@@ -286,7 +286,7 @@ fn a_directory_that_is_held_is_left_alone() {
     assert!(norn_log("verify", &[], directory.path()).status.success());
 }
 
-/// Goal: a directory that has no log is not said to have a whole one, nor to be damaged, and is left as it is.
+/// Goal: a directory without a log is reported neither as whole nor as damaged, and is left as it is.
 #[test]
 fn a_directory_without_a_log_is_refused() {
     let directory = TempDir::new().expect("a directory");
@@ -300,7 +300,7 @@ fn a_directory_without_a_log_is_refused() {
         }
     }
     assert!(!place.join("lock").exists());
-    // One whose files have lost their names is still one.
+    // A directory whose log files have lost their names still has a log.
     fs::copy(&segments(&fixture())[0], place.join("copy.log")).expect("copied");
     assert_eq!(norn_log("verify", &[], place).status.code(), Some(1));
 }
@@ -322,7 +322,7 @@ fn text_of(flags: &[&str], directory: &Path) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Goal: an operator who asks for it is shown what each record says, as text and as JSON, and nothing of a payload.
+/// Goal: on request an operator is shown the content of each record, as text and as JSON, and no payload.
 #[test]
 fn inspect_shows_in_full_what_each_record_says() {
     let directory = copy(&fixture());
@@ -350,7 +350,7 @@ fn inspect_shows_in_full_what_each_record_says() {
     );
 }
 
-/// Goal: an operator who looks for a task is shown all that is said of it, and nothing else.
+/// Goal: an operator who looks for a task is shown everything in the log about it, and nothing else.
 #[test]
 fn inspect_of_a_task_shows_what_is_said_of_it() {
     let directory = copy(&fixture());
@@ -373,7 +373,7 @@ fn inspect_of_a_task_shows_what_is_said_of_it() {
     assert!(lines[2].contains("ops of partition 3") && lines[3].starts_with(&format!("    grant {id} ")), "{text}");
 }
 
-/// Goal: a task of which nothing is in a log is told apart from one that is shown.
+/// Goal: the output for a task that is not in the log differs from that for one that is.
 #[test]
 fn inspect_of_a_task_that_is_not_there_says_so() {
     let directory = copy(&fixture());
@@ -400,7 +400,7 @@ fn write_the_fixtures() {
     fs::remove_file(whole_snapshot_fixture().join("lock")).expect("removed");
 }
 
-/// The state of a member of three, as a snapshot of it begins: whoever has it is a node that starts.
+/// State of a member of three, as the records of a snapshot: a node can start from it.
 fn state() -> Vec<Record> {
     let member = |number: u64| Member {
         node: NodeId(IDENTITY.node.0 + u128::from(number)),
@@ -436,7 +436,7 @@ fn state() -> Vec<Record> {
     state
 }
 
-/// What the log behind the snapshot says: what binds the node is said again and again.
+/// Records of the log after the snapshot: promises are made again and again.
 fn later() -> Vec<Record> {
     let of_partitions = |count: u64| {
         let vote = move |partition| Record::Vote { partition, promised: 5 + count, voted_for: None };
@@ -449,7 +449,7 @@ fn later() -> Vec<Record> {
     (1..4).flat_map(|count| of_partitions(count).chain(of_node(count))).collect()
 }
 
-/// Writes a state in place of the log that came to it, and goes on behind it.
+/// Writes a snapshot of a state in place of the log before it, and appends records after it.
 fn write_compacted(directory: &Path) {
     let disk = FileDisk::open(directory).expect("opened");
     let config = LogConfig { compact_bytes: 0, ..CONFIG };
@@ -510,8 +510,8 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     segments(directory).iter().map(|file| (name(file), fs::read(file).expect("read"))).collect()
 }
 
-/// Goal: a log that no node starts on is made one that a node starts on; what was there before is kept; a dry run and a second
-/// repair do nothing.
+/// Goal: a log on which no node starts is repaired into one on which a node starts; the previous files are kept; a dry run and a
+/// second repair change nothing.
 #[test]
 fn a_log_with_a_missing_segment_is_repaired() {
     let directory = copy(&snapshot_fixture());
@@ -527,7 +527,7 @@ fn a_log_with_a_missing_segment_is_repaired() {
     let (plan, summary) = (planned.pop().expect("a summary"), steps.pop().expect("a summary"));
     assert_eq!(planned, steps);
     assert_eq!((&plan["repaired"], &plan["planned"], &plan["kept"]), (&false.into(), &true.into(), &Value::Null));
-    // The header of the snapshot; what was in the missing file other replicas give back.
+    // The header of the snapshot is repaired; other replicas restore the records of the missing file.
     assert_eq!((&summary["repaired"], summary["steps"].as_u64()), (&true.into(), Some(1)), "{steps:?}");
     assert_eq!((summary["losses"].as_u64(), steps.len()), (Some(1), 2), "{steps:?}");
     let kept = contents(Path::new(summary["kept"].as_str().expect("a path")));

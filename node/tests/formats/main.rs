@@ -1,4 +1,4 @@
-//! Bytes that other builds wrote: records, and data directories of every format.
+//! Bytes written by other builds: records, and data directories of every format.
 #![cfg(feature = "runtime")]
 #![allow(
     clippy::disallowed_types,

@@ -1,6 +1,6 @@
-//! Records as logs of before have them, in which fields are left out that there are now.
+//! Records of earlier versions, without the fields that were added since.
 //!
-//! `old-log.txt` is never written anew: each line has the kind of a record and its body.
+//! `old-log.txt` is never rewritten: each line has the kind of a record and its body.
 
 use crate::samples::{of_digests, of_tables};
 use norn_node::protocol::Record;
@@ -23,7 +23,7 @@ fn lines() -> impl Iterator<Item = &'static str> {
     include_str!("old-log.txt").lines()
 }
 
-/// Goal: what a log of before says is read as it was meant, and again as it is written now.
+/// Goal: a record of an earlier version is read with its meaning, and again after it is written in the current form.
 #[test]
 fn records_of_before_are_read() {
     let expected = [of_digests(), of_tables()].concat();
@@ -39,7 +39,8 @@ fn records_of_before_are_read() {
     }
 }
 
-/// Goal: replicas, and logs of before, agree on digests of facts and of the root. Method: what these are computed from has the same bytes.
+/// Goal: replicas, and logs of earlier versions, agree on digests of facts and of the metadata group. Method: the digests' input has
+/// the same bytes.
 #[test]
 fn what_digests_go_over_has_the_same_bytes() {
     for (expected, record) in lines().zip(&of_digests()) {

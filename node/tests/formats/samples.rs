@@ -1,4 +1,4 @@
-//! Records with what logs of before have in them.
+//! Sample records with the content of logs of earlier versions.
 
 use norn_node::protocol::Record;
 use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
@@ -127,7 +127,7 @@ fn operations() -> Vec<Arc<Op>> {
     operations.into_iter().map(Arc::new).collect()
 }
 
-/// A table with something of everything. Its digest is a hash of such bytes, too, and must be the same on both sides.
+/// A table with some of everything. Its digest is a hash of these bytes, too, and must be the same on both sides.
 fn table() -> Arc<Table> {
     let mut table = Table::new(vec![REPLICA, ReplicaId { node: NodeId(1), incarnation: 1 }]);
     let ends = CellState::Dead { reason: "no more".into(), at_ms: AT_MS, end: None };
@@ -157,7 +157,7 @@ fn genesis() -> Genesis {
     }
 }
 
-/// Tasks with everything that is left out of others.
+/// Tasks with all fields that others leave out.
 fn later() -> Arc<Vec<(TaskId, Task)>> {
     let spec = Spec { after: vec![id(1)], key: Some("key".into()), ..spec() };
     let children = Children::new(vec![NewTask { id: id(8), spec: spec.clone() }]);
@@ -183,7 +183,7 @@ fn roster() -> Arc<Roster> {
     Arc::new(Roster { version: 9, policies: policies.into(), ..Roster::default() })
 }
 
-/// Those of which bytes go into digests that all replicas, and logs of before, must agree on.
+/// Records with bytes that enter digests on which all replicas, and logs of earlier versions, must agree.
 pub fn of_digests() -> Vec<Record> {
     let partition = PARTITION;
     vec![
@@ -196,7 +196,7 @@ pub fn of_digests() -> Vec<Record> {
     ]
 }
 
-/// Those that are written with more fields than they were.
+/// Records that are now written with more fields than before.
 pub fn of_tables() -> Vec<Record> {
     let partition = PARTITION;
     vec![
