@@ -61,7 +61,7 @@ impl Archive {
     }
 }
 
-/// Opens the file at its end, after completing a cut-short last line.
+/// Opens the file at its end, after ending a cut-short last line.
 fn open(file: &Path) -> io::Result<File> {
     let is_new = !file.exists();
     let mut open = OpenOptions::new().create(true).read(true).append(true).open(file)?;

@@ -114,7 +114,7 @@ counters! {
     HintIds = "hint_ids",
     /// Memory of payload hints and id hints.
     HintBytes = "hint_bytes",
-    /// Minutes in which members that were away kept a partition from forgetting.
+    /// Minutes for which members away or with holes, or completions with child tasks as old, kept a partition from forgetting.
     ForgettingHeld = "collection_held_minutes",
     /// Completions that arrived so late that their child tasks were refused.
     ChildrenRefused = "children_refused",

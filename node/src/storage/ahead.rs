@@ -12,7 +12,7 @@ use super::slot::SLOT_BYTES;
 
 /// The preallocated space ends at a block boundary, because the file system reads a block before it writes a part of it.
 const BLOCK_BYTES: u64 = 4096;
-/// A batch of at least one part in this many of a step brings no zeroes: there the bytes dominate the cost, and each would be written
+/// A batch larger than one part in this many of a step brings no zeroes: there the bytes dominate the cost, and each would be written
 /// twice.
 const LARGE_PART: u64 = 4;
 /// A step covers at least this many batches, as each step costs one of the longer syncs.

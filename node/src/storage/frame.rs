@@ -44,7 +44,7 @@ pub(crate) struct Head {
     pub fingerprint: u32,
     /// Position of the record in the log, from 1.
     pub ordinal: u64,
-    /// Records up to and with this one that were not yet known to be durable when it was written.
+    /// Number of records up to and including this one that were not yet known to be durable when it was written.
     pub unsynced: u32,
     /// Bytes of the body.
     pub length: u32,

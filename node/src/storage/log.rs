@@ -408,7 +408,7 @@ impl<D: Disk> Log<D> {
         Ok(places)
     }
 
-    /// Records that this record was put into the buffer.
+    /// Notes a record that was put into the buffer.
     fn pass(&mut self, record: &Record) {
         self.position.pass(record);
         self.waiting.note(record);

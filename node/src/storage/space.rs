@@ -75,7 +75,7 @@ impl Space {
         self.room
     }
 
-    /// Makes room for a write, and checks the space left. Returns false if the space suffices for little more than this write.
+    /// Makes room for a write, and checks the space left. Returns whether it is ample; if not, no more than these bytes may be written.
     pub fn before_write<D: Disk>(&mut self, disk: &mut D, bytes: u64) -> Result<bool, DiskError> {
         if self.reserve_bytes == 0 {
             return Ok(true);

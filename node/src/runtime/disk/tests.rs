@@ -191,7 +191,7 @@ fn a_log_lives_on_it() {
     assert!(FileDisk::open(directory.path()).expect("free").list().expect("listed").len() > 2);
 }
 
-/// Goal: inspecting a directory names the process that holds it or held it last, and does not lock it.
+/// Goal: inspecting a directory names the process that holds it or held it last, and does not keep it locked.
 #[test]
 fn the_holder_of_a_directory_is_named_while_it_holds_and_afterwards() {
     let directory = directory();
