@@ -1,6 +1,6 @@
-//! A node knows how old the leases are that it holds: never older than they are, as long as monotonic clocks have the right rate,
-//! so that no claim runs out early by them; and, whatever restarts there were, not much younger than what it ran itself since it
-//! wrote them down. (ARCHITECTURE.md, Claims)
+//! A node knows the ages of the leases that it has in its tables. No age is greater than the true one, as long as monotonic clocks
+//! have the right rate, so that no claim expires early by it. And, whatever restarts there were, no age is much less than the time
+//! that the node itself has run since it wrote the lease down. (ARCHITECTURE.md, Claims)
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -15,48 +15,49 @@ use std::ops::RangeInclusive;
 
 type Place = (PartitionId, Viewstamp);
 
-/// Clocks are read in milliseconds, and what a node did is seen a little later.
+/// Slack: clocks are read in milliseconds, and what a node did is seen a little later.
 const SEEN_US: u64 = 20_000;
-/// Twice the bound of the rates of clocks, in a thousand.
+/// Twice the bound on the rates of clocks, in thousandths.
 const RATE_PERMILLE: u64 = 2;
-/// What restarts may take altogether, or a tenth of the lease.
+/// What all restarts together may take from an age, or a tenth of the lease if that is more.
 const LOST_US: u64 = 1_000_000;
-/// What each of them may take beyond that: early in a start a node writes down every 50 ms how long it has run. To this comes what its
-/// disk had not synced of that when it crashed, from the first such record on, and a pause behind which it had no time to write any.
+/// What each restart may take beyond that: early in a start a node writes down every 50 ms how long it has run. Added to this is the
+/// part of that which its disk had not synced when it crashed, from the first such record on, and a pause after which it had no time
+/// to write any.
 const LOST_EACH_US: u64 = 50_000;
-/// A node of which nothing is seen for so long may be paused. What it would have to know of that time is not asked.
+/// A node of which nothing is seen for this long may be paused. That time does not count as run.
 const PAUSE_US: u64 = 400_000;
-/// Leases that began before are not remembered.
+/// How long leases are remembered once there are more than [`REMEMBERED`].
 const REMEMBERED_US: u64 = 120_000_000;
-/// As soon as there are so many.
+/// Number of leases up to which all are remembered.
 const REMEMBERED: usize = 4_096;
 
-/// What a node has on its disk of a lease.
+/// How long a node had run when it wrote a lease down.
 #[derive(Debug, Clone, Copy)]
 struct Noted {
-    /// How long it had run by then, in true time.
+    /// Run time by then, in true time.
     ran_us: u64,
-    /// And how often it had started.
+    /// Number of starts by then.
     starts: u64,
-    /// And what its restarts so far may have taken beyond the bound for all.
+    /// What its restarts by then may have taken beyond the bound for all.
     lost_us: u64,
 }
 
 #[derive(Debug, Default)]
 struct Life {
     starts: u64,
-    /// Before this start.
+    /// Run time before this start.
     ran_us: u64,
     began_us: u64,
     /// When it last did anything.
     seen_us: u64,
     written: Vec<(Ticket, Place, Noted)>,
-    /// What says how long it has run and is not synced, and when that was written.
+    /// Unsynced records of the run time, and when each was written.
     unsynced: VecDeque<(Ticket, u64)>,
     /// What restarts may have taken beyond the bound for all of them.
     lost_us: u64,
     noted: BTreeMap<Place, Noted>,
-    /// Tasks that it has held without a break since they were granted or last renewed, and where that was.
+    /// Tasks held without a break since they were granted or last renewed, and the operation that did that.
     held: BTreeMap<(PartitionId, TaskId), Viewstamp>,
 }
 
@@ -82,19 +83,19 @@ impl Life {
         self.unsynced.clear();
     }
 
-    /// Tasks are held from here on, as an operation says.
+    /// Notes that tasks are held from an operation on.
     fn hold(&mut self, (partition, at): Place, tasks: impl Iterator<Item = TaskId>) {
         let before: Vec<_> = tasks.filter_map(|id| self.held.insert((partition, id), at)).collect();
         self.forget(partition, &before);
     }
 
-    /// Their claims end, as far as this node has it: if a later table takes that back, they count anew.
+    /// Notes that claims end, as far as this node has it. If a later table takes that back, they count anew.
     fn let_go(&mut self, partition: PartitionId, tasks: impl Iterator<Item = TaskId>) {
         let before: Vec<_> = tasks.filter_map(|id| self.held.remove(&(partition, id))).collect();
         self.forget(partition, &before);
     }
 
-    /// A whole table comes: what is held by it as before goes on.
+    /// Takes in a whole table: claims that it has as before go on.
     fn install(&mut self, partition: PartitionId, table: &Table) {
         let ending: BTreeSet<TaskId> =
             table.ledger.decided().values().flat_map(|decided| decided.freed.iter().map(|(id, ..)| *id)).collect();
@@ -107,7 +108,7 @@ impl Life {
         self.let_go(partition, gone.into_iter());
     }
 
-    /// Where nothing is held any more without a break, no age is asked.
+    /// Drops what was noted at places of which no task is held without a break any more: their age is not checked.
     fn forget(&mut self, partition: PartitionId, places: &[Viewstamp]) {
         for at in places {
             let mut here = self.held.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
@@ -118,7 +119,7 @@ impl Life {
         }
     }
 
-    /// What it says of a partition is void.
+    /// Drops what was noted of a partition.
     fn leave(&mut self, partition: PartitionId) {
         self.held.retain(|(of, _), _| *of != partition);
         self.noted.retain(|(of, _), _| *of != partition);
@@ -141,12 +142,11 @@ impl Life {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Ages {
     even: bool,
     sound: bool,
-    /// When leases began, in true time, and how long the shortest and the longest of them are.
+    /// When leases began, in true time, and the lengths of the shortest and the longest of them.
     began: BTreeMap<Place, (u64, RangeInclusive<u64>)>,
     lives: BTreeMap<usize, Life>,
 }
@@ -201,7 +201,7 @@ impl Ages {
 
     fn check(&self, node: usize, view: &ReplicaView, now_us: u64) -> Result<(), String> {
         for (at, age_ms) in &view.ages {
-            // What is told of a viewstamp is said of all of its epoch up to it.
+            // The age of a viewstamp applies to all of its epoch up to it.
             let (first, place) = ((view.partition, Viewstamp { length: 0, ..*at }), (view.partition, *at));
             let latest = self.began.range(first..=place).next_back();
             let Some((_, (began_us, leases_ms))) = latest else { continue };
@@ -217,7 +217,7 @@ impl Ages {
             let starts = life.starts - noted.starts;
             let each_us = life.lost_us - noted.lost_us;
             let lost_us = if starts > 0 { LOST_US.max(leases_ms.end() * 100) + each_us } else { SEEN_US };
-            // Of what has run out no more is told than its own lease.
+            // Of an expired lease no more age is reported than its length.
             let ran_us = (life.ran_us() - noted.ran_us).min(leases_ms.start() * 1_000);
             if told_us + lost_us + ran_us * RATE_PERMILLE / 1_000 + SEEN_US < ran_us {
                 return Err(format!(
@@ -249,7 +249,7 @@ impl Property for Ages {
                 let life = self.lives.entry(*node).or_default();
                 life.crash(now_us);
             }
-            // One that is longer does not count as time in which it ran.
+            // A longer pause does not count as time in which the node ran.
             Happening::Paused { node, length_us } => {
                 self.lives.entry(*node).or_default().lost_us += (*length_us).min(PAUSE_US);
             }
@@ -293,7 +293,7 @@ mod tests {
         Op::Grant { claim, worker, lease_ms: 10_000, granted_ms: 0, items, session: None, lapsed: false }
     }
 
-    /// A node has written down a lease of ten seconds.
+    /// A node that has written down a lease of ten seconds.
     fn granted() -> Bench<Ages> {
         let mut bench = Bench::new();
         bench.see(Happening::Founded(Terms { even: true, sound: true, ..Terms::default() })).unwrap();
@@ -315,7 +315,7 @@ mod tests {
         bench.see(Happening::Replica { node: 0, view: &view })
     }
 
-    /// It runs so long, and is seen.
+    /// Runs the node for this long, and sees it.
     fn runs(bench: &mut Bench<Ages>, ms: u64) {
         for _ in 0..ms / 100 {
             bench.pass(99_000);
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// It does not run for three seconds.
+    /// Crashes the node, and starts it again after three seconds.
     fn restarts(bench: &mut Bench<Ages>) {
         bench.see(Happening::Crashed { node: 0 }).unwrap();
         bench.pass(3_000_000);
@@ -382,7 +382,7 @@ mod tests {
         tells(&mut restart_all(50), 2_000).unwrap();
     }
 
-    /// A table of a later epoch comes, in which `held` tasks are as they were granted.
+    /// Installs a table of a later epoch, in which the `held` tasks are as they were granted.
     fn installs(bench: &mut Bench<Ages>, epoch: u64, held: &[TaskId]) {
         let mut table = Table::default();
         for id in held {

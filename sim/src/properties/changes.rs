@@ -1,6 +1,6 @@
-//! What an operator is told of the cluster is true, and stays true. Whatever was told later, by real time, is no older; what is
-//! told, or gossiped, of one version is the same everywhere; and a change that was confirmed is seen in all that is of its
-//! version or a later one, unless somebody wished the contrary.
+//! What an operator learns of the cluster is true, and stays true. An answer that comes later, by real time, is of no older version.
+//! All answers and all gossip of one version agree. A confirmed change shows in all that is of its version or a later one, unless the
+//! contrary was requested.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -10,20 +10,19 @@ use norn_wire::response::Response;
 use norn_wire::{NodeId, Request};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// What was heard of each version.
+    /// Roster of each version, as first heard.
     rosters: BTreeMap<u64, Roster>,
-    /// The same of all that answers say beside: version of the layout, replicas of each partition.
+    /// The rest of each version that answers name: version of the layout, replicas of each partition.
     settings: BTreeMap<u64, (u64, u32)>,
-    /// When which version, or a later one, had been told.
+    /// Highest version that had been answered by each moment.
     told: Vec<(Moment, u64)>,
-    /// Everything that was ever wished. A wish may be carried out late, and more than once.
+    /// All changes that were ever requested. A change may be carried out late, and more than once.
     wished: Vec<ClusterChange>,
-    /// What was confirmed, as of a version.
+    /// Confirmed changes, with the version as of which they were confirmed.
     confirmed: Vec<(u64, ClusterChange)>,
-    /// Members that were silent for too long.
+    /// Members that were declared gone after too long a silence.
     given_up: BTreeSet<NodeId>,
 }
 
@@ -59,7 +58,7 @@ impl Changes {
         }
     }
 
-    /// Whether somebody may have undone a change.
+    /// Whether a change may have been undone.
     fn is_contested(&self, change: &ClusterChange) -> bool {
         let given_up = |node: &NodeId| self.given_up.contains(node);
         let lost =
@@ -68,7 +67,7 @@ impl Changes {
     }
 }
 
-/// Whether after `other` it need not be as `change` made it.
+/// Whether `other` can undo what `change` made.
 fn undoes(other: &ClusterChange, change: &ClusterChange) -> bool {
     use ClusterChange as C;
     let removed = match other {
@@ -88,7 +87,7 @@ fn undoes(other: &ClusterChange, change: &ClusterChange) -> bool {
     }
 }
 
-/// Whether a change has had its effect.
+/// Whether a view shows the effect of a change.
 fn shows(view: &ClusterView, change: &ClusterChange) -> bool {
     let member = |node: &NodeId| view.roster.members.values().find(|member| member.node == *node);
     let state = |node: &NodeId| member(node).map_or(MemberState::Gone, |member| member.state);

@@ -1,5 +1,5 @@
-//! Once a completion is strictly acknowledged, every task that it brought is enqueued sooner or later, as it was given; and no
-//! other task is enqueued in its name. Of completions that need a seal only the sealed one brings any. (ARCHITECTURE.md I-17)
+//! Once a completion is strictly acknowledged, each child task that it brought is eventually enqueued as it was given, and no other
+//! task is enqueued in its name. Of completions that need a seal only the sealed one brings any. (ARCHITECTURE.md I-17)
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, Store, spec_hash};
@@ -10,22 +10,21 @@ use norn_wire::request::{NewTask, Request};
 use norn_wire::{TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Children {
-    /// By the completion that brings them.
+    /// Children by the completion that brings them.
     brought: BTreeMap<(TaskId, Token), Vec<NewTask>>,
-    /// All of them, by the hash of what they are.
+    /// Hash of each child's spec.
     hashes: BTreeMap<TaskId, u64>,
-    /// Of each child: the task whose completion brings it, and that one's token.
+    /// Each child's parent, and the token of the parent's completion that brings it.
     parents: BTreeMap<TaskId, (TaskId, Token)>,
-    /// That some node ever had, on their own.
+    /// Children that some node ever had as tasks of their own.
     seen: BTreeSet<TaskId>,
-    /// Completions that count, of those that need a seal.
+    /// The completion that counts, of each task whose completions need a seal.
     seals: BTreeMap<TaskId, Token>,
-    /// Wall clocks may be hours off: then a child may be older than what was forgotten when it is enqueued.
+    /// Wall clocks may be hours off: then a child may be older than the forgotten tasks by the time it is enqueued.
     wild: bool,
-    /// Tasks of which a node has said so.
+    /// Tasks whose children some node has refused.
     refused: BTreeSet<TaskId>,
 }
 
@@ -87,7 +86,7 @@ impl Children {
                 let partition = history.partition(&child.id);
                 let there = stores.iter().filter(|store| store.view.partition == partition);
                 let held = there.clone().all(|store| store.tasks.contains_key(&child.id));
-                // What was buried may be forgotten everywhere.
+                // A buried task may be forgotten everywhere.
                 let gone = history.buried.contains(&child.id) && self.seen.contains(&child.id);
                 if !held && !gone {
                     return Err(format!("child {} of {parent}, completed under {token}, does not exist", child.id));

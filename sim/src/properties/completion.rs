@@ -1,4 +1,4 @@
-//! No task is granted to a claim that was invoked after the client was told, strictly, that the task has ended.
+//! No task is granted to a claim that was invoked after the client had a strict acknowledgement that the task has ended.
 //! (ARCHITECTURE.md I-9, C-1)
 
 use super::Property;
@@ -9,10 +9,9 @@ use norn_wire::request::Request;
 use norn_wire::response::Response;
 use std::collections::BTreeMap;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Completion {
-    /// Tasks given up as invalid, and when the worker was told.
+    /// Tasks failed as invalid, and when the worker had the answer.
     invalid: BTreeMap<TaskId, Moment>,
 }
 

@@ -4,7 +4,6 @@ use super::Property;
 use crate::history::{Finished, Happening, History, Moment};
 use norn_wire::response::Response;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Contents;
 

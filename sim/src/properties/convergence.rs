@@ -9,22 +9,21 @@ use norn_node::protocol::task::Task;
 use norn_wire::TaskId;
 use std::collections::BTreeMap;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Convergence;
 
-/// Whether work on a task is still to be done.
+/// Whether work on a task remains.
 pub fn is_open(task: &Task) -> bool {
     task.spec.is_some() && task.ended().is_none()
 }
 
-/// Whether it waits for members that nobody took: a clock that was far ahead gave it its id, and that gives theirs. When that time
-/// has come whoever brings them has given up.
+/// Whether a join waits for members that no node accepted: its id came from a clock that was far ahead, and the ids of its members
+/// follow from it. Their writers give up before that time has come.
 fn lacks_members(id: &TaskId, task: &Task, wall_ms: u64) -> bool {
     task.join().is_some() && id.time_ms() > wall_ms + ID_AHEAD_MS_MAX
 }
 
-/// What is not yet so, if anything.
+/// First reason why the cluster is not settled, if any.
 pub fn unsettled(stores: &[Store]) -> Option<String> {
     let mut first = BTreeMap::new();
     let mut leaders = BTreeMap::new();
@@ -58,7 +57,7 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
         if let Some((id, _)) = open {
             return Some(format!("partition {partition}: task {id} has not ended"));
         }
-        // With its claim goes all that a task still brings, such as a letter.
+        // A task's claim stays until all that the task still brings, such as a dead letter, is handed over.
         if store.view.claims > 0 {
             return Some(format!("partition {partition}: {} claims of ended tasks are left", store.view.claims));
         }

@@ -1,8 +1,7 @@
-//! No task is granted before those that it waits for have ended, and none goes on or fails because one was forgotten that is
-//! acknowledged and has not ended. (S18)
+//! No task is granted before the tasks that it waits for have ended. None proceeds or fails because a dependency is taken for
+//! forgotten that is acknowledged and has not ended. (S18)
 //!
-//! A task has ended once some node has given a record to its log that says so: before that nobody may act on it, whatever
-//! was sent.
+//! A task has ended once some node has logged a record that says so: before that no node may act on it, whatever was sent.
 
 use super::Property;
 use crate::history::{Fact, Finished, Happening, History, Moment, facts_of};
@@ -13,13 +12,12 @@ use norn_wire::TaskId;
 use norn_wire::response::Response;
 use std::collections::BTreeSet;
 
-/// Tasks of which some node has written down that they ended.
+/// Tasks that some node has logged as ended.
 #[derive(Debug, Default)]
 pub struct Ends {
     ended: BTreeSet<TaskId>,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Dependencies {
     ends: Ends,
@@ -31,7 +29,7 @@ impl Ends {
         self.ended.contains(id)
     }
 
-    /// Takes in what a node writes down.
+    /// Takes in a record that a node logs.
     pub fn learn(&mut self, record: &Record) {
         match record {
             Record::Facts { items, .. } | Record::Hint { items, .. } => {
@@ -60,7 +58,7 @@ impl Ends {
     }
 }
 
-/// What a task's facts say of those that it waits for: that they are forgotten.
+/// Dependencies that a task's facts take for forgotten.
 fn forgotten(history: &History, id: &TaskId, task: &Task) -> Vec<TaskId> {
     let Some(facts) = &task.facts else { return Vec::new() };
     let settled = facts.settled.iter().filter(|(_, how)| *how == Settled::Forgotten).map(|(other, _)| *other);

@@ -1,7 +1,7 @@
-//! Nothing is acknowledged before it is on the disks it promises; what is on a disk survives a crash.
+//! Nothing is acknowledged before it is on the disks that the acknowledgement promises; what is on a disk survives a crash.
 //! (ARCHITECTURE.md I-6, I-11, R-5)
 //!
-//! The ghost follows the records that nodes give to their logs and the syncs that end. It takes the answer at the moment
+//! A ghost of each node follows the records that the node gives to its log and the syncs that end. It takes the answer at the moment
 //! the node gives it, which is earlier than any client sees it.
 
 use super::Property;
@@ -16,40 +16,40 @@ use norn_wire::{PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// What one record teaches.
+/// Something that a record teaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Lesson {
     Fact(TaskId, Fact),
-    /// A grant; later tables may replace it, but it was there.
+    /// A grant. Later tables may replace it, but it was there.
     Grant(TaskId, Token),
 }
 
 #[derive(Debug, Default)]
 struct Ghost {
     pending: Vec<(Ticket, Lesson)>,
-    /// Of these, what it learned as a replica.
+    /// Of these, what the node learned as a replica.
     pending_held: Vec<(Ticket, Lesson)>,
     durable: BTreeSet<Lesson>,
-    /// Of these, what the disk has lost since. Whoever acknowledged it did so rightly.
+    /// What the disk has lost of `durable` since. An acknowledgement before the loss was right.
     lost: BTreeSet<Lesson>,
-    /// What it has as a replica, and not only as one that keeps it for others.
+    /// What the node has as a replica, and not only as hints for others.
     held: BTreeSet<Lesson>,
-    /// Of this, what it has on disk as such; what it keeps for others may be there, too.
+    /// What of `held` is on disk as such. Hints for others may be there, too.
     held_durably: BTreeSet<Lesson>,
-    /// What it dropped when it was cleared.
+    /// What the node dropped when it was cleared.
     left: BTreeSet<Lesson>,
-    /// Of a partition that it does not hold: what it keeps for the members now.
+    /// Hints that the node keeps for members now, of partitions that it does not hold.
     kept: BTreeSet<Lesson>,
-    /// It does not run.
+    /// The node does not run.
     down: bool,
-    /// Tasks that it keeps and can never hand over.
+    /// Tasks whose hints the node can never hand over.
     orphaned: BTreeSet<TaskId>,
     /// Tasks that the node has forgotten for good.
     forgotten: BTreeSet<TaskId>,
 }
 
 impl Ghost {
-    /// All that it had of a partition it drops.
+    /// Drops all that the node had of a partition.
     fn leave(&mut self, history: &History, partition: PartitionId) {
         let stays = |lesson: &Lesson| {
             let (Lesson::Fact(id, _) | Lesson::Grant(id, _)) = lesson;
@@ -65,13 +65,13 @@ impl Ghost {
         self.forgotten.retain(|id| history.partition(id) != partition);
     }
 
-    /// The disk has lost records, and these are left.
+    /// Takes in that the disk has lost records, of which `left` are still there.
     fn harm(&mut self, lost: &[Record], left: &[Record]) {
         let left = lessons_left(left);
         self.lost.extend(lost.iter().flat_map(lessons_of).filter(|lesson| !left.contains(lesson)));
     }
 
-    /// What its log says at a start.
+    /// Takes in the node's log at a start.
     fn replay(&mut self, history: &History, records: &[Record]) {
         self.kept.clear();
         let lost: BTreeSet<Lesson> = self.lost.intersection(&self.durable).copied().collect();
@@ -95,8 +95,8 @@ impl Ghost {
                 _ => {}
             }
         }
-        // What it kept for others and has handed over is no copy of what it has lost. And a log that ends earlier than it did
-        // says nothing of what came later: neither that this is there, nor, by a seat that was left before, that it is dropped.
+        // A hint that was handed over is no copy of what the node has lost. And a log that ends earlier than it did says nothing of
+        // what came later: neither that it is there, nor, by the record of a seat that was left before, that it is dropped.
         let left = lessons_left(records);
         self.durable.extend(lost.iter().copied());
         self.left.retain(|lesson| !lost.contains(lesson));
@@ -109,13 +109,12 @@ impl Ghost {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Durability {
     ghosts: BTreeMap<usize, Ghost>,
 }
 
-/// The tombstone of the task that a lesson is about.
+/// Tombstone of the task that a lesson is about.
 fn swallowing(lesson: Lesson) -> Lesson {
     match lesson {
         Lesson::Fact(id, _) | Lesson::Grant(id, _) => Lesson::Fact(id, Fact::Tomb),
@@ -163,7 +162,7 @@ fn task_of(lesson: &Lesson) -> TaskId {
     *id
 }
 
-/// What a log teaches whose records are these: what it kept for others and has handed over it knows no more.
+/// What a log with these records teaches. Hints that it has handed over are not part of it.
 fn lessons_left(records: &[Record]) -> BTreeSet<Lesson> {
     let (mut own, mut kept) = (BTreeSet::new(), BTreeSet::new());
     for record in records {
@@ -177,8 +176,8 @@ fn lessons_left(records: &[Record]) -> BTreeSet<Lesson> {
 }
 
 impl Durability {
-    /// Nodes that have it on disk, or the tombstone that swallows it, or a later grant of the same task: an answer that was long on its
-    /// way may tell of a claim that ran out since.
+    /// Nodes that have a lesson on disk, or the tombstone that swallows it, or a later grant of the same task: a delayed answer may
+    /// name a claim that has expired since.
     fn holders(&self, lesson: Lesson) -> BTreeSet<usize> {
         let later = |ghost: &Ghost| match lesson {
             Lesson::Grant(id, _) => {
@@ -193,7 +192,7 @@ impl Durability {
         self.ghosts.iter().filter(|(_, ghost)| has(ghost)).map(|(node, _)| *node).collect()
     }
 
-    /// Nodes that had it on disk, and have been cleared since.
+    /// Number of nodes that had a lesson on disk and have been cleared since.
     fn left_with(&self, lesson: Lesson) -> usize {
         let had = |ghost: &&Ghost| ghost.left.contains(&lesson) || ghost.left.contains(&swallowing(lesson));
         self.ghosts.values().filter(had).count()
@@ -218,7 +217,7 @@ impl Durability {
             && acked.acks < acked.replicas
             && acked.guarantee == Guarantee::Strict
         {
-            // All were asked for; fewer may only be reported, never claimed.
+            // All replicas were asked for. Fewer acks may be reported, but not claimed to be all.
             self.majority(history, &acked.id, lesson)?;
         }
         match acked.guarantee {
@@ -235,7 +234,7 @@ impl Durability {
         }
         let writes = writes_of(request);
         if let Response::Transacted(Ok(_)) = response {
-            // Who asks once more is told what was told before, and all of it may be forgotten since.
+            // A repeated request gets the same answer as before, and all that it wrote may be forgotten since.
             let forgot = |id: &TaskId| self.ghosts.values().any(|ghost| ghost.forgotten.contains(id));
             let mut known = writes.iter().filter(|(id, _)| !forgot(id));
             return known.try_for_each(|(id, fact)| self.majority(history, id, Lesson::Fact(*id, *fact)));
@@ -250,7 +249,7 @@ impl Durability {
                 continue;
             }
             if matches!(response, Response::AckedUnique { existing: true, .. }) {
-                // Another task with its key was there.
+                // Another task with the same key existed.
                 if let Some(spec) = history.specs.get(&acked.id) {
                     let there = Lesson::Fact(acked.id, Fact::Spec(crate::history::spec_hash(spec)));
                     self.majority(history, &acked.id, there)?;
@@ -265,7 +264,7 @@ impl Durability {
         Ok(())
     }
 
-    /// A node gives up what it kept for members: a majority of these must have it.
+    /// Checks that a node gives up hints for members only once a majority of the members has the facts.
     fn handed(&mut self, history: &History, node: usize, ids: &[TaskId]) -> Result<(), String> {
         let Some(ghost) = self.ghosts.get_mut(&node) else { return Ok(()) };
         let is_named = |lesson: &Lesson| matches!(lesson, Lesson::Fact(id, _) if ids.contains(id));
@@ -286,7 +285,7 @@ impl Durability {
         Ok(())
     }
 
-    /// A node says that nobody will take what it keeps: no member that runs may have any of it.
+    /// Checks that a node gives up a hint that no member takes only if no running member has any of it.
     fn orphaned(&mut self, history: &History, node: usize, id: TaskId) -> Result<(), String> {
         let ghost = self.ghosts.entry(node).or_default();
         ghost.orphaned.insert(id);
@@ -294,7 +293,7 @@ impl Durability {
         let kept: Vec<Lesson> = ghost.kept.iter().filter(is_named).copied().collect();
         for member in history.cohort(history.partition(&id)) {
             let Some(ghost) = self.ghosts.get(&member).filter(|ghost| !ghost.down) else { continue };
-            // What it keeps, or kept, for others it does not have as one of them.
+            // Hints that a member keeps, or kept, for others are not its own facts.
             let own = |lesson: &Lesson| ghost.durable.contains(lesson) && ghost.held.contains(lesson);
             let has = |lesson: &Lesson| own(lesson) && !ghost.lost.contains(lesson);
             let found = kept.iter().find(|lesson| has(lesson) || has(&swallowing(**lesson)));
@@ -377,7 +376,7 @@ impl Property for Durability {
             Happening::Crashed { node } => {
                 let ghost = self.ghosts.entry(*node).or_default();
                 ghost.pending.clear();
-                // What came through all the same is told by the replay.
+                // The replay shows what survived the crash all the same.
                 ghost.pending_held.clear();
                 ghost.held = ghost.held_durably.clone();
                 ghost.down = true;
@@ -452,7 +451,8 @@ mod tests {
         bench.see(Happening::Replied { request: &enqueue(1), response: &response })
     }
 
-    /// Goal: what a crash takes of a replica is not there because it was kept for others, too, and may then be handed over.
+    /// Goal: facts that a crash takes from a replica do not count as there because it also kept them as hints, which may then be
+    /// handed over.
     #[test]
     fn what_was_kept_for_others_is_not_held_as_a_replica() {
         let mut bench = Bench::new();
@@ -537,8 +537,8 @@ mod tests {
         assert!(bench.see(Happening::Recovered { node: 0, tasks: &nothing }).is_err(), "it was learned again");
     }
 
-    /// Goal: whoever acknowledged did so rightly, though its disk is an earlier one by the time of the answer, whose log tells
-    /// that a seat was left before.
+    /// Goal: an acknowledgement was right, though by the time of the answer the disk is an earlier image, whose log tells of a seat
+    /// that was left before.
     #[test]
     fn what_an_earlier_image_of_a_disk_lacks_was_on_it() {
         let mut bench = Bench::new();

@@ -1,8 +1,8 @@
-//! What time has earned of a rate is not lost, whoever leads: each level that is written for a queue, with the permits that were given
-//! by then and may not be over yet, is no lower than the level before it in the same log.
+//! The tokens that time has earned of a rate are not lost, whichever node leads: each level that is written for a queue, plus the
+//! permits that were given by then and may still be valid, is no lower than the level before it in the same log.
 //!
-//! Followed in the log of each node. Where a disk lost records, nothing is known of the levels before. What comes of it in grants is for
-//! a play to say (`rates.rs`), as it depends on who wants them, and where.
+//! Followed in the log of each node. Where a disk lost records, the earlier levels are unknown. What follows for grants depends on
+//! the demand and where it arises, so a play tests it (`rates.rs`).
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -15,32 +15,31 @@ use norn_wire::{PartitionId, QueueName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Levels are rounded down where they are written, and where they are read.
+/// Levels are rounded down when they are written, and when they are read.
 const ROUNDING: u128 = 2;
 
-/// Levels in the table of a replica.
+/// Levels in a replica's table.
 #[derive(Debug, Default)]
 struct Levels {
     at: Viewstamp,
     levels: BTreeMap<QueueName, Level>,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Earned {
     rosters: BTreeMap<usize, Arc<Roster>>,
     replicas: BTreeMap<(usize, PartitionId), Levels>,
-    /// Operations of each epoch that were seen. It is the leader that writes them first.
+    /// Highest operation of each epoch that was seen. The leader writes an operation first.
     lengths: BTreeMap<(PartitionId, u64), u64>,
 }
 
-/// What a bucket can hold, in millionths.
+/// Capacity of a bucket, in millionths of a permit.
 fn most(rate: Rate) -> u128 {
     u128::from(WHOLE) + u128::from(rate.claims) * 2_000 * u128::from(WHOLE) / u128::from(rate.per_ms.max(1))
 }
 
 impl Earned {
-    /// A node has this in its log; `fresh` if it writes that now.
+    /// Takes in a record of a node's log; `fresh` if the node writes it now.
     fn take(&mut self, node: usize, record: &Record, fresh: bool) -> Result<(), String> {
         match record {
             Record::Roster(roster) => {
@@ -51,7 +50,7 @@ impl Earned {
             }
             Record::Install { partition, viewstamp, table } => {
                 let replica = self.replicas.entry((node, *partition)).or_default();
-                // A log may say again what its snapshot has.
+                // A log may repeat what its snapshot has.
                 if *viewstamp > replica.at {
                     replica.at = *viewstamp;
                     if let Some(table) = table {

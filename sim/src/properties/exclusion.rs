@@ -1,11 +1,11 @@
 //! At most one worker holds a task at any real instant. (ARCHITECTURE.md I-8)
 //!
-//! A worker holds from the answer to its claim until its own clock says that the lease is over, or until it ends its
-//! work. A leader that says it granted a task while somebody else holds it is wrong too, even if that answer is lost.
+//! A worker holds a task from the answer to its claim until its own clock says that the lease is over, or until it ends its work. A
+//! leader that reports a grant while another worker holds the task is wrong too, even if the answer is lost.
 //!
-//! Where neither kind of clock can be relied on claims may overlap, and nobody is to be left in the dark about why: some
-//! node has said that its clock is wrong, while the first of them was held or soon after. Not in a leap, in which nobody does
-//! anything, and not where there are so few members that none differs from a majority.
+//! Where neither kind of clock is reliable, claims may overlap, but not without an explanation: some node has said that its clock is
+//! wrong, while the first of the claims was held or soon after. Exempt are leaps of time, in which no node does anything, and
+//! clusters with too few members for one to differ from a majority.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -22,35 +22,34 @@ struct Holder {
     until_us: u64,
 }
 
-/// Until then after claims overlapped some node has said why, in true time: clocks are compared with every heartbeat.
+/// Time after an overlap within which some node has explained it, in true time: clocks are compared with every heartbeat.
 const NOTICED_WITHIN_US: u64 = 10_000_000;
-/// Of fewer nodes none differs from a majority.
+/// Fewest members of which one can differ from a majority.
 const COMPARED_MIN: usize = 3;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Exclusion {
     holders: BTreeMap<TaskId, Vec<Holder>>,
     clockless: bool,
-    /// Version of the latest roster that any node has heard of, and how many members it names.
+    /// Version of the latest roster that any node has heard of, and its number of members.
     members: (u64, usize),
     /// Nodes that say that their clock is wrong.
     wrong: BTreeSet<usize>,
-    /// When one of them last began to say so, or ended.
+    /// When a node last said so, or took it back.
     said_us: u64,
-    /// What happened of which nobody has said why, and when.
+    /// First overlap that no node has explained yet, and when.
     unexplained: Option<(u64, String)>,
 }
 
 impl Exclusion {
-    /// Those who hold the task now; who does not any more never will under that token but by a renewal.
+    /// Workers that hold the task now. A worker that no longer holds it never will again under that token but by a renewal.
     fn holders(&mut self, id: TaskId, now_us: u64) -> &mut Vec<Holder> {
         let holders = self.holders.entry(id).or_default();
         holders.retain(|holder| holder.until_us > now_us);
         holders
     }
 
-    /// Somebody else holds a task at the same time as this one.
+    /// Judges that another worker holds a task at the same time.
     fn overlap(&mut self, now_us: u64, other: &Holder, what: &str) -> Result<(), String> {
         let Holder { client, token, since_us, until_us } = *other;
         let evidence = format!("{what} client {client} holds it under {token} for another {} us", until_us - now_us);
@@ -63,7 +62,7 @@ impl Exclusion {
         Ok(())
     }
 
-    /// A node says how its clock stands.
+    /// Takes in what a node says of its clock.
     fn stand(&mut self, node: usize, standing: Standing, now_us: u64) {
         if standing >= Standing::Suspect {
             self.wrong.insert(node);

@@ -1,9 +1,9 @@
-//! Where keys take turns, a leader that grants tasks of one key twice has granted one meanwhile of every other key in that partition
-//! of which it knew a claimable task all the while.
+//! With fair queueing, a leader that grants two tasks of one key has granted one in between of every other key in that partition of
+//! which it knew a claimable task all the while.
 //!
-//! A grant that was taken back was nobody's, and its key has the turn of before: the next grant of the key is not judged.
+//! A grant that was taken back reached no worker, and its key has its earlier turn again: the next grant of the key is not judged.
 //!
-//! Judged by tasks of which nothing but their specs was ever known, and that wait for nothing; and of keys that were never held
+//! Judged by tasks of which nothing but their specs was ever known, and that wait for nothing; and by keys that were never held
 //! anywhere, unless keys are no limit: so there is no doubt that they could be claimed.
 
 use super::Property;
@@ -17,22 +17,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Key = (QueueName, Option<String>);
 
-/// When each leadership last granted a task of a key.
+/// When each leadership last granted a task of each key.
 type Served = BTreeMap<(PartitionId, u64), BTreeMap<Key, u64>>;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Fairness {
     known: Known,
     served: Served,
-    /// Of these keys a grant was taken back since.
+    /// Keys of which a grant was taken back since their last grant.
     restored: BTreeMap<(PartitionId, u64), BTreeSet<Key>>,
-    /// Operations of each epoch in which that was looked for.
+    /// Highest operation of each epoch that was searched for grants taken back.
     lengths: BTreeMap<(PartitionId, u64), u64>,
 }
 
 impl Fairness {
-    /// A node writes operations: those that take grants back are noted the first time.
+    /// Notes the keys whose grants are taken back by operations that are written for the first time.
     fn note_restored(&mut self, history: &History, records: &[Record]) {
         for record in records {
             let Record::Ops { partition, after, ops } = record else { continue };
@@ -78,7 +77,7 @@ fn judge(
     Ok(())
 }
 
-/// A task that should have been granted since `before`, when a task with the key of this one was.
+/// A task that should have been granted since `before`, when a task with the key of this one was granted.
 fn passed_over(
     served: &BTreeMap<Key, u64>,
     known: &Known,
@@ -89,7 +88,7 @@ fn passed_over(
     let busy: BTreeSet<Key> = known.touched.iter().filter_map(|id| history.specs.get(id)).map(key).collect();
     let waits = |(_, its, since): &(TaskId, &Spec, u64)| {
         let its_key = key(its);
-        // Who grants a task with a key knows all that are held.
+        // A leader that grants a task with a key knows all keys that are held.
         let is_claimable = its.key.is_none() || spec.key.is_some();
         let is_free = its.key.is_none() || any || !busy.contains(&its_key);
         let was_served = served.get(&its_key).is_some_and(|at| *at > before);
@@ -105,13 +104,13 @@ impl Property for Fairness {
     }
 
     fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
-        // The order may have been another one.
+        // The order may have been different before this roster.
         if let Happening::Replayed { records, .. } | Happening::Appended { records, .. } = happening
             && records.iter().any(|record| matches!(record, Record::Roster(_)))
         {
             self.served.clear();
         }
-        // What is taken back in the step in which it was granted may come before the next grant, or behind it.
+        // A grant that is taken back in its own step may have been taken back before the next grant, or after it.
         if let Happening::Appended { records, .. } = happening {
             self.note_restored(history, records);
         }
@@ -172,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_passed_over_is_noticed() {
-        // Who grants no task with a key may not know what is held.
+        // A leader that grants no task with a key may not know which keys are held.
         let mut unsure = bench(Order::Fair);
         grant(&mut unsure, 1).unwrap();
         grant(&mut unsure, 2).unwrap();
@@ -186,7 +185,7 @@ mod tests {
         }
     }
 
-    /// A grant that is taken back gives its key the turn of before, once.
+    /// A grant that is taken back gives its key the earlier turn back, once.
     #[test]
     fn a_key_has_its_turn_back_once() {
         let mut bench = bench(Order::Fair);

@@ -6,7 +6,6 @@ use norn_node::protocol::Observation;
 use norn_wire::response::Standing;
 use std::collections::BTreeSet;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Fenced {
     fencing: bool,

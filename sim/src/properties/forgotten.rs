@@ -1,11 +1,10 @@
-//! A task that is forgotten has ended, every member had its tombstone on disk, and it never comes back.
-//! (ARCHITECTURE.md I-13, I-14)
+//! A task that is forgotten has ended, every member had its tombstone on disk, and it never comes back. (ARCHITECTURE.md I-13, I-14)
 //!
-//! The ghost follows the records that nodes give to their logs: what is buried must have ended, what an operation forgets
-//! must be buried on the disks of the whole cohort, and from then on nobody grants it. Who has forgotten it does not take
-//! it up again, unless a damaged disk has made the node forget that.
+//! A ghost of each node follows the records that the node gives to its log. A buried task must have ended. A task that an operation
+//! forgets must be buried on the disks of the whole cohort, and from then on no leader grants it. A node that has forgotten a task
+//! does not take it up again, unless a damaged disk has made the node forget that.
 //!
-//! Where there is an archive, what is buried is in it before, with every completion that a majority has known for a minute.
+//! Where there is an archive, a task is in it before it is buried, with every completion that a majority has known for a minute.
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, facts_of};
@@ -16,7 +15,7 @@ use norn_node::protocol::{Observation, Ticket};
 use norn_wire::{PartitionId, TaskId, TaskView, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a member was told within this time, it may not have been asked for any more.
+/// What a member learned within this time may have come after the burying node's question.
 const MEANWHILE_US: u64 = 60_000_000;
 
 #[derive(Debug, Default)]
@@ -24,28 +23,27 @@ struct Ghost {
     pending: Vec<(Ticket, TaskId)>,
     buried: BTreeSet<TaskId>,
     forgotten: BTreeSet<TaskId>,
-    /// Tasks whose spec it knows, and since when.
+    /// Tasks whose spec the node knows, and since when.
     specs: BTreeMap<TaskId, u64>,
-    /// The same of completions.
+    /// Completions that the node knows, and since when.
     completions: BTreeMap<(TaskId, Token), u64>,
     damaged: bool,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Forgotten {
     ghosts: BTreeMap<usize, Ghost>,
     ended: BTreeSet<TaskId>,
     buried: BTreeSet<TaskId>,
     archives: bool,
-    /// With the completions that were last archived.
+    /// Archived tasks, with the completions that were last archived.
     archived: BTreeMap<TaskId, BTreeSet<Token>>,
     granted: BTreeSet<(TaskId, Token)>,
     forgotten: BTreeSet<TaskId>,
 }
 
 impl Ghost {
-    /// All that it had of a partition it drops.
+    /// Drops all that the node had of a partition.
     fn leave(&mut self, history: &History, partition: PartitionId) {
         let stays = |id: &TaskId| history.partition(id) != partition;
         self.pending.retain(|(_, id)| stays(id));
@@ -65,7 +63,7 @@ impl Ghost {
     }
 }
 
-/// A node's record.
+/// Where a record comes from.
 #[derive(Clone, Copy)]
 struct At<'a> {
     history: &'a History,
@@ -75,8 +73,8 @@ struct At<'a> {
 }
 
 impl Forgotten {
-    /// Whether a task that somebody buries has something to archive: whoever does it asks the others, and all of them where
-    /// it has never had the spec itself. What they are told meanwhile does not count.
+    /// Whether a task that a node buries has something to archive. The node asks the other members, and waits for all of them where
+    /// it never had the spec itself. What they learn in the meantime does not count.
     fn is_to_be_archived(&self, at: At<'_>, id: &TaskId) -> bool {
         let knows = |node: usize| {
             let since_us = self.ghosts.get(&node).filter(|ghost| !ghost.damaged).and_then(|ghost| ghost.specs.get(id));
@@ -85,7 +83,7 @@ impl Forgotten {
         self.archives && at.history.cohort(at.history.partition(id)).into_iter().any(knows)
     }
 
-    /// A task is buried for the first time: what is known of it is in the archive.
+    /// Checks a task that is buried for the first time: the archive has what is known of it.
     fn judge_burial(&self, at: At<'_>, id: &TaskId) -> Result<(), String> {
         let Some(archived) = self.archived.get(id) else {
             let missing = self.is_to_be_archived(at, id);
@@ -95,7 +93,7 @@ impl Forgotten {
                 Ok(())
             };
         };
-        // Every completion that a majority has known for long.
+        // Judges every completion that a majority has known for long.
         let cohort = at.history.cohort(at.history.partition(id));
         let ghosts = || cohort.iter().filter_map(|node| self.ghosts.get(node)).filter(|ghost| !ghost.damaged);
         let all = |number| (*id, Token { epoch: number, number });
@@ -120,7 +118,7 @@ impl Forgotten {
         if facts.iter().any(|fact| matches!(fact, Fact::Completion(_) | Fact::Cancel)) {
             self.ended.insert(id);
         }
-        // An exile forgets what a majority says is forgotten; one of the others may still have it for a while.
+        // An exile forgets what a majority says is forgotten; another exile may still have the task for a while.
         let counts = at.history.cohort(at.history.partition(&id)).contains(&node);
         let ghost = self.ghosts.entry(node).or_default();
         ghost.know(id, task, time_us);
@@ -128,7 +126,7 @@ impl Forgotten {
             if !self.ended.contains(&id) {
                 return Err(format!("task {id} is buried by node {node}, and nobody has said that it ended"));
             }
-            // One that was late brings the tombstone back, which swallows the rest until it is forgotten once more.
+            // A late replica brings the tombstone back, which swallows the rest until it is forgotten once more.
             ghost.forgotten.remove(&id);
             ghost.pending.push((ticket, id));
             if self.buried.insert(id) {
@@ -143,7 +141,7 @@ impl Forgotten {
     fn op(&mut self, history: &History, op: &Op) -> Result<(), String> {
         match op {
             Op::Forget { ids } => {
-                // Judged where the leader appends it: who follows later may do so in another cohort.
+                // Judged where the leader appends it: a follower may append it later, in another cohort.
                 for id in ids {
                     if !self.forgotten.insert(*id) {
                         continue;
@@ -177,7 +175,7 @@ impl Forgotten {
     }
 }
 
-/// What a record says of tasks.
+/// Tasks in a record, with what it says of them.
 fn tasks_in(record: &Record) -> Vec<(TaskId, &Task)> {
     match record {
         Record::Facts { items, .. } => items.iter().map(|(id, task)| (*id, task)).collect(),
@@ -189,7 +187,7 @@ fn tasks_in(record: &Record) -> Vec<(TaskId, &Task)> {
     }
 }
 
-/// What an operation says of tasks.
+/// Tasks in an operation, with what it says of them.
 fn tasks_of(op: &Op) -> Vec<(TaskId, &Task)> {
     match op {
         Op::Drop { items } => items.iter().map(|ended| (ended.id, &ended.facts)).collect(),
@@ -216,7 +214,8 @@ impl Property for Forgotten {
                 let at = At { history, time_us: moment.time_us, node: *node, ticket: *ticket };
                 return records.iter().try_for_each(|record| self.record(at, record));
             }
-            // A leader that was left out while it stood still may append what is never committed.
+            // A leader that was left out while it was paused may append what is never committed. So observed grants are judged
+            // instead.
             Happening::Observed { observation: Observation::Granted { id, token }, .. }
                 if self.granted.insert((*id, *token)) && self.forgotten.contains(id) =>
             {
@@ -228,7 +227,7 @@ impl Property for Forgotten {
                 ghost.buried.extend(ghost.pending.drain(..synced).map(|(_, id)| id));
             }
             Happening::Crashed { node } => self.ghosts.entry(*node).or_default().pending.clear(),
-            // What was not synced may have come through the crash, or not: a task that was to be forgotten is known again.
+            // Unsynced records may have survived the crash or not: a task that was to be forgotten may be known again.
             Happening::Replayed { node, records } => {
                 let ghost = self.ghosts.entry(*node).or_default();
                 ghost.forgotten.clear();
@@ -285,7 +284,7 @@ mod tests {
         Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }
     }
 
-    /// As the archive has it, completed under these.
+    /// The archived view of a task that is completed under these tokens.
     fn view(done: &[Token]) -> TaskView {
         let claim = |token: &Token| ClaimView {
             token: *token,

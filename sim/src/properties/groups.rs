@@ -1,7 +1,7 @@
-//! The join of a group is granted only when somebody has said how many members there are, and all of them have ended, and with
-//! them the groups that they brought. As long as it has not ended its members are not buried, unless by a node that cannot know that
-//! they are some, as only few were told to have them. They are cancelled for others only
-//! where the group says so and one of them has failed, which shows it in the end: not that it was cancelled for others, too.
+//! The join of a group is granted only once its number of members is known, and all of them have ended, and with them the groups that
+//! they brought. Until the join has ended, its members are not buried, except by a node that cannot know that they are members, as
+//! only few nodes were sent them. Members are cancelled for others only where the group says so and one of them has failed. That one
+//! shows its failure in the end, and not that it was cancelled for others, too.
 
 use super::Property;
 use super::dependencies::Ends;
@@ -14,11 +14,10 @@ use norn_wire::response::Response;
 use norn_wire::{TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Groups {
     ends: Ends,
-    /// As clients said.
+    /// Numbers of members that clients have set.
     totals: BTreeMap<TaskId, u32>,
     /// Completions that were sent, by task.
     completions: BTreeMap<TaskId, BTreeSet<Token>>,
@@ -26,19 +25,19 @@ pub struct Groups {
     failed: BTreeSet<TaskId>,
     /// Members that some node has as given up by a leader, with a majority's consent.
     dead: BTreeSet<TaskId>,
-    /// A disk may have lost what shows that.
+    /// A disk may have lost the evidence.
     harmed: bool,
-    /// Members that their joins count as forgotten, before anybody was told that they are there.
+    /// Members that their joins count as forgotten, and that were not acknowledged and open by then.
     forgotten: BTreeSet<TaskId>,
     /// Tasks that were cancelled for others.
     aborted: BTreeSet<TaskId>,
-    /// Nothing happened for days, or clocks may be hours off: patience with what few know may be over at any time.
+    /// Nothing happened for days, or clocks may be hours off: the time for which nodes wait for tasks that few have may be over.
     impatient: bool,
     /// Groups of which a member failed by itself.
     broken: BTreeSet<TaskId>,
-    /// Members of which a node knows what they are.
+    /// Tasks whose specs each node knows.
     known: BTreeMap<usize, BTreeSet<TaskId>>,
-    /// Members that were buried by one that did not know, and may not have.
+    /// Members that were buried by a node that did not know their specs, before they were acknowledged.
     orphans: BTreeSet<TaskId>,
 }
 
@@ -89,12 +88,12 @@ impl Groups {
         self.broken.extend(member_of(history, id).map(|member| member.group));
     }
 
-    /// How many members a group has, as soon as somebody has said so.
+    /// Number of members of a group, once a client has set it.
     fn total(&self, history: &History, group: &TaskId) -> Option<u32> {
         join_of(history, group).and_then(|join| join.total).or_else(|| self.totals.get(group).copied())
     }
 
-    /// What a join knows of its members: none is forgotten that is acknowledged and has not ended.
+    /// Checks a join's count of its members: none counts as forgotten that is acknowledged and has not ended.
     fn count(&mut self, history: &History, group: TaskId, task: &Task) -> Result<(), String> {
         let Some(counted) = task.facts.as_ref().and_then(|facts| facts.group.as_ref()) else { return Ok(()) };
         for number in 1..=self.total(history, &group).unwrap_or(0) {
@@ -121,7 +120,7 @@ impl Groups {
             return Err(format!("task {id} is buried, but the join of its group, {group}, has not ended"));
         }
         let Some(cancel) = cancel_of(task) else { return Ok(()) };
-        // What dies because of others, for which no operation speaks, may be lost with a disk while its group ends it.
+        // The death of a member because of its dependencies has no operation. A disk may lose it while the group cancels the member.
         let alone = history.specs.get(id).is_some_and(|spec| spec.after.is_empty());
         if cancel.dead && alone {
             self.dead.insert(*id);
@@ -133,7 +132,7 @@ impl Groups {
         self.aborted.insert(*id);
         let stays = join_of(history, &group).is_some_and(|join| !join.fail_fast);
         let total = self.total(history, &group).unwrap_or(0);
-        // What was never there, and never will be or came too late, has failed as well.
+        // A member that was never enqueued, or that came too late, has failed as well.
         let mut members = (1..=total).map(|number| MemberOf { group, number }.id());
         let missing = members.any(|member| !history.is_enqueued(&member) || self.forgotten.contains(&member));
         if stays || !missing && !self.broken.contains(&group) {
@@ -142,7 +141,7 @@ impl Groups {
         Ok(())
     }
 
-    /// All is quiet.
+    /// Checks the tasks once all is quiet.
     fn settled(&self, stores: &[Store]) -> Result<(), String> {
         let tasks = stores.iter().flat_map(|store| &store.tasks);
         let hides = |(id, task): &(&TaskId, &Task)| {
@@ -156,7 +155,7 @@ impl Groups {
         }
     }
 
-    /// A join is granted.
+    /// Checks the grant of a join.
     fn grant(&self, history: &History, group: TaskId) -> Result<(), String> {
         let Some(total) = self.total(history, &group) else {
             return Err(format!("join {group} is granted, and nobody has said how many members there are"));
@@ -167,7 +166,7 @@ impl Groups {
             if counts && !self.ends.has(&member) {
                 return Err(format!("join {group} is granted before its member {number}, {member}, has ended"));
             }
-            // Where there are several completions, those of which nobody knew in time do not count; nor does one that few have.
+            // Of several completions, those that no node knew in time do not count; nor does one that few nodes have.
             let failed = self.failed.contains(&member) || self.aborted.contains(&member);
             let is_strict = |token: &Token| history.strict.contains_key(&(member, Fact::Completion(*token)));
             let one =
@@ -308,7 +307,7 @@ mod tests {
         assert!(bench.finish(claim(), now, granted(1, ONE)).is_ok());
     }
 
-    /// Who was told of a member only when nobody would wait for it any more has come too late.
+    /// A member whose client is acknowledged only after the join stopped waiting for it has come too late.
     #[test]
     fn a_member_is_not_counted_as_forgotten_once_it_is_acknowledged() {
         let counted = |number| {

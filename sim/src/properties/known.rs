@@ -9,36 +9,33 @@ use norn_wire::{PartitionId, QueueName, Request, Spec, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Known {
     rosters: BTreeMap<usize, Arc<Roster>>,
-    /// Counts what is learned and what is granted.
+    /// Counter of what is learned and granted.
     pub steps: u64,
-    /// Since when each node knows a task.
+    /// Step at which each node learned of a task.
     tasks: BTreeMap<(usize, PartitionId), BTreeMap<TaskId, u64>>,
-    /// Of which more than the spec may be known to somebody.
+    /// Tasks of which some node may know more than the spec.
     pub touched: BTreeSet<TaskId>,
-    /// Operations of each epoch that were seen.
+    /// Highest operation of each epoch that was seen.
     lengths: BTreeMap<(PartitionId, u64), u64>,
 }
 
 /// Tasks that a leader grants.
 #[derive(Debug, Clone, Copy)]
 pub struct Grants<'a> {
-    /// Number of the node.
+    /// Number of the leader's node.
     pub node: usize,
-    /// Where they are.
     pub partition: PartitionId,
-    /// Of its leadership.
     pub epoch: u64,
-    /// The tasks, in order, and the number of each claim.
+    /// The tasks in order, with the number of each claim.
     pub items: &'a [(TaskId, u64)],
 }
 
 impl Known {
-    /// Takes in what happens. Each grant is judged as it comes; what `judge` says of a leader whose disk has lost anything does not
-    /// count, as nobody can say what that knows.
+    /// Takes in an event, and judges each grant as it comes. The verdict on a leader whose disk has lost anything does not count, as
+    /// its knowledge is uncertain.
     pub fn see(
         &mut self,
         history: &History,
@@ -55,7 +52,7 @@ impl Known {
             Happening::Sent { request } if !matches!(request, Request::Enqueue { .. }) => {
                 self.touched.extend(writes_of(request).into_iter().map(|(id, _)| id));
             }
-            // Only whoever has all of a task at hand grants it.
+            // A leader grants a task only if it has all of it at hand.
             Happening::Observed { observation: Observation::BodyLost { id }, .. } => drop(self.touched.insert(*id)),
             Happening::Appended { node, records, .. } => return self.append(history, *node, records, judge),
             _ => {}
@@ -98,7 +95,7 @@ impl Known {
                 }
             }
         }
-        // What comes in the same step may have come behind the grants.
+        // What was learned in the same step may have come after its grants.
         for (partition, id) in learned {
             self.steps += 1;
             self.tasks.entry((node, partition)).or_default().entry(id).or_insert(self.steps);
@@ -106,7 +103,7 @@ impl Known {
         Ok(())
     }
 
-    /// A node takes a record in; the tasks that it learns of.
+    /// Takes in a record of a node. Returns the tasks that the node learns of.
     fn note(&mut self, node: usize, record: &Record) -> Vec<(PartitionId, TaskId)> {
         self.hear(node, record);
         match record {
@@ -124,14 +121,14 @@ impl Known {
         }
     }
 
-    /// What a node has heard of a queue's policy.
+    /// Policy of a queue, as a node has heard of it.
     pub fn policy(&self, node: usize, queue: &QueueName) -> QueuePolicy {
         let roster = self.rosters.get(&node);
         roster.and_then(|roster| roster.policies.get(queue)).cloned().unwrap_or_default()
     }
 
-    /// Tasks that whoever grants these knew, of which nobody was ever known to know more, and that wait for nothing: with their
-    /// specs, and since when.
+    /// Tasks that the granting leader knew, of which no node was ever known to know more, and that wait for nothing: with their
+    /// specs, and the step at which the leader learned of them.
     pub fn open<'a>(
         &'a self,
         history: &'a History,

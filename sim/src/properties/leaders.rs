@@ -5,7 +5,6 @@ use crate::history::{Happening, History, Moment};
 use norn_node::protocol::Observation;
 use std::collections::BTreeMap;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Leaders {
     /// Node and boot by partition and epoch.

@@ -1,6 +1,6 @@
-//! A clock that is ahead, or was, shuts nobody out and takes no id back: a client that asks for no ids is welcome at every node that
-//! knows its place, whatever was lent before; who reads or claims is never refused for a clock that is ahead; and the times that a node
-//! lends do not go back, in later starts neither.
+//! A node's clock that is or was ahead locks no client out and takes no id back. A client that asks for no ids is welcome at every
+//! node that knows which member it is, whatever was lent before. A read or claim is never refused for a clock that is ahead. The
+//! times that a node lends do not go back, not even across restarts.
 
 use super::Property;
 use crate::adapter::Call;
@@ -10,14 +10,14 @@ use norn_wire::response::{Response, Welcome};
 use norn_wire::{ErrorCode, NodeId};
 use std::collections::BTreeMap;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Lending {
-    /// The latest time that each node has lent.
+    /// Latest time that each node has lent.
     lent_ms: BTreeMap<NodeId, u64>,
 }
 
-/// Whether a call is about what is there. What is written of a task may come before the task, whose id may be ahead.
+/// Whether a call reads or claims existing tasks, and so needs no id. Writes do not count: a write may arrive before its task, whose
+/// id may be ahead.
 fn needs_no_id(call: &Call) -> bool {
     let Call::Request(request) = call else { return false };
     matches!(
@@ -64,7 +64,7 @@ impl Property for Lending {
                 }
                 *lent_ms = *time_ms;
             }
-            // A disk that has lost something, or is of an earlier day, need not know what was lent.
+            // A disk that has lost records, or that is an earlier image, need not have what its node lent.
             Happening::Damaged { .. } | Happening::Spoiled { .. } | Happening::Gone { .. } => self.lent_ms.clear(),
             _ => {}
         }

@@ -1,9 +1,10 @@
-//! A task that its leader gave up has one letter where its queue has a dead-letter queue, whoever leads from then on; a task has
-//! one letter at most; and once a redrive is strictly acknowledged, the copy that it names is enqueued sooner or later.
+//! A task that its leader gave up has a dead letter where its queue has a dead-letter queue, whichever node leads from then on. A
+//! task has at most one letter. Once a redrive is strictly acknowledged, the copy that it names is eventually enqueued.
 //!
-//! A letter is owed where all nodes had heard of the queue's when the task was given up, and is excused where a leader says that
-//! it came too late to write it, where operators had the task redriven, and where it was completed or cancelled all the same.
-//! Where wall clocks are wild it is excused, too, where a node says that what the task brings came too late (`children.rs`).
+//! A letter is owed where all nodes had heard of the dead-letter queue when the task was given up. It is excused where a leader says
+//! that it came too late to write the letter, where an operator had the task redriven, and where the task was completed or cancelled
+//! after all. Where wall clocks are wild it is also excused where a node says that what the task brings came too late
+//! (`children.rs`).
 
 use super::Property;
 use crate::adapter::Call;
@@ -18,27 +19,26 @@ use norn_wire::{Request, Spec, TaskId, Token, headers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Letters {
     known: BTreeMap<usize, Arc<Roster>>,
-    /// Deaths that a leader has decided on: each by its task, its claim and its time. Followers append the same operation later.
+    /// Deaths that a leader has decided on, each by its task, claim and time. Followers append the same operation later.
     decided: BTreeSet<(TaskId, Token, u64)>,
-    /// Given up where all knew of the dead-letter queue, by an operation that may not have been committed.
+    /// Tasks given up while all nodes knew of the dead-letter queue, by an operation that may not have been committed.
     given_up: BTreeSet<TaskId>,
-    /// That became facts.
+    /// Tasks whose death is a fact.
     dead: BTreeSet<TaskId>,
     excused: BTreeSet<TaskId>,
-    /// By the task that died.
+    /// Letter of each dead task.
     letters: BTreeMap<TaskId, TaskId>,
     redriven: BTreeSet<TaskId>,
-    /// Copies that operators were told of, and what they are copies of.
+    /// Copies that were reported to operators, with their originals.
     told: BTreeMap<TaskId, TaskId>,
     /// Tasks of which a node has said that what they bring came too late.
     refused: BTreeSet<TaskId>,
-    /// That some node ever had.
+    /// Tasks that some node ever had.
     seen: BTreeSet<TaskId>,
-    /// Wall clocks may be hours off: then a letter may be older than what was forgotten when it is enqueued.
+    /// Wall clocks may be hours off: then a letter may be older than the forgotten tasks by the time it is enqueued.
     wild: bool,
 }
 
@@ -75,7 +75,8 @@ impl Letters {
         if task.facts.as_ref().is_some_and(|facts| facts.cancel.as_ref().is_some_and(|cancel| cancel.dead)) {
             self.dead.insert(id);
         }
-        // A completion shows over death, and a person's word over the leader's; the group's does not.
+        // A completion takes precedence over death, and a person's cancellation over the leader's; a cancellation for the group does
+        // not.
         let persons = |cancel: &Cancel| !cancel.dead && cancel.reason != GROUP_FAILED;
         let over = |facts: &Facts| facts.winner().is_some() || facts.cancel.as_ref().is_some_and(persons);
         if task.facts.as_deref().is_some_and(over) {
@@ -109,7 +110,7 @@ impl Letters {
     }
 }
 
-/// Whether a letter is no copy of one that was redriven: what a copy is told comes last.
+/// Whether a letter is an original, and not the copy of a redriven letter: the header that a copy adds comes last.
 fn is_new(spec: &Spec) -> bool {
     let place = |wanted: &str| spec.headers.iter().position(|(name, _)| name == wanted);
     place(headers::DEAD_TASK) > place(headers::REDRIVEN_FROM)
@@ -123,7 +124,7 @@ impl Property for Letters {
     fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
             Happening::Appended { node, records, .. } => self.appended(history, *node, records),
-            // What it had heard may be lost.
+            // What the node had heard may be lost.
             Happening::Crashed { node } | Happening::Gone { node } => {
                 self.known.remove(node);
                 Ok(())
@@ -180,7 +181,7 @@ mod tests {
         Task::from_spec(Arc::new(Spec { headers, ..spec() }))
     }
 
-    /// A node hears that the queue has a dead-letter queue.
+    /// Lets a node hear that the queue has a dead-letter queue.
     fn hear(bench: &mut Bench<Letters>, node: usize) {
         let dead_letter = Some(QueueName::new("later").unwrap());
         let policies = BTreeMap::from([(spec().queue, QueuePolicy { dead_letter, ..QueuePolicy::default() })]);
@@ -194,7 +195,7 @@ mod tests {
         append(bench, node, record).unwrap();
     }
 
-    /// A task was given up, where so many nodes of three have heard of its queue's dead-letter queue.
+    /// Gives a task up while `heard` of three nodes have heard of its queue's dead-letter queue.
     fn given_up(heard: usize) -> Bench<Letters> {
         let mut bench = Bench::<Letters>::new();
         bench.enqueued(1);

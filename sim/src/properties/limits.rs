@@ -1,10 +1,10 @@
-//! Limits on claims hold, in the whole cluster and whoever leads: in any stretch of time no more of a queue are granted than its
-//! rate allows, and the burst, but for those that were taken back by then, which were nobody's; and at no instant more workers hold
-//! tasks of a queue than may, as long as one kind of clock is good.
-//! A task that has ended does not count: its holder may learn of that later.
+//! Limits on claims hold in the whole cluster, whichever node leads. In any stretch of time no more tasks of a queue are granted than
+//! its rate and the burst allow; grants that were taken back by then reached no worker and do not count. At no instant do more
+//! workers hold tasks of a queue than its concurrency allows, as long as one kind of clock is good. A task that has ended does not
+//! count: its holder may learn of that later.
 //!
-//! A leader that has not heard of a limit keeps none: what such ones grant does not count. Where a limit was changed the greatest
-//! counts that it ever was.
+//! A leader that has not heard of a limit does not enforce it: its grants do not count. Where a limit was changed, the greatest limit
+//! so far counts.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -15,11 +15,11 @@ use norn_wire::{PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Clocks within their bounds are that much faster, in a million, than true time.
+/// How much faster than true time clocks within their bounds may be, in parts per million.
 const DRIFT_PPM: u128 = 2_000;
 
-/// Grants of a queue that count against its rate, and when they were made: those of the stretch of time that ends now and has the most
-/// beyond what the rate allows.
+/// Grants that count against a queue's rate, and when they were made. Covers the stretch of time that ends now and exceeds the rate
+/// by most.
 #[derive(Debug, Default)]
 struct Meter {
     grants: VecDeque<(u64, (TaskId, Token))>,
@@ -38,9 +38,9 @@ impl Meter {
             }
             (parts, before_us) = (parts + whole, *at_us);
         }
-        // What time has allowed for in full is of no more weight.
+        // Grants that time has fully allowed for no longer matter.
         self.grants.drain(..first);
-        // A permit, and what two seconds allow.
+        // The burst: one permit, and what two seconds allow.
         let burst = whole + u128::from(rate.claims) * 2_000_000 * 1_000_000;
         match parts <= burst {
             true => Ok(()),
@@ -48,31 +48,30 @@ impl Meter {
         }
     }
 
-    /// A grant is taken back.
+    /// Drops a grant that was taken back.
     fn forget(&mut self, claim: (TaskId, Token)) {
         self.grants.retain(|(_, other)| *other != claim);
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Limits {
-    /// Monotonic clocks run as they should.
+    /// Monotonic clocks have the right rate.
     even: bool,
     rosters: BTreeMap<usize, Arc<Roster>>,
-    /// The highest that were ever set.
+    /// Highest rate of each queue that was ever set.
     rates: BTreeMap<QueueName, Rate>,
     meters: BTreeMap<QueueName, Meter>,
-    /// The most that were ever allowed at once.
+    /// Highest concurrency of each queue that was ever set.
     most: BTreeMap<QueueName, usize>,
-    /// Claims that were granted under such a limit.
+    /// Claims that were granted under a limit of concurrency.
     limited: BTreeSet<(TaskId, Token)>,
-    /// Who holds tasks by these, and until when.
+    /// Claims that workers hold, and until when.
     holders: BTreeMap<QueueName, BTreeMap<(TaskId, Token), u64>>,
-    /// Tasks of which some node knows that they have ended.
+    /// Tasks that some node knows to have ended.
     ended: BTreeSet<TaskId>,
     clockless: bool,
-    /// Operations of each epoch that were seen.
+    /// Highest operation of each epoch that was seen.
     lengths: BTreeMap<(PartitionId, u64), u64>,
 }
 
@@ -96,7 +95,7 @@ impl Limits {
         }
     }
 
-    /// A node writes, for the first time, that a task is granted.
+    /// Counts a grant that a node is the first to write.
     fn granted(
         &mut self,
         history: &History,
@@ -125,7 +124,7 @@ impl Limits {
         }
     }
 
-    /// A worker holds a task until then.
+    /// Counts a worker that holds a task until `until_us`.
     fn holds(&mut self, queue: &QueueName, claim: (TaskId, Token), until_us: u64, now_us: u64) -> Result<(), String> {
         let holders = self.holders.entry(queue.clone()).or_default();
         holders.insert(claim, until_us);

@@ -1,4 +1,4 @@
-//! A grant shows the log that its leader's replica has of the task, be it in memory or not.
+//! A grant carries the task's log as the leader's replica has it, whether it is in memory or only on disk.
 
 use super::Property;
 use crate::history::{Finished, Happening, History, Moment};
@@ -6,15 +6,15 @@ use norn_wire::response::{Granted, LogEntry, Response};
 use norn_wire::{Request, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Entries, by claim and number.
+/// Log entries, by claim token and entry number.
 type Log = BTreeSet<(Token, u32)>;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Logs {
-    /// What the log had in it whenever a leader told of a grant. Several may, and then one of them was heard.
+    /// The task's log at each time that a leader reported a grant. A grant may be reported several times; one of those answers
+    /// reached the client.
     told: BTreeMap<(TaskId, Token), Vec<Log>>,
-    /// What workers wrote under each number.
+    /// Data that workers wrote under each entry number.
     written: BTreeMap<(TaskId, Token, u32), BTreeSet<Vec<u8>>>,
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use norn_wire::request::Acks;
 
-    /// A grant of a task whose leader has two entries, with these of them.
+    /// Grants a task whose leader has two log entries, with `entries` in the answer.
     fn shows(entries: &[(u32, &str)]) -> Result<(), String> {
         let mut bench = Bench::<Logs>::new();
         let (earlier, token) = (token(1, 1), token(1, 2));

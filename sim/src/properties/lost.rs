@@ -1,6 +1,6 @@
-//! No strictly acknowledged fact is lost: not to a reader that asks afterwards, not on any replica once all is quiet.
-//! A sloppily acknowledged one is on all replicas, too, once all is quiet, unless a disk has lost it, or it came back to
-//! replicas that may have forgotten its task. (ARCHITECTURE.md I-11, I-12)
+//! No strictly acknowledged fact is lost: a later reader finds it, and every replica has it once all is quiet. A sloppily
+//! acknowledged fact is on all replicas, too, once all is quiet, unless a disk has lost it, or it came back to replicas that may have
+//! forgotten its task. (ARCHITECTURE.md I-11, I-12)
 
 use super::Property;
 use crate::adapter::Call;
@@ -11,14 +11,13 @@ use norn_wire::response::{Response, State};
 use norn_wire::{Error, ErrorCode, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Lost {
-    /// Facts that each node gave to its log.
+    /// Facts that each node wrote to its log.
     held: BTreeMap<usize, BTreeSet<(TaskId, Fact)>>,
     /// Facts that some disk lost.
     damaged: BTreeSet<(TaskId, Fact)>,
-    /// Tasks that some node has forgotten, or that cannot be handed over.
+    /// Tasks that some node has forgotten, or whose hint cannot be handed over.
     gone: BTreeSet<TaskId>,
 }
 
@@ -121,7 +120,7 @@ impl Property for Lost {
                 Ok(())
             }
             Happening::Observed { observation: Observation::HintOrphaned { id, .. }, .. } => {
-                // That nobody has it is for `durability` to see.
+                // `durability` checks that no member has it.
                 self.gone.insert(*id);
                 Ok(())
             }

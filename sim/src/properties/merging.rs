@@ -1,5 +1,5 @@
-//! What replicas learn merges to the same in any order, any number of times: the laws of the lattice on every pair that is
-//! merged in a run, and all that was learned of a task once more in another order. (ARCHITECTURE.md I-20)
+//! Facts merge to the same state in any order and any number of times: the laws of the lattice on every pair that is merged in a run,
+//! and all facts of each task merged once more in another order. (ARCHITECTURE.md I-20)
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -9,13 +9,12 @@ use norn_node::protocol::task::Task;
 use norn_wire::TaskId;
 use std::collections::BTreeMap;
 
-/// Of a task, so much of what was learned is kept for another order.
+/// Most deltas of a task that are kept for merging in another order. A task that reaches this number is not merged again.
 const DELTAS_MAX: usize = 64;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Merging {
-    /// What each task is after all that any node learned of it, in that order; and what that was.
+    /// Each task after all deltas that any node logged, in that order, and the deltas themselves.
     tasks: BTreeMap<TaskId, (Task, Vec<Task>)>,
 }
 
@@ -42,7 +41,7 @@ impl Merging {
         Ok(())
     }
 
-    /// Backwards, then every other one, then the rest: each delta twice, in two orders.
+    /// Merges each delta twice, in two orders: backwards, then every other one, then the rest.
     fn replay(&self) -> Result<(), String> {
         for (id, (task, deltas)) in &self.tasks {
             if deltas.len() == DELTAS_MAX {
@@ -103,7 +102,7 @@ mod tests {
         learn(&whole);
         learn(&update);
         assert!(bench.see(Happening::Settled { stores: &[] }).is_ok());
-        // As if a merge had dropped something on one of the ways.
+        // As if a merge had dropped something in one of the orders.
         bench.property.tasks.get_mut(&id(1)).unwrap().0 = whole;
         assert!(bench.see(Happening::Settled { stores: &[] }).is_err());
     }

@@ -1,6 +1,7 @@
-//! What must hold, one file each. Those that look at one happening come first, those that keep a history last.
+//! Invariants that every run must satisfy, one file each. Those that look at a single event come first, those that keep a history
+//! last.
 //!
-//! To add one: a file with a type that implements [`Property`], a line in [`all`], and a test that shows a history it
+//! To add a property: a file with a type that implements [`Property`], a line in [`all`], and a test with a history that the property
 //! refuses.
 
 mod ages;
@@ -45,11 +46,11 @@ mod watching;
 use crate::history::{Happening, History, Moment};
 pub use convergence::{is_open, unsettled};
 
-/// Something that must hold in every run.
+/// An invariant of every run.
 pub trait Property {
-    /// For reports.
+    /// Name for reports.
     fn name(&self) -> &'static str;
-    /// Takes in what happened; an error is the evidence that the property does not hold.
+    /// Takes in an event. An error is the evidence that the property does not hold.
     fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String>;
 }
 
@@ -185,7 +186,7 @@ pub mod check {
     }
 
     impl<P: Property + Default> Bench<P> {
-        /// Three nodes, one partition.
+        /// A cluster of three nodes and one partition.
         pub fn new() -> Self {
             let member = |node: u128| Member {
                 node: NodeId(node),
@@ -208,7 +209,7 @@ pub mod check {
             Bench { property: P::default(), history, sequence: 0 }
         }
 
-        /// So much later.
+        /// Lets virtual time pass.
         pub fn pass(&mut self, time_us: u64) {
             self.sequence += time_us / 1_000;
         }
@@ -237,7 +238,7 @@ pub mod check {
             self.see(Happening::Finished(Finished { client: 0, call: &call, submitted, result: &result }))
         }
 
-        /// A task is enqueued and strictly acknowledged.
+        /// Enqueues a task and acknowledges it strictly.
         pub fn enqueued(&mut self, number: u32) {
             self.see(Happening::Sent { request: &enqueue(number) }).unwrap();
             let call = Call::Enqueue { drafts: Vec::new(), acks: Acks::Quorum };
@@ -245,7 +246,7 @@ pub mod check {
             self.finish_call(call, self.now(), Ok(response)).unwrap();
         }
 
-        /// A task is cancelled and the client told so, strictly.
+        /// Cancels a task and acknowledges that strictly.
         pub fn cancelled(&mut self, number: u32) {
             let response = Response::AckedOne(acked(number, 2, Guarantee::Strict));
             self.finish(cancel(number), self.now(), response).unwrap();

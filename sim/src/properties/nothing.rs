@@ -1,8 +1,8 @@
-//! A claim invoked after a strictly acknowledged enqueue of ready work is not told "nothing" while nobody else took it.
+//! A claim invoked after a strictly acknowledged enqueue of ready work is not answered "nothing" while no other claim took the work.
 //! (ARCHITECTURE.md I-26)
 //!
-//! Judged only by tasks that nobody was granted, tried to cancel or completed at any time so far, and only by answers
-//! that speak for all partitions.
+//! Judged only by tasks that were never granted and that no client tried to cancel or complete so far, and only by answers that speak
+//! for all partitions.
 
 use super::Property;
 use crate::adapter::Call;
@@ -14,12 +14,11 @@ use norn_wire::response::Response;
 use norn_wire::{QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Nothing {
     untouched: BTreeMap<TaskId, Moment>,
     touched: BTreeSet<TaskId>,
-    /// Queues that are paused or limit their claims, or did: there may be work that is not granted.
+    /// Queues that are or were paused or limited: they may have work that is not granted.
     limited: BTreeSet<QueueName>,
 }
 

@@ -1,8 +1,8 @@
-//! Within a partition the order of claiming is strict: a leader grants no task while it knows of another one of the same queue
-//! that comes first, by priority and age, and that could be granted as well.
+//! Within a partition the claim order is strict: a leader grants no task while it knows of another one of the same queue that comes
+//! first, by priority and age, and that could be granted as well.
 //!
-//! What a leader knows is what it has logged since it started. Judged by tasks alone of which nothing but their specs was ever
-//! known, and that wait for nothing: nobody was ever granted them.
+//! A leader knows what it has logged since it started. Judged only by tasks of which nothing but their specs was ever known, and that
+//! wait for nothing: such a task was never granted.
 
 use super::Property;
 use super::known::{Grants, Known};
@@ -11,7 +11,6 @@ use norn_node::protocol::partition::order::Standing;
 use norn_wire::membership::{Order as Choice, QueuePolicy};
 use norn_wire::{Spec, TaskId};
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Order {
     known: Known,
@@ -45,7 +44,8 @@ fn judge(known: &Known, history: &History, grants: Grants<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// Of each priority the oldest task stands for all: where that was delayed, it is not as old as its id.
+/// Whether an older task of the same priority may hide this one. The oldest task of each priority stands for all of them; if it was
+/// delayed, it is not as old as its id.
 fn may_be_hidden(history: &History, id: TaskId, spec: &Spec) -> bool {
     let alike = |other: &Spec| (&other.queue, other.priority) == (&spec.queue, spec.priority);
     let mut older = history.specs.range(..id);
@@ -88,7 +88,7 @@ mod tests {
         bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &[record] })
     }
 
-    /// Tasks are enqueued, a time and a priority each, and the node knows of them.
+    /// Enqueues tasks with these times and priorities, and lets the node know of them.
     fn enqueued(bench: &mut Bench<Order>, tasks: &[(u64, i32)]) -> Vec<TaskId> {
         let new = |(time_ms, priority): &(u64, i32)| NewTask {
             id: TaskId::new(*time_ms, 1, 0, 0),

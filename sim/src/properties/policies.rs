@@ -1,8 +1,8 @@
-//! Leaders go by what is set for queues, as far as they have heard: no lease is longer than the maximum, no failed attempt and
-//! none that ran out is followed by another before the back-off has passed, nobody starts an attempt more than there may be, nothing
-//! of a paused queue is granted, and what waits for a task that failed waits on, goes on or fails as its queue says.
+//! Leaders follow the policies of queues, as far as they have heard of them. No lease is longer than the maximum. No attempt follows
+//! one that failed or expired before the back-off has passed. No task has more attempts than allowed. No task of a paused queue is
+//! granted. A task that waits for a failed one keeps waiting, proceeds or fails as its queue says.
 //!
-//! What a node has heard is the latest roster in its log; what a leader decides is the operation, when it is first written.
+//! A node has heard of the latest roster in its log. A leader's decision is an operation at the time it is first written.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -15,37 +15,36 @@ use norn_wire::{PartitionId, Request, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What one leadership has done with a task. Its operations follow one another, whatever becomes of them.
+/// Attempts of a task under one leadership, whose operations follow one another, whatever becomes of them.
 #[derive(Debug, Default)]
 struct Attempts {
-    /// Granted, and neither given back nor taken back.
+    /// Grants that were neither given back nor taken back.
     count: u32,
-    /// Not to be granted again before, by the leader's clock.
+    /// Earliest time of the next grant, by the leader's clock.
     not_before_ms: u64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Policies {
     /// No wall clock jumps.
     steady: bool,
     known: BTreeMap<usize, Arc<Roster>>,
-    /// Operations of each epoch that were seen.
+    /// Highest operation of each epoch that was seen.
     lengths: BTreeMap<(PartitionId, u64), u64>,
     attempts: BTreeMap<(u64, TaskId), Attempts>,
-    /// Nodes whose latest records have a roster: what else they did in that step may be from before.
+    /// Nodes whose latest records have a roster: their other decisions of that step may precede it.
     learning: BTreeSet<usize>,
-    /// How long each lease may be already.
+    /// Longest lease of each claim so far.
     leases: BTreeMap<(TaskId, Token), u64>,
-    /// Claims of which a leader has written that they are over.
+    /// Claims that a leader has written down as over.
     ended: BTreeSet<(TaskId, Token)>,
-    /// Pauses that failures name themselves: also where that is open, for leaders of before.
+    /// Pauses that failure requests name, also those that leave the pause to the queue: leaders of earlier versions keep these.
     named: BTreeMap<(TaskId, Token), BTreeSet<u64>>,
-    /// What some node has made of the failure of a task that another waits for. Whoever learns of that later has not decided it.
+    /// Outcomes of failed dependencies that some node has written down. A node that learns of one later has not decided it.
     followed: BTreeSet<(TaskId, TaskId, FailedDependency)>,
 }
 
-/// Of tasks that this one waits for, those that did not end well, and what that means for it.
+/// Dependencies of a task that did not end well, and what that means for the task.
 fn follows(history: &History, id: &TaskId, task: &Task) -> Vec<(TaskId, FailedDependency)> {
     let (Some(facts), Some(spec)) = (&task.facts, history.specs.get(id)) else { return Vec::new() };
     let skipped = facts.settled.iter().filter(|(other, how)| *how != Settled::Done && spec.after.contains(other));
@@ -71,7 +70,8 @@ impl Policies {
         }
     }
 
-    /// A leader that lacks the task does not know its queue, and prolongs a claim by no more than it had.
+    /// Checks the length of a lease. A leader that lacks the task does not know its queue, and prolongs a claim by no more than it
+    /// had.
     fn leased(&mut self, policy: QueuePolicy, id: TaskId, token: Token, lease_ms: u64) -> Result<(), String> {
         let had_ms = self.leases.entry((id, token)).or_default();
         let longer = lease_ms > *had_ms;
@@ -82,7 +82,7 @@ impl Policies {
         }
     }
 
-    /// A leader writes an operation of its epoch.
+    /// Checks an operation that a leader writes in its epoch.
     fn decided(&mut self, history: &History, node: usize, epoch: u64, op: &Op) -> Result<(), String> {
         match op {
             Op::Grant { lease_ms, granted_ms, items, .. } => items.iter().try_for_each(|(id, number)| {
@@ -99,12 +99,12 @@ impl Policies {
             }
             Op::Release { id, token, not_before_ms, at_ms, failed, .. } => {
                 self.ended.insert((*id, *token));
-                // One that does not wait named no pause.
+                // A failure without a pause named none.
                 let backoff = self.policy(history, node, id).backoff.filter(|_| *failed && *not_before_ms > 0);
                 let attempts = self.attempts.entry((epoch, *id)).or_default();
                 attempts.count = attempts.count.saturating_sub(u32::from(!failed));
                 attempts.not_before_ms = *not_before_ms;
-                // There may have been more of them in earlier epochs.
+                // Earlier epochs may have had more attempts.
                 let count = attempts.count.max(1);
                 let pause_ms = not_before_ms.saturating_sub(*at_ms);
                 let named = self.named.get(&(*id, *token)).is_some_and(|named| named.contains(&pause_ms));
@@ -126,7 +126,7 @@ impl Policies {
         }
     }
 
-    /// A node writes facts of tasks.
+    /// Checks the facts that a node writes.
     fn learned(&mut self, history: &History, node: usize, items: &[(TaskId, Task)]) -> Result<(), String> {
         for (id, task) in items {
             for (other, what) in follows(history, id, task) {
@@ -179,7 +179,7 @@ impl Property for Policies {
                 self.named.entry((*id, *token)).or_default().insert(*retry_in_ms);
             }
             Happening::Observed { node, observation: Observation::Expired { id, token }, .. } => {
-                // Its step has given its records to the log before this is said.
+                // The step's records went to the log before this observation.
                 let waits = self.policy(history, *node, id).backoff.is_some() && !self.learning.contains(node);
                 if waits && !self.ended.contains(&(*id, *token)) {
                     return Err(format!("claim {token} of task {id} ran out, and its back-off is not written down"));
@@ -222,7 +222,7 @@ mod tests {
     use norn_wire::request::Spec;
     use norn_wire::{Acks, ClaimId, NewTask};
 
-    /// A node of a bench whose tasks' queue has this policy writes operations, the first one after so many.
+    /// Lets a node write an operation after `length` others, where the tasks' queue has this policy.
     fn write(bench: &mut Bench<Policies>, policy: &QueuePolicy, length: u64, op: Op) -> Result<(), String> {
         let roster =
             Roster { version: 1, policies: BTreeMap::from([(spec().queue, policy.clone())]), ..Roster::default() };

@@ -1,4 +1,4 @@
-//! What a client has purged had ended; and where no retention is over, nothing is buried but that.
+//! A purged task has ended. While no retention has expired, only purged tasks are replaced by their tombstones.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -9,13 +9,12 @@ use norn_wire::membership::{ClusterChange, QueueSetting};
 use norn_wire::{Request, TaskId};
 use std::collections::BTreeSet;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Purged {
     retains: bool,
-    /// Tasks of which some node has logged that they are purged. That a client asked for it is not enough: it may have been refused.
+    /// Tasks that some node's log has as purged. A client's request is not enough: it may have been refused.
     purged: BTreeSet<TaskId>,
-    /// Tasks of which some node has logged how they ended.
+    /// Tasks that some node's log has as ended.
     ended: BTreeSet<TaskId>,
 }
 

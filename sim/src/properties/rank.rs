@@ -1,13 +1,14 @@
-//! Across partitions the order of claiming is approximate, and here is by how much: without faults, no task of a queue is granted
-//! while another one comes before it that has been the first of the queue, in the whole cluster and by priority and age, for
-//! [`KNOWN_US`]. So what is overtaken for longer waits for tasks that are before it, and for nothing else.
+//! Across partitions the claim order is approximate, with this bound: without faults, no task of a queue is granted while an earlier
+//! one, by priority and age, has been the first of the queue in the whole cluster for [`KNOWN_US`]. So a task that is overtaken for
+//! longer waits for tasks before it, and for nothing else.
 //!
-//! Nothing smaller holds: a leader grants the best that it has, and it is asked for what it was last heard to have. As long as that
-//! may be something better, which somebody else has just taken, what it grants instead may come behind any number of others.
+//! No smaller bound holds: a leader grants the best task that it has, and brokers ask it for the head that it last advertised. As
+//! long as that head may be a better task, which another broker has just taken, the task that the leader grants instead may come
+//! behind any number of others.
 //!
-//! Judged by grants to calls for one queue. A task counts as the first if all that come before it have ended or are held, for as
-//! long. What was ever given back, or waits for a time, for others or for its turn, may be ready at any moment. Queues that are or were
-//! claimed in another order are not judged.
+//! Judged by grants to calls for one queue. A task counts as the first if all tasks before it have ended or are held, for as long. A
+//! task that was ever given back, or that waits for a time, for dependencies or for its turn, may become ready at any moment. Queues
+//! that are or were claimed in another order are not judged.
 
 use super::Property;
 use crate::adapter::Call;
@@ -21,39 +22,38 @@ use norn_wire::{ClaimId, PartitionId, QueueName, Request, Spec, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From when on everybody knows what there is: heads are told five times a second, a write reaches its leader and a head its
+/// Time after which all nodes know of a head. Heads are advertised five times a second, a write reaches its leader and a head its
 /// brokers within the greatest delay of a calm run, and a call that was under way then has been to all nodes.
 pub const KNOWN_US: u64 = 1_000_000;
 
-/// Where a task stands.
+/// Scheduling state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Somebody has heard of it, and nothing was done with it yet.
+    /// Sent or stored, and nothing was done with it yet.
     New,
-    /// It may be ready or not.
+    /// Ready or not.
     Unsure,
-    /// A client was told that it is there, and nothing was done with it since.
+    /// Acknowledged, and nothing was done with it since.
     Ready { since_us: u64 },
-    /// Somebody has it, at least until then.
+    /// Granted, and held at least until `until_us`.
     Held { since_us: u64, until_us: u64 },
 }
 
-/// Higher priorities first, then the older.
+/// Claim order: higher priorities first, then the older tasks.
 type Place = (Reverse<i32>, TaskId);
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Rank {
     /// Nothing fails in this run.
     calm: bool,
     queues: BTreeMap<QueueName, BTreeMap<Place, State>>,
-    /// Of each partition the latest epoch, and since when it may grant.
+    /// Latest epoch of each partition, and since when its leader may grant.
     led: BTreeMap<PartitionId, (u64, u64)>,
-    /// Calls for several queues: who is asked for the tasks of one may grant those of another.
+    /// Claims of several queues: a leader that is asked for a task of one queue may grant a task of another.
     mixed: BTreeSet<ClaimId>,
     /// Queues with another order, or with ageing.
     reordered: BTreeSet<QueueName>,
-    /// Operations of each epoch that were seen.
+    /// Highest operation of each epoch that was seen.
     lengths: BTreeMap<(PartitionId, u64), u64>,
 }
 
@@ -83,7 +83,7 @@ impl Rank {
         }
     }
 
-    /// The first of a queue, before another one, if it has been that for long enough.
+    /// First task of a queue, before `before`, if it has been that for long enough.
     fn passed_over(&self, history: &History, (queue, before): (&QueueName, Place), now_us: u64) -> Option<TaskId> {
         let long = |since_us: u64| since_us + KNOWN_US <= now_us;
         if self.reordered.contains(queue) {
@@ -104,14 +104,14 @@ impl Rank {
         None
     }
 
-    /// A leader writes this; the grants that pass over somebody are added to the list.
+    /// Takes in an operation that a leader writes. Adds grants that pass over a task to `overtaken`, each with that task.
     fn operation(&mut self, history: &History, op: &Op, now_us: u64, overtaken: &mut Vec<(TaskId, TaskId)>) {
         match op {
             Op::Grant { claim, lease_ms, items, .. } => {
                 for (id, spec) in items.iter().filter_map(|(id, _)| Some((*id, history.specs.get(id)?))) {
                     let first = self.passed_over(history, (&spec.queue, place(id, spec)), now_us);
                     overtaken.extend(first.filter(|_| !self.mixed.contains(claim)).map(|first| (id, first)));
-                    // Clocks of leaders may be that much faster.
+                    // Leaders' clocks may be that much faster.
                     let until_us = now_us + lease_ms * 990;
                     if let Some(state) = self.state(history, id) {
                         *state = State::Held { since_us: now_us, until_us };
@@ -124,7 +124,7 @@ impl Rank {
         }
     }
 
-    /// A node writes records. What it grants in one step it grants at once, in an operation for each partition.
+    /// Takes in records of a node. A node makes the grants of one step at once, in an operation for each partition.
     fn appended(&mut self, history: &History, records: &[Record], now_us: u64) -> Result<(), String> {
         let mut overtaken = Vec::new();
         for record in records {
@@ -224,7 +224,7 @@ mod tests {
         bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records })
     }
 
-    /// In an operation each, as where they are in several partitions.
+    /// Grants each task in an operation of its own, as where the tasks are in several partitions.
     fn grant(bench: &mut Bench<Rank>, length: u64, numbers: &[u32]) -> Result<(), String> {
         let grant = |number: &u32| {
             let (claim, lease_ms, items) = (ClaimId(length.into()), 60_000, vec![(id(*number), length)]);

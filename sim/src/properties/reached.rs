@@ -1,17 +1,17 @@
-//! What is granted to a call whose client is never reached goes back soon: it is not held until its lease is over. Where the lease is
-//! over before, it was no attempt all the same, but for a grant that was found again or confirmed once.
+//! A grant to a call whose client is never reached goes back soon, and is not held until its lease is over. If the lease is over
+//! before, the grant still was no attempt, unless it was found again or confirmed once.
 //!
-//! Judged by what leaders hold while time passes. It counts from the grant on, as an answer may never be said, and from when its client
-//! waits no more. A client is reached when it says that the answer has come, and is not any more when it takes leave of its claim; as long
-//! as it waits, what was found again may be in its hands.
+//! Judged by what leaders hold while time passes. The time counts from the grant, as its answer may never be sent, and from when the
+//! client stops waiting. A client is reached when it confirms the answer, and no longer reached when it leaves its claim. As long as
+//! it waits, a grant that was found again may be in its hands.
 //!
-//! Left to the lease is what a client held that is gone, once it had confirmed it, or it had been found again; and where a node crashed
-//! that the client had asked, for that may have been who knew of it. Such a lease may be an attempt, too. Nor is judged what was granted
-//! by clocks of any rate.
+//! Left to the lease are grants of a client that vanished, if it had confirmed them or they had been found again; also where a node
+//! crashed that the client had asked, for it may have been the only one that knew of them. Such a lease may be an attempt, too.
+//! Grants are not judged where clocks may have any rate.
 //!
-//! Troubles are crashes and starts, pauses, cuts, changes of who holds a partition and who leads it, and of the client's own what stops it
-//! and breaks its connections. What was said in vain meanwhile is said again after pauses that double. So behind a trouble it may take as
-//! long again as since it had to go back, up to the longest pause.
+//! Troubles are crashes and starts, pauses, cuts, changes of a partition's replicas and of its leader, and, of the client itself,
+//! what stops it and breaks its connections. Messages that were sent in vain in the meantime are repeated after pauses that double.
+//! So after a trouble it may take as long again as since the grant had to go back, up to the longest pause.
 
 use super::Property;
 use crate::adapter::Call;
@@ -24,70 +24,69 @@ use norn_wire::response::Response;
 use norn_wire::{ClaimId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Two seconds in which a client confirms, and what it takes to give back and to look.
+/// Two seconds in which a client confirms, and the time that it takes to give back and to look.
 const BACK_US: u64 = 3_000_000;
-/// The same behind a trouble: a session that is not answered goes elsewhere after two and a half seconds.
+/// The same after a trouble: a session that is not answered tries another node after two and a half seconds.
 const BACK_TROUBLED_US: u64 = 4_000_000;
-/// The same where any message may be lost: what goes back is said a fifth time 3.75 s after the first.
+/// The same where any message may be lost: a return is sent for the fifth time 3.75 s after the first.
 const BACK_ROUGH_US: u64 = 6_000_000;
-/// Pauses between what is said again double up to this one.
+/// Longest pause between repeats, up to which pauses double.
 const PAUSE_US_MAX: u64 = 16_000_000;
-/// A trouble is over after that: nodes hear of each other again, and sessions have found theirs.
+/// Time after which a trouble is over: nodes hear of each other again, and sessions have found their nodes.
 const SETTLED_US: u64 = 5_000_000;
 
-/// A call for work under the name of its claim.
+/// A call for work, by the id of its claim.
 #[derive(Debug)]
 struct Asked {
     client: usize,
-    /// The nodes that it was sent to.
+    /// Nodes that the claim was sent to.
     nodes: BTreeSet<usize>,
-    /// One of them has crashed since.
+    /// One of these nodes has crashed since.
     forgotten: bool,
-    /// The calls for one of which it may be.
+    /// Calls to one of which the claim belongs.
     calls: BTreeSet<Moment>,
-    /// Its client has said that an answer came, and not since that it left.
+    /// The client has confirmed an answer, and has not left the claim since.
     confirmed: bool,
-    /// Since when no client waits for it.
+    /// Since when no client waits for the claim.
     ended_us: Option<u64>,
-    /// With its client.
+    /// The client vanished with it.
     vanished: bool,
 }
 
-/// What a leader has granted.
+/// A leader's grant.
 #[derive(Debug)]
 struct Grant {
     claim: ClaimId,
     at_us: u64,
-    /// It was found again.
+    /// It was renewed, as when it is found again.
     renewed: bool,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Reached {
     /// Monotonic clocks have the right rate.
     even: bool,
     /// Calls for work.
     asked: BTreeMap<ClaimId, Asked>,
-    /// Calls that are over.
+    /// Calls that have ended.
     over: BTreeSet<Moment>,
-    /// Those of clients that say whether an answer has come.
+    /// Claims of clients that confirm answers.
     confirming: BTreeSet<ClaimId>,
-    /// What leaders granted to them and no client has yet.
+    /// Grants to these claims that no client has yet.
     granted: BTreeMap<(TaskId, Token), Grant>,
-    /// What clients were given.
+    /// Grants that clients were given.
     taken: BTreeSet<(TaskId, Token)>,
-    /// Also those that were left since.
+    /// Claims that were ever confirmed, also those that were left since.
     confirmed: BTreeSet<ClaimId>,
-    /// When messages were last lost, doubled or late at any time.
+    /// When messages were last lost, duplicated or delayed at any time.
     rough_us: u64,
-    /// The last trouble of all, and of each partition.
+    /// Time of the last trouble of all, and of each partition.
     trouble_us: u64,
     partitions_us: BTreeMap<PartitionId, u64>,
 }
 
 impl Reached {
-    /// Each node writes down a grant; the first one is the leader.
+    /// Takes in records. Each node writes down a grant; the first to do so is the leader.
     fn note(&mut self, records: &[Record], now_us: u64) {
         for record in records {
             let Record::Ops { after, ops, .. } = record else { continue };
@@ -111,7 +110,7 @@ impl Reached {
         }
     }
 
-    /// A claim is sent. It is for the call that no other one is for, if that is known.
+    /// Takes in a claim that is sent. It belongs to the call that no other claim belongs to, if that is known.
     fn claims(&mut self, client: usize, node: usize, claim: ClaimId, calls: &[Moment]) {
         if let Some(asked) = self.asked.get_mut(&claim) {
             asked.nodes.insert(node);
@@ -157,7 +156,7 @@ impl Reached {
             return Ok(());
         }
         let since_us = grant.at_us.max(asked.ended_us.unwrap_or_default());
-        // As long as it waits its node takes back by itself what it does not confirm, and so it is once it is gone.
+        // While the client waits, its node takes back by itself what it does not confirm; and so it does once the client is gone.
         let speaks = asked.ended_us.is_some() && !asked.vanished;
         let client_us = look.clients_us.get(&asked.client).copied().filter(|_| speaks).unwrap_or_default();
         let partition_us = self.partitions_us.get(&held.partition).copied().unwrap_or_default();
@@ -179,10 +178,10 @@ impl Reached {
         Ok(())
     }
 
-    /// The lease of a grant is over: whether that was to be no attempt.
+    /// Judges the end of a grant's lease: whether that had to be no attempt.
     fn expired(&mut self, history: &History, id: TaskId, token: Token) -> Result<(), String> {
         let Some(grant) = self.granted.remove(&(id, token)) else { return Ok(()) };
-        // Who knew that its call was over may be what crashed: a question can be as late as any message.
+        // The crashed node may be the only one that knew that the call was over: a question can be as late as any message.
         let forgotten = self.asked.get(&grant.claim).is_some_and(|asked| asked.forgotten);
         let known = forgotten || grant.renewed || self.confirmed.contains(&grant.claim);
         let partition_us = self.partitions_us.get(&history.partition(&id)).copied().unwrap_or_default();
@@ -223,7 +222,7 @@ impl Property for Reached {
                     self.over.append(&mut asked.calls);
                 }
             }
-            // It has the answer, and says nothing more.
+            // The client has the answer, and sends nothing more for the claim.
             Happening::Finished(finished) => {
                 let Call::Request(Request::Claim(_)) = finished.call else { return Ok(()) };
                 self.call_ends(finished.submitted, now_us);
@@ -277,7 +276,7 @@ mod tests {
         bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records }).unwrap();
     }
 
-    /// The call, as it is known by when it was made.
+    /// Makes a call that is granted a task. Returns when it was made, which names it.
     fn granted_to(bench: &mut Bench<Reached>, confirms: bool) -> Moment {
         let Request::Claim(claim) = claim() else { panic!("a claim") };
         let request = Request::Claim(Claim { claim: CLAIM, confirms, ..claim });
@@ -290,7 +289,7 @@ mod tests {
         call
     }
 
-    /// Nothing has gone wrong for long.
+    /// A cluster in which nothing has gone wrong for long.
     fn quiet() -> Bench<Reached> {
         let mut bench: Bench<Reached> = Bench::new();
         bench.see(Happening::Founded(Terms { even: true, ..Terms::default() })).unwrap();

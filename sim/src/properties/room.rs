@@ -1,7 +1,7 @@
-//! A queue that is full takes no more tasks from clients, as long as nothing fails: what has been on some disk for a second, and of
-//! which no node knows that it has ended, every node has heard of, and counts.
+//! A full queue takes no more tasks from clients, as long as nothing fails: once a task has been on some disk for a second, and no
+//! node knows that it has ended, every node has heard of it and counts it.
 //!
-//! Members of groups, and what belongs to tasks that are there already, get in whatever there is, and count for those that come later.
+//! Members of groups, and tasks that belong to existing tasks, are always taken, and count for those that come later.
 
 use super::Property;
 use super::dependencies::Ends;
@@ -12,7 +12,7 @@ use norn_wire::request::{Request, Spec};
 use norn_wire::{QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// After which every node has heard of what is on some disk.
+/// Time after which every node has heard of what is on some disk.
 const HEARD_US: u64 = 1_000_000;
 
 /// A task that has not ended.
@@ -22,22 +22,21 @@ struct Open {
     bytes: u64,
 }
 
-/// What a queue may have.
+/// Limits of a queue.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Most {
     tasks: Option<u64>,
     bytes: Option<u64>,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Room {
-    /// Nothing fails, and every node holds everything.
+    /// Nothing fails, and every node holds every partition.
     judges: bool,
     most: BTreeMap<QueueName, Most>,
-    /// When the last node that has heard of it heard of what may be.
+    /// When the last node so far heard of the limits.
     set_us: u64,
-    /// Enqueued by clients, and members of no group.
+    /// Tasks enqueued by clients that are members of no group.
     asked: BTreeSet<TaskId>,
     seen: BTreeSet<TaskId>,
     open: BTreeMap<QueueName, BTreeMap<TaskId, Open>>,
@@ -45,7 +44,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// A node writes what a task is, before any other.
+    /// Takes in a task whose spec is logged for the first time.
     fn arrives(&mut self, id: TaskId, spec: &Spec, now_us: u64) -> Result<(), String> {
         let open = self.open.entry(spec.queue.clone()).or_default();
         open.retain(|other, _| !self.ends.has(other));

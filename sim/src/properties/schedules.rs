@@ -1,6 +1,6 @@
-//! For each time that a schedule is due there is at most one task, whoever leads and however often it was begun; it is due,
-//! and its schedule stands. All that was due is accounted for: fired, missed or being fired. What a leader writes down as
-//! enqueued is there by then, and a fact that must not be lost (`lost.rs`); what is due is fired in the end
+//! Each time at which a schedule is due has at most one task, whichever node leads and however often the enqueue was begun; and the
+//! time is due, and the schedule exists. Every due time is accounted for: fired, missed or being fired. A task that a leader writes
+//! down as enqueued exists by then, and is a fact that must not be lost (`lost.rs`). What is due is fired in the end
 //! (`../schedules.rs`).
 
 use super::Property;
@@ -15,27 +15,27 @@ use norn_wire::schedule::{ScheduleChange, ScheduleView, TICK_HEADER};
 use norn_wire::{PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So far two wall clocks may be from true time where they are not wild: what fencing takes for wrong, and until it is known.
+/// How far wall clocks may be from true time where they are not wild: the offset that fencing takes for wrong, and the time until
+/// that is noticed.
 const CLOCKS_MS: u64 = 3_000;
-/// Gaps of more times than that are not counted to the end.
+/// Due times up to which a gap is counted. Longer gaps are not counted to the end.
 const COUNTED: usize = 1_000;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Schedules {
     /// Wall clocks are near true time.
     steady: bool,
-    /// Tasks by schedule and time.
+    /// Task of each schedule and due time.
     tasks: BTreeMap<(u32, u64), TaskId>,
-    /// All of them.
+    /// All of these tasks.
     known: BTreeSet<TaskId>,
     /// When schedules were removed for certain, by number.
     removed: BTreeMap<u32, Moment>,
-    /// Names of schedules that were ever to be paused.
+    /// Schedules that were ever requested to be paused, by name.
     paused: BTreeSet<String>,
 }
 
-/// The number of a task's schedule, and the time for which it was due.
+/// Number of a task's schedule, and the time for which the task was due.
 fn origin(id: &TaskId, spec: &Spec) -> Option<(u32, u64)> {
     let (_, tick) = spec.headers.iter().find(|(name, _)| name == TICK_HEADER)?;
     let number = u32::from_be_bytes(id.to_bytes()[8..12].try_into().expect("four bytes"));
@@ -61,7 +61,7 @@ impl Schedules {
         }
     }
 
-    /// A leader decides.
+    /// Checks what a leader decides.
     fn turned(&self, history: &History, epoch: u64, turn: &Turn) -> Result<(), String> {
         let nobody_has = |id: &TaskId| !self.known.contains(id);
         let mut fired = turn.fired.iter().filter_map(|ordinal| history.firing((turn.number, *ordinal), epoch));
@@ -81,7 +81,7 @@ impl Schedules {
         Ok(())
     }
 
-    /// All that was due is accounted for.
+    /// Checks that every due time is accounted for.
     fn shown(&self, view: &ScheduleView) -> Result<(), String> {
         if self.paused.contains(&view.name) {
             return Ok(());

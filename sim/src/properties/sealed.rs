@@ -1,8 +1,9 @@
-//! Of the claims of a task whose completion needs a seal at most one is told that it counts, it is the sealed one, and no task
-//! is sealed twice. Once such a claim was told, no completion of another kind is confirmed for certain. (ARCHITECTURE.md I-31)
+//! Of the claims of a task whose completion needs a seal at most one is answered that it counts; that claim is the sealed one; and no
+//! task is sealed twice. Once a claim that needs a seal was handed out, no completion of another kind is strictly acknowledged.
+//! (ARCHITECTURE.md I-31)
 //!
-//! A seal exists from the moment that a log has it as a fact, whether that is synced or not. So one that becomes a fact before
-//! it is committed is noticed as soon as another leader seals another claim.
+//! A seal exists from the moment that a log has it as a fact, synced or not. So a seal that becomes a fact before it is committed is
+//! noticed once another leader seals another claim.
 
 use super::Property;
 use crate::history::{Happening, History, Moment, acks_of};
@@ -14,15 +15,14 @@ use norn_wire::response::{Guarantee, Response};
 use norn_wire::{TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Sealed {
     seals: BTreeMap<TaskId, Token>,
-    /// Tasks of which a claim was told that needs a seal.
+    /// Tasks of which a claim that needs a seal was handed out.
     held: BTreeSet<TaskId>,
-    /// Tasks of which no more is left than that they have ended.
+    /// Tasks of which only the tombstone is left.
     buried: BTreeSet<TaskId>,
-    /// Claims that were told, and what they said.
+    /// Claims that were answered that they count, and their results.
     told: BTreeMap<TaskId, (Token, Option<Vec<u8>>)>,
 }
 
@@ -59,7 +59,7 @@ impl Sealed {
         Ok(())
     }
 
-    /// A completion that needs no seal was confirmed.
+    /// Checks the strict acknowledgement of a completion that needs no seal.
     fn confirmed(&self, id: &TaskId, token: Token) -> Result<(), String> {
         match self.held.contains(id) && !self.buried.contains(id) {
             true => Err(format!("task {id}: a completion under {token} was confirmed, and the task has to be sealed")),
@@ -67,7 +67,7 @@ impl Sealed {
         }
     }
 
-    /// Whether what is left of a task is what was told.
+    /// Checks that what is left of a task is what was answered.
     fn settled(&self, id: &TaskId, task: &Task) -> Result<(), String> {
         let Some((token, result)) = self.told.get(id).filter(|_| task.tomb.is_none()) else { return Ok(()) };
         let winner = task.facts.as_ref().and_then(|facts| facts.winner());

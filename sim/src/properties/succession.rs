@@ -1,4 +1,4 @@
-//! Every leader begins with all that was committed before it, and cohorts follow each other so that their quorums meet.
+//! Every leader begins with all that was committed before it, and cohorts follow each other so that their quorums intersect.
 //! (ARCHITECTURE.md I-2, I-5)
 
 use super::Property;
@@ -10,20 +10,19 @@ use norn_node::protocol::consistent::cohort::Cohort;
 use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Succession {
-    /// By partition and epoch, the table that its leader found.
+    /// Table that the leader of each epoch began with.
     bases: BTreeMap<(PartitionId, u64), Viewstamp>,
-    /// By partition and epoch, how many operations its leader knows to be committed.
+    /// Number of operations that the leader of each epoch knows to be committed.
     commits: BTreeMap<(PartitionId, u64), u64>,
-    /// The cohorts that leaders know to be committed, by version.
+    /// Cohorts that leaders know to be committed, by version.
     cohorts: BTreeMap<PartitionId, BTreeMap<Viewstamp, Cohort>>,
 }
 
 impl Succession {
-    /// The table, of `epoch` or an earlier one, with which the leader of `later` began in the end; nothing where a leader
-    /// between them was not seen.
+    /// Table of `epoch` or an earlier one from which the table of the leader of `later` descends; nothing where a leader between them
+    /// was not seen.
     fn origin(&self, partition: PartitionId, epoch: u64, later: u64) -> Option<Viewstamp> {
         let mut base = *self.bases.get(&(partition, later))?;
         while base.epoch > epoch {
@@ -58,7 +57,7 @@ impl Succession {
         }
     }
 
-    /// A leader is seen: whether it has all that earlier ones have committed.
+    /// Checks that a leader has all that earlier ones have committed.
     fn judge(&self, view: &ReplicaView) -> Result<(), String> {
         let (partition, later) = (view.partition, view.viewstamp.epoch);
         if view.base.is_none() {
@@ -69,7 +68,7 @@ impl Succession {
     }
 }
 
-/// The sets of replicas of each of which a quorum has a majority.
+/// Sets of replicas of each of which a quorum has a majority.
 fn sides(cohort: &Cohort) -> Vec<BTreeSet<NodeId>> {
     let members = cohort.members().collect();
     let next = cohort.next.as_ref().filter(|_| cohort.is_joint());

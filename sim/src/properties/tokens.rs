@@ -9,7 +9,6 @@ use norn_node::protocol::record::Record;
 use norn_wire::{ClaimId, PartitionId, TaskId, Token};
 use std::collections::BTreeMap;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Tokens {
     grants: BTreeMap<(PartitionId, Token), (ClaimId, TaskId)>,

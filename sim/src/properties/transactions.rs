@@ -1,4 +1,5 @@
-//! Transactions: all of one is made, or nothing; each finds its tasks as it expects them, and no two the same version of one.
+//! A transaction is made as a whole or not at all; each finds its tasks as it expects them; and no two find the same version of a
+//! task.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -10,7 +11,7 @@ use norn_wire::transaction::{Expected, Transaction};
 use norn_wire::{TaskId, TaskVersion, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What somebody holds.
+/// A worker's hold on a task.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     since: Moment,
@@ -18,33 +19,32 @@ struct Hold {
     until_us: u64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Transactions {
-    /// By their ids, as they were first put on the wire, and when.
+    /// Transactions by id, as they were first sent, and when.
     sent: BTreeMap<TaskId, (Moment, Transaction)>,
-    /// Who adds a task.
+    /// Transaction that adds a task.
     added_by: BTreeMap<TaskId, TaskId>,
-    /// Those that a client was told are made.
+    /// Transactions whose client learned that they are made.
     made: BTreeSet<TaskId>,
-    /// Those that a client was told are not.
+    /// Transactions whose client learned that they are refused.
     refused: BTreeSet<TaskId>,
     /// Tasks that were ever a fact anywhere, with the payloads that they had.
     seen: BTreeMap<TaskId, BTreeSet<Vec<u8>>>,
-    /// Tasks that had ever ended anywhere.
+    /// Tasks that any node ever had as ended.
     ended: BTreeSet<TaskId>,
-    /// Who used up a version of a task, and when that was told.
+    /// Transaction that used up a version of a task, and when its client learned that.
     used: BTreeMap<(TaskId, TaskVersion), (TaskId, Moment)>,
-    /// Who ended a task.
+    /// Transaction that ended a task.
     ended_by: BTreeMap<TaskId, TaskId>,
-    /// What workers believe to hold.
+    /// Tasks that workers believe to hold.
     held: BTreeMap<TaskId, Hold>,
-    /// They may be wrong.
+    /// Their belief may be wrong.
     clockless: bool,
 }
 
 impl Transactions {
-    /// Something is a fact at some replica.
+    /// Takes in a fact of some replica.
     fn note_fact(&mut self, id: TaskId, task: &Task) -> Result<(), String> {
         if task.ended().is_some() {
             self.ended.insert(id);
@@ -59,7 +59,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// A client is told that a transaction is made.
+    /// Checks a transaction whose client learns that it is made.
     fn note_made(&mut self, history: &History, moment: Moment, id: TaskId) -> Result<(), String> {
         let Some((submitted, transaction)) = self.sent.get(&id).cloned() else {
             return Err(format!("transaction {id} was made, and nobody asked for it"));
@@ -120,7 +120,7 @@ impl Transactions {
         }
     }
 
-    /// Nobody else may have held it all the while.
+    /// Checks that no worker with another token held the task from the request to the answer.
     fn check_unowned(
         &self,
         id: TaskId,
@@ -137,7 +137,7 @@ impl Transactions {
         Err(format!("transaction {id} changed task {task}, which a worker held all the while under {}", hold.token))
     }
 
-    /// Of each transaction everything is a fact, or nothing.
+    /// Checks that all parts of each transaction are facts, or none.
     fn check_whole(&self) -> Result<(), String> {
         for (id, (_, transaction)) in &self.sent {
             let there = |task: &TaskId| self.seen.contains_key(task);
@@ -205,7 +205,7 @@ impl Property for Transactions {
                 self.note_made(history, moment, transaction.id)?;
             }
             Happening::Holds { id, token, until_us, .. } => {
-                // What is renewed when its lease is over was nobody's in between.
+                // Where a claim is renewed after its lease was over, no worker held the task in between.
                 let goes_on = |hold: &&Hold| hold.token == *token && hold.until_us > moment.time_us;
                 let since = self.held.get(id).filter(goes_on).map_or(moment, |hold| hold.since);
                 self.held.insert(*id, Hold { since, token: *token, until_us: *until_us });
@@ -304,7 +304,7 @@ mod tests {
         bench.see(hold).unwrap();
         send(&mut bench, &change(1, 9)).unwrap();
         assert!(reply(&mut bench, &change(1, 9), true).is_err());
-        // One that was over, and goes on later, is no obstacle.
+        // A lease that was over, and is renewed later, is no obstacle.
         let over = Happening::Holds { client: 0, id: id(9), token: token(1, 1), until_us: 0 };
         let mut bench = Bench::new();
         bench.see(over).unwrap();

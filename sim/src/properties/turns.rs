@@ -1,6 +1,6 @@
-//! No more workers hold tasks with the same key of one queue at any real instant than may, one if nothing else is set, as long as one
-//! kind of clock is good. A task that was ended by somebody else than its holder, as by a cancellation, does not count: its holder
-//! learns of that later. Where it was changed how many may, the greatest number counts that it ever was.
+//! At any real instant, workers hold no more tasks of one queue and key than the policy allows (one, unless set), as long as one kind
+//! of clock is good. A task that was not ended by its holder, but by a cancellation, for example, does not count: its holder learns
+//! of that later. Where the limit was changed, the greatest limit so far counts.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -19,14 +19,13 @@ struct Holder {
     until_us: u64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Turns {
     holders: BTreeMap<Key, Vec<Holder>>,
-    /// Tasks of which some node knows that they have ended.
+    /// Tasks that some node knows to have ended.
     ended: BTreeSet<TaskId>,
     clockless: bool,
-    /// How many may be held at once, where that is not one.
+    /// Greatest limit of claims per key, where it is not one.
     most: BTreeMap<QueueName, usize>,
 }
 
@@ -44,7 +43,7 @@ impl Turns {
         }
     }
 
-    /// Who holds another task with the same key now, if there are as many as may.
+    /// Latest holder of another task with the same key, if as many tasks are held as the policy allows.
     fn other(&mut self, key: &Key, id: TaskId, now_us: u64) -> Option<Holder> {
         let most = self.most.get(&key.0).copied().unwrap_or(1);
         let holders = self.holders.get_mut(key)?;
@@ -56,7 +55,7 @@ impl Turns {
     }
 
     fn check(&mut self, key: &Key, id: TaskId, now_us: u64, what: &str) -> Result<(), String> {
-        // Of a task that was ended meanwhile its holder may be told late.
+        // The holder of a task that has ended meanwhile may learn that late.
         match self.other(key, id, now_us).filter(|_| !self.ended.contains(&id)) {
             Some(Holder { client, id: other, token, .. }) => {
                 Err(format!("{what} task {id}, but client {client} holds {other} with the same key under {token}"))

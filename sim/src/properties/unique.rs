@@ -1,8 +1,8 @@
-//! Of the tasks with one key that came to be the only ones, no two have not ended at the same time.
+//! No two tasks that were enqueued as the only ones with their key are open at the same time.
 //!
-//! Who is told that its task is enqueued has no other one beside it that was acknowledged before it asked and that nobody has ended
-//! since. Who is told of another one is told of one with its key that had not ended, as far as it could know, and its own is not
-//! seen anywhere as long as that is so: a repeat that another leader takes may come later.
+//! If a client learns that its task is enqueued, there is no other task with that key that was acknowledged before the call and has
+//! not ended since. If it learns of another task instead, that one has the key and had no confirmed end before the call; and the
+//! client's own task is not seen anywhere while the other is open: a repeat of the call that another leader takes may come later.
 
 use super::Property;
 use crate::adapter::Call;
@@ -14,16 +14,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Key = (QueueName, String);
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Unique {
     /// Tasks with keys that were strictly acknowledged, and when.
     there: BTreeMap<Key, BTreeMap<TaskId, Moment>>,
-    /// Tasks of which some node knows that they have ended.
+    /// Tasks that some node knows to have ended.
     ended: BTreeSet<TaskId>,
     /// Tasks that some node has.
     seen: BTreeSet<TaskId>,
-    /// Tasks instead of which there was another one, which is that.
+    /// Tasks that were refused, each with the existing task that its client learned of.
     refused: BTreeMap<TaskId, TaskId>,
 }
 
@@ -52,7 +51,7 @@ impl Unique {
         Ok(())
     }
 
-    /// A task was strictly acknowledged that was asked for then.
+    /// Checks the acknowledgement of a task whose call was made at `submitted`.
     fn enqueued(&self, key: &Key, id: TaskId, submitted: Moment) -> Result<(), String> {
         let open =
             |(other, acked): &(&TaskId, &Moment)| **other != id && **acked < submitted && !self.ended.contains(other);
@@ -87,7 +86,7 @@ impl Property for Unique {
                     items.iter().try_for_each(|(id, task)| self.store(*id, task))?;
                 }
             }
-            // What nobody can read any more is nothing to be run.
+            // A task whose body is lost for good cannot run, so it counts as ended.
             Happening::Observed { observation: Observation::BodyLost { id }, .. } => {
                 self.ended.insert(*id);
             }
@@ -121,7 +120,7 @@ impl Property for Unique {
     }
 }
 
-/// The key that a call asks for.
+/// Key that a call asks for.
 fn key_of(call: &Call) -> Option<Key> {
     match call {
         Call::EnqueueUnique { draft } => Some((draft.spec.queue.clone(), draft.spec.key.clone()?)),
@@ -147,7 +146,7 @@ mod tests {
         Request::EnqueueUnique { task: Box::new(NewTask { id: id(number), spec: keyed() }) }
     }
 
-    /// A call for task `number`, answered with task `there`.
+    /// Makes a call for task `number` that is answered with task `there`.
     fn unique(bench: &mut Bench<Unique>, number: u32, there: u32) -> Result<(), String> {
         bench.see(Happening::Sent { request: &request(number) })?;
         let submitted = bench.now();

@@ -8,7 +8,6 @@ use norn_wire::PartitionId;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Viewstamps {
     tables: BTreeMap<(PartitionId, Viewstamp), (usize, u128)>,

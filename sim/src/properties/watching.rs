@@ -1,5 +1,5 @@
-//! Whoever watches a queue is told of each ending that comes about after the watch began, unless it is told that it lags: then it
-//! begins anew. Judged once all is settled and the watch has nothing left to tell. What it was told is so.
+//! A client that watches a queue learns of each ending after its watch began, unless an answer says that the watch lags: then the
+//! watch begins anew. Judged once all is settled and the watch has nothing left to report. Every ending that it reports is true.
 
 use super::Property;
 use crate::adapter::Call;
@@ -12,20 +12,19 @@ use norn_wire::response::{Response, State};
 use norn_wire::{QueueName, Subject, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one client was told of a queue.
+/// Endings in one queue that one client learned of.
 #[derive(Debug, Default)]
 struct Watch {
     began: Moment,
     told: BTreeSet<TaskId>,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Watching {
     watches: BTreeMap<(usize, QueueName), Watch>,
-    /// When some node first had it that a task has ended.
+    /// When the first node logged that a task has ended.
     ended: BTreeMap<TaskId, Moment>,
-    /// When all was settled, and what had ended then.
+    /// When all was settled, and which tasks had ended by then.
     settled: Option<(Moment, BTreeSet<TaskId>)>,
 }
 
@@ -71,7 +70,7 @@ impl Property for Watching {
             Happening::Appended { records, .. } => records.iter().for_each(|record| self.note(moment, record)),
             Happening::Settled { stores } => {
                 let tasks = stores.iter().flat_map(|store| &store.tasks);
-                // Where nobody has come to know of which queue a task is, nobody can tell.
+                // An ending is not due where no replica knows which queue its task is in.
                 let is_told = |task: &Task| task.ended().is_some() && (task.spec.is_some() || task.tomb.is_some());
                 let ended = tasks.filter(|(_, task)| is_told(task)).map(|(id, _)| *id).collect();
                 self.settled = Some((moment, ended));
