@@ -15,13 +15,13 @@ use norn_wire::{PartitionId, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bodies, results and log entries as a process with a good disk reads them back.
+/// Reads bodies, results and log entries back, as a process with a good disk does.
 pub fn read_bodies(disk: &SimDisk, wanted: &[Wanted]) -> Vec<Option<Filling>> {
     log::read_bodies(|file, offset, length| disk.peek(file, offset, length), wanted)
         .expect("nothing goes wrong with a peek")
 }
 
-/// All tasks of a partition that a node holds, with their bodies, be they in memory or on its disk.
+/// All tasks of a partition that a node holds, with their bodies, whether in memory or on its disk.
 pub fn tasks_of_partition(core: &Core, disk: &SimDisk, partition: PartitionId) -> BTreeMap<TaskId, Task> {
     let (mut tasks, mut wanted) = (BTreeMap::new(), Vec::new());
     for (id, (task, lacks)) in core.tasks(partition) {
@@ -36,18 +36,18 @@ pub fn tasks_of_partition(core: &Core, disk: &SimDisk, partition: PartitionId) -
     tasks
 }
 
-/// All tasks that a node holds, of all partitions, and what it keeps of others.
+/// All tasks that a node holds, of all partitions, merged with the hints that it keeps.
 pub fn tasks_of(core: &Core, disk: &SimDisk) -> BTreeMap<TaskId, Task> {
     let views: Vec<ReplicaView> = core.inspect();
     let hints = core.hints().map(|(id, task)| (id, task.clone()));
     let all = hints.chain(views.iter().flat_map(|view| tasks_of_partition(core, disk, view.partition)));
     let mut tasks: BTreeMap<TaskId, Task> = BTreeMap::new();
-    // Something may be kept of a task whose partition has come here since.
+    // There may be a hint for a task whose partition has come here since.
     all.for_each(|(id, task)| tasks.entry(id).or_default().merge(task));
     tasks
 }
 
-/// The whole state of a node as records, with all bodies.
+/// Whole state of a node as records, with all bodies.
 pub fn state_of(core: &Core, disk: &SimDisk) -> Vec<Record> {
     let Part { mut records, gaps, .. } = core.save(&mut Cursor::default(), usize::MAX);
     let wanted: Vec<Wanted> = gaps.iter().map(|gap| gap.wanted).collect();

@@ -26,13 +26,13 @@ impl Monotonic {
         Monotonic { true_us, reading_us, rate_ppm }
     }
 
-    /// Its reading.
+    /// Reading at true time `now_us`.
     pub fn read_us(&self, now_us: u64) -> u64 {
         let elapsed = u128::from(now_us - self.true_us) * u128::from(self.rate_ppm) / 1_000_000;
         self.reading_us + elapsed as u64
     }
 
-    /// The first true time, not before `now_us`, at which it reads at least `reading_us`.
+    /// First true time, not before `now_us`, at which the clock reads at least `reading_us`.
     pub fn true_time_us(&self, now_us: u64, reading_us: u64) -> u64 {
         let missing = reading_us.saturating_sub(self.read_us(now_us));
         if missing == 0 {
@@ -42,7 +42,7 @@ impl Monotonic {
         self.true_us.saturating_add((missing * 1_000_000).div_ceil(u128::from(self.rate_ppm)) as u64)
     }
 
-    /// Goes on at another rate.
+    /// Continues at another rate.
     pub fn set_rate(&mut self, now_us: u64, rate_ppm: u64) {
         *self = Monotonic::new(now_us, self.read_us(now_us), rate_ppm);
     }
@@ -60,7 +60,7 @@ pub struct Wall {
 }
 
 impl Wall {
-    /// `offset_us` ahead of true time at `true_us`; it drifts no further than `bound_us` off.
+    /// A clock that is `offset_us` ahead of true time at `true_us`, and that drifts no further off than `bound_us`.
     pub fn new(true_us: u64, offset_us: i64, drift_ppm: i64, bound_us: i64) -> Self {
         Wall { true_us, offset_us, drift_ppm, bound_us, limit_us: bound_us.max(offset_us.abs()) }
     }
@@ -70,7 +70,7 @@ impl Wall {
         (self.offset_us + drift).clamp(-self.limit_us, self.limit_us)
     }
 
-    /// Its reading.
+    /// Reading at true time `now_us`.
     pub fn read_ms(&self, now_us: u64) -> u64 {
         ((WALL_START_MS * 1_000 + now_us) as i64 + self.offset_us(now_us)) as u64 / 1_000
     }

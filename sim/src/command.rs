@@ -13,13 +13,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-/// Between the first seeds of two rounds.
+/// Distance between the first seeds of two rounds.
 const ROUND_SEEDS: u64 = 1_000_003;
 
 /// Failures printed in full.
 const FAILURES_SHOWN: usize = 5;
 
-/// States that a good number of seeds should reach; a swarm shows those it did not.
+/// States that many seeds should reach. A swarm shows those that it did not reach.
 const SOMETIMES: [&str; 27] = [
     "apart",
     "campaign",
@@ -72,9 +72,9 @@ enum Command {
     },
     /// Runs many seeds.
     Swarm {
-        /// How many.
+        /// Number of seeds.
         count: u64,
-        /// The first.
+        /// First seed.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Ends at the first failure.
@@ -90,7 +90,7 @@ enum Command {
         #[command(flatten)]
         knobs: Box<Overrides>,
     },
-    /// Explores the register exhaustively in small worlds, without a flaw and with each known one.
+    /// Explores the consensus group (register) exhaustively in small worlds, without a flaw and with each known one.
     Model {
         /// Most states for each world.
         #[arg(long, default_value_t = 1_000_000)]
@@ -98,13 +98,13 @@ enum Command {
     },
     /// Puts each known bug back and runs seeds until it is caught.
     Mutants {
-        /// Most seeds for each.
+        /// Most seeds for each bug.
         #[arg(long, default_value_t = 1_000)]
         budget: u64,
-        /// The first seed.
+        /// First seed.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Times that each is looked for, each time from a seed far from the others.
+        /// How often each bug is looked for, each time from a seed far from the others.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
         rounds: u64,
         /// Prints the names of all known bugs, and runs nothing.
@@ -115,7 +115,7 @@ enum Command {
     },
 }
 
-/// Carries out a command; whether all was well.
+/// Carries out a command. Returns whether all was well.
 pub fn execute(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     match &arguments.command {
         Command::Run { seed, trace, knobs } => run(*seed, *trace, knobs, out),
@@ -171,7 +171,7 @@ fn twice(seed: u64, knobs: &Overrides, out: &mut dyn Write) -> io::Result<bool> 
     Ok(false)
 }
 
-/// Runs seeds on all cores and hands their reports over as they come; ends early when `visit` says so.
+/// Runs seeds on all cores and passes their reports to `visit` as they come. Ends early when `visit` returns true.
 fn run_many(first: u64, count: u64, knobs: &Overrides, mut visit: impl FnMut(Report) -> bool) {
     let next = AtomicU64::new(0);
     let enough = AtomicBool::new(false);
@@ -236,7 +236,7 @@ fn swarm(first: u64, count: u64, stop: bool, knobs: &Overrides, out: &mut dyn Wr
     Ok(failed == 0)
 }
 
-/// The first run from `first` on that catches a bug, and how many it took.
+/// First run from `first` on that catches a bug, and the number of seeds until then.
 fn catch(first: u64, budget: u64, knobs: &Overrides) -> Option<(u64, Report)> {
     let mut caught = None;
     run_many(first, budget, knobs, |report| {

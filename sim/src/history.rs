@@ -1,4 +1,4 @@
-//! What happened, as the properties see it, and the state that several of them need.
+//! Events of a run, as the properties see them, and the state that several properties need.
 
 use crate::adapter::{Call, ReplicaView};
 use crate::transactions::queue_of_banks;
@@ -31,37 +31,32 @@ pub struct Moment {
 /// A call that has ended.
 #[derive(Debug)]
 pub struct Finished<'a> {
-    /// Client.
     pub client: usize,
-    /// What was asked.
     pub call: &'a Call,
-    /// When the application asked.
+    /// When the application made the call.
     pub submitted: Moment,
-    /// The answer.
     pub result: &'a Result<Response, Error>,
 }
 
 /// All tasks of one replica, and its state.
 #[derive(Debug, Clone)]
 pub struct Store {
-    /// Place of the node.
+    /// Number of the node.
     pub node: usize,
-    /// State.
     pub view: ReplicaView,
-    /// Tasks.
     pub tasks: BTreeMap<TaskId, Task>,
     /// Wall clock of the node when all was healed.
     pub wall_ms: u64,
 }
 
-/// What a run is like, as far as what must hold depends on it.
+/// Conditions of a run that the properties depend on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Terms {
     /// Nodes with a wrong clock must not lead.
     pub fencing: bool,
     /// Tasks are archived before they are buried.
     pub archives: bool,
-    /// No retention is over before the run is, unless time leaps or somebody sets another one.
+    /// No retention expires before the run ends, unless time leaps or another retention is set.
     pub retains: bool,
     /// No wall clock jumps.
     pub steady: bool,
@@ -75,111 +70,107 @@ pub struct Terms {
     pub calm: bool,
     /// Every node holds a replica of each partition.
     pub everywhere: bool,
-    /// Neither kind of clock can be relied on, so that leases may overlap.
+    /// Neither kind of clock is reliable, so leases may overlap.
     pub clockless: bool,
 }
 
-/// A claim of a task that has not ended, by the table of who leads its partition.
+/// A claim of a task that has not ended, by the table of the partition's leader.
 #[derive(Debug, Clone, Copy)]
 pub struct Held {
-    /// Partition.
     pub partition: PartitionId,
-    /// Task.
     pub id: TaskId,
-    /// Token.
     pub token: Token,
 }
 
-/// What a look at all that is held shows.
+/// Result of a periodic look at all claims that are held.
 #[derive(Debug, Clone, Copy)]
 pub struct Look<'a> {
     /// Something is wrong with nodes or links between them, or was since the last look.
     pub troubled: bool,
-    /// Messages are lost, doubled or late at any time.
+    /// Messages are lost, doubled or arbitrarily late.
     pub rough: bool,
     /// When something last went wrong with a client or its connections.
     pub clients_us: &'a BTreeMap<usize, u64>,
-    /// Claims.
     pub held: &'a [Held],
 }
 
-/// Something that happened.
+/// An event of a run.
 #[derive(Debug)]
 pub enum Happening<'a> {
-    /// The founding record is settled.
+    /// The cluster is founded.
     Founded(Terms),
     /// A node's archive has these tasks.
     Archived { tasks: &'a [TaskView] },
-    /// A node starts from these records. What was not synced may have come through the crash all the same.
+    /// A node starts from these records. Records that were not synced may have survived the crash all the same.
     Replayed { node: usize, records: &'a [Record] },
-    /// A disk has lost these records for good, and these are left.
+    /// A disk has lost records for good; `left` are those that remain.
     Damaged { node: usize, lost: &'a [Record], left: &'a [Record] },
     /// A disk may have lost anything but these records.
     Spoiled { node: usize, left: &'a [Record] },
     /// A node is gone for good, with all that its disk has.
     Gone { node: usize },
-    /// A node starts with this cohort in its table, of which it need not have told before it crashed.
+    /// A node starts with this cohort in its table. It may have crashed before it reported the cohort.
     Began { partition: PartitionId, cohort: &'a Cohort },
-    /// Nothing has happened for so long.
+    /// No event happened for this long.
     Leapt { length_us: u64 },
     /// A node has recovered from its disk and has these tasks.
     Recovered { node: usize, tasks: &'a BTreeMap<TaskId, Task> },
     /// A node crashed; what it had not synced may be lost.
     Crashed { node: usize },
-    /// A node does nothing for so long, or less.
+    /// A node pauses for this long, or less.
     Paused { node: usize, length_us: u64 },
     /// A node gave records to its log.
     Appended { node: usize, ticket: Ticket, records: &'a [Record] },
     /// Everything up to the ticket is on disk.
     Synced { node: usize, ticket: Ticket },
-    /// A node says what it did.
+    /// A node reports what it did.
     Observed { node: usize, boot: u64, observation: &'a Observation },
-    /// A leader's node tells of a grant, and its replica has these entries of the log.
+    /// A leader reports a grant, and its replica has these entries of the task's log.
     Told { id: TaskId, token: Token, log: &'a [(Token, u32)] },
     /// A node answered a request; the answer is not yet with the client.
     Replied { request: &'a Request, response: &'a Response },
-    /// An operator wishes a change of the cluster.
+    /// An operator requests a change of the cluster.
     Wished { change: &'a ClusterChange },
-    /// An operator's call about the cluster, made at that moment, is answered.
+    /// An operator's call about the cluster, made at `asked`, is answered.
     Steered { request: &'a Request, asked: Moment, response: &'a Response },
     /// A client put a request on the wire.
     Sent { request: &'a Request },
-    /// A client sends a claim to a node. The calls for work, by when they were made, for one of which it may be.
+    /// A client sends a claim to a node. It belongs to one of `calls`, the client's open claim calls, each named by when it was made.
     Claims { client: usize, node: usize, claim: ClaimId, calls: &'a [Moment] },
-    /// A client does not wait for a call any more.
+    /// A client stops waiting for a call.
     GaveUp { call: Moment },
     /// A client is gone, with all its calls.
     Vanished { client: usize },
-    /// Somebody looks at all that is held.
+    /// The simulator looks at all claims that are held.
     Looked(&'a Look<'a>),
-    /// A client has its answer.
+    /// A client's call has ended.
     Finished(Finished<'a>),
-    /// A worker believes to hold a task from now on until then, in true time. Also said when it believes so for longer.
+    /// A worker believes to hold a task from now until `until_us`, in true time. Repeated when that time is extended.
     Holds { client: usize, id: TaskId, token: Token, until_us: u64 },
     /// A worker has stopped working on a task.
     Stops { client: usize, id: TaskId, token: Token },
     /// State of a replica after a step.
     Replica { node: usize, view: &'a ReplicaView },
-    /// After healing, everything is quiet. All replicas.
+    /// Everything is quiet after healing. All replicas.
     Settled { stores: &'a [Store] },
 }
 
-/// What tells a task from others: all of it, but for what transactions change.
+/// Hash of what identifies a task: all of its spec but what transactions change.
 pub fn spec_hash(spec: &Spec) -> u64 {
     xxh3_64(format!("{:?}", unchanging(spec)).as_bytes())
 }
 
-/// How the names of queues end in whose tasks somebody outside of the world has transactions change.
+/// Suffix of the names of queues whose tasks a script changes by transactions.
 const CHANGED: &str = "/changed";
 
-/// A task without what transactions change.
+/// A spec without what transactions change.
 pub fn unchanging(spec: &Spec) -> Spec {
     let changes = spec.queue == queue_of_banks() || spec.queue.as_str().ends_with(CHANGED);
     let (payload, priority) = if changes { (Vec::new(), 0) } else { (spec.payload.clone(), spec.priority) };
     Spec { payload, priority, revision: None, ..spec.clone() }
 }
 
-/// One thing that a replica can know of a task.
+/// A fact that a replica can know of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
     /// Its spec, by hash.
@@ -190,15 +181,15 @@ pub enum Fact {
     Completion(Token),
     /// A cancellation, or the decision that it is dead.
     Cancel,
-    /// How many members the group has that it comes behind.
+    /// The number of members of the group that the task joins.
     Total(u32),
-    /// That nothing of it is to be kept.
+    /// Nothing of the task is to be kept.
     Purge,
-    /// That it ended, and that nothing else of it is kept.
+    /// The task has ended, and nothing else of it is kept.
     Tomb,
 }
 
-/// Everything that `task` says.
+/// All facts in `task`.
 pub fn facts_of(task: &Task) -> Vec<Fact> {
     let mut facts: Vec<Fact> = task.spec.iter().map(|spec| Fact::Spec(spec_hash(spec))).collect();
     if let Some(later) = &task.facts {
@@ -212,7 +203,7 @@ pub fn facts_of(task: &Task) -> Vec<Fact> {
     facts
 }
 
-/// The write in a request, item by item; empty for what is no write of facts.
+/// Facts that a request writes, item by item. Empty for requests that write none.
 pub fn writes_of(request: &Request) -> Vec<(TaskId, Fact)> {
     match request {
         Request::Enqueue { tasks, .. } => {
@@ -230,7 +221,7 @@ pub fn writes_of(request: &Request) -> Vec<(TaskId, Fact)> {
     }
 }
 
-/// What a transaction adds, and what it ends.
+/// Facts of what a transaction adds and ends.
 fn writes_of_transaction(transaction: &Transaction) -> Vec<(TaskId, Fact)> {
     let adds = transaction.adds.iter().map(|add| (add.id, Fact::Spec(spec_hash(&add.spec))));
     let ends = transaction.deletes.iter().map(|delete| match delete.expected {
@@ -240,7 +231,7 @@ fn writes_of_transaction(transaction: &Transaction) -> Vec<(TaskId, Fact)> {
     adds.chain(ends).collect()
 }
 
-/// The items of an answer that say yes: place in the request, acknowledgement.
+/// Acknowledged items of an answer, with their places in the request.
 pub fn acks_of(response: &Response) -> Vec<(usize, norn_wire::Acked)> {
     match response {
         Response::Acked(items) => items
@@ -253,18 +244,18 @@ pub fn acks_of(response: &Response) -> Vec<(usize, norn_wire::Acked)> {
     }
 }
 
-/// State that several properties need. It takes part in every happening before the properties see it.
+/// State that several properties need. It takes in every event before the properties see it.
 #[derive(Debug, Default)]
 pub struct History {
     genesis: Option<Genesis>,
     /// Nodes whose disks were harmed.
     harmed: BTreeSet<usize>,
-    /// The latest that a leader knew to be committed.
+    /// Latest cohort of each partition that a leader knew to be committed.
     committed: BTreeMap<PartitionId, Cohort>,
-    /// Those from there on, by version.
+    /// Cohorts from the committed one on, by version.
     seen: BTreeMap<PartitionId, BTreeMap<Viewstamp, Cohort>>,
     places: BTreeMap<NodeId, usize>,
-    /// Who was given a seat that it did not have at genesis.
+    /// Seats that a node was given after genesis.
     seated: BTreeSet<(usize, PartitionId)>,
     /// Every task that was ever put on the wire.
     pub specs: BTreeMap<TaskId, Spec>,
@@ -274,25 +265,25 @@ pub struct History {
     pub sessions: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Joins of groups that completions of a task bring, by task.
     pub joins: BTreeMap<TaskId, BTreeSet<TaskId>>,
-    /// Facts that a client was told to be safe, and when.
+    /// Facts that a client has a strict acknowledgement of, and since when.
     pub strict: BTreeMap<(TaskId, Fact), Moment>,
-    /// Facts that a client was told to be on some disk, of which as many as were named have had them.
+    /// Facts that a client has a sloppy acknowledgement of: as many disks as it named have had them.
     pub sloppy: BTreeSet<(TaskId, Fact)>,
-    /// Tasks whose retention was over, somewhere.
+    /// Tasks that some node has replaced by their tombstones.
     pub buried: BTreeSet<TaskId>,
-    /// Schedules by their numbers, as leaders have set them, by epoch.
+    /// Schedules as leaders have set them, by number and epoch.
     schedules: BTreeMap<u32, BTreeMap<u64, (String, Arc<Schedule>)>>,
-    /// Tasks of schedules by number and ordinal, as leaders have decided them, by epoch.
+    /// Tasks of schedules as leaders have decided them, by number, ordinal and epoch.
     firings: BTreeMap<(u32, u32), BTreeMap<u64, TaskId>>,
 }
 
 impl History {
-    /// The founding record.
+    /// Takes in the founding record.
     pub fn found(&mut self, genesis: Genesis) {
         self.genesis = Some(genesis);
     }
 
-    /// The place of a node among all of them.
+    /// Notes the number of a node.
     pub fn place(&mut self, node: NodeId, place: usize) {
         self.places.insert(node, place);
     }
@@ -303,7 +294,7 @@ impl History {
         crate::adapter::ring::partition_of(id.tag(), partitions)
     }
 
-    /// Places of the members of a partition, as far as leaders have said that they are committed.
+    /// Numbers of the nodes that are members of a partition, by the last cohort known to be committed.
     pub fn cohort(&self, partition: PartitionId) -> Vec<usize> {
         self.committed(partition).members().map(|node| self.places[&node]).collect()
     }
@@ -316,8 +307,8 @@ impl History {
         }
     }
 
-    /// Whether those that have something have a majority of the members: of the last cohort that is known to be committed, or
-    /// a quorum of a later one that may be committed already.
+    /// Whether the nodes that have something are a majority of the members of the last cohort known to be committed, or a quorum of a
+    /// later one that may be committed already.
     pub fn is_safe(&self, partition: PartitionId, has: impl Fn(usize) -> bool) -> bool {
         let has = |node: NodeId| has(self.places[&node]);
         let committed = self.committed(partition);
@@ -340,24 +331,24 @@ impl History {
         cohorts.any(|cohort| cohort.nodes().iter().any(|member| self.places[member] == node))
     }
 
-    /// Members of the cohort that is surely committed.
+    /// Number of members of the last cohort known to be committed.
     pub fn members(&self, partition: PartitionId) -> usize {
         self.committed(partition).members().count()
     }
 
-    /// Whether those that are there are a quorum, whichever of the cohorts that may be committed is.
+    /// Whether the nodes that are there are a quorum of every cohort that may be the committed one.
     pub fn has_quorum(&self, partition: PartitionId, there: impl Fn(usize) -> bool) -> bool {
         let there = |node: NodeId| there(self.places[&node]);
         let later = self.seen.get(&partition).into_iter().flat_map(BTreeMap::values);
         self.committed(partition).quorum(there) && later.into_iter().all(|cohort| cohort.quorum(there))
     }
 
-    /// How many nodes founded the cluster.
+    /// Number of nodes that founded the cluster.
     pub fn founders(&self) -> usize {
         self.genesis.as_ref().map_or(0, |genesis| genesis.members.len())
     }
 
-    /// Whether a node's disk has ever lost anything that it should have.
+    /// Whether a node's disk has ever lost anything that it should have kept.
     pub fn is_harmed(&self, node: usize) -> bool {
         self.harmed.contains(&node)
     }
@@ -372,7 +363,7 @@ impl History {
         }
     }
 
-    /// Takes a happening in; an error is a client that breaks its own rules.
+    /// Takes in an event. An error is a client that sends other content again, or a copy that differs from its original.
     pub fn see(&mut self, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
             Happening::Sent { request: Request::Enqueue { tasks, .. } } => {
@@ -386,7 +377,7 @@ impl History {
                     self.changed.entry(change.id).or_default().extend(payload);
                 }
             }
-            // Not told to the client yet, it is safe already.
+            // The facts are safe already, although the client has no answer yet.
             Happening::Replied { request: Request::Transact(transaction), response: Response::Transacted(Ok(_)) } => {
                 for (id, fact) in writes_of_transaction(transaction) {
                     self.strict.entry((id, fact)).or_insert(moment);
@@ -450,7 +441,7 @@ impl History {
         if *before == task.spec { Ok(()) } else { Err(format!("task {} was sent again with other content", task.id)) }
     }
 
-    /// A copy of a dead task is one more task, which no client sent.
+    /// Takes in a copy of a dead task. No client sent it.
     fn note_copy(&mut self, id: TaskId, task: &Task) -> Result<(), String> {
         let Some(spec) = task.spec.as_ref().filter(|_| !self.specs.contains_key(&id)) else { return Ok(()) };
         let named = [headers::REDRIVEN_FROM, headers::DEAD_TASK].into_iter().find_map(|name| spec.header(name));
@@ -474,12 +465,12 @@ impl History {
         }
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// What leaders of the root decide about schedules. What they write down as enqueued is as good as acknowledged.
+    /// Takes in what leaders of the root decide about schedules. What they write down as enqueued counts as acknowledged.
     fn note_schedules(&mut self, moment: Moment, epoch: u64, op: &Op) {
         let Op::Schedules(operation) = op else { return };
         match operation {
@@ -506,18 +497,17 @@ impl History {
         }
     }
 
-    /// The task of a schedule by its number and ordinal: what a leader ends, it, or the last one before it of which it knows,
-    /// has decided.
+    /// Task of a schedule's firing, as the leader of `epoch` decided it, or the last leader before that whose decision it knows.
     pub fn firing(&self, firing: (u32, u32), epoch: u64) -> Option<TaskId> {
         self.firings.get(&firing)?.range(..=epoch).next_back().map(|(_, id)| *id)
     }
 
-    /// A schedule by its number, as a leader of an epoch knows it.
+    /// A schedule by its number, as the leader of an epoch knows it.
     pub fn schedule(&self, number: u32, epoch: u64) -> Option<&(String, Arc<Schedule>)> {
         self.schedules.get(&number)?.range(..=epoch).next_back().map(|(_, set)| set)
     }
 
-    /// The facts of which this answer promises so much.
+    /// Facts that an answer acknowledges with this guarantee.
     fn acknowledged(&self, call: &Call, response: &Response, guarantee: Guarantee) -> Vec<(TaskId, Fact)> {
         let acked = acks_of(response).into_iter().filter(|(_, acked)| acked.guarantee == guarantee);
         match call {
@@ -529,7 +519,7 @@ impl History {
                 .filter_map(|(place, _)| items.get(place))
                 .map(|item| (item.completion.id, Fact::Completion(item.completion.token)))
                 .collect(),
-            // What is told of is the copy that there is.
+            // The answer names the copy that exists.
             Call::Redrive { id, .. } | Call::Request(Request::Redrive { id, .. }) => {
                 acked.map(|(_, acked)| (*id, Fact::Completion(Token::of_copy(acked.id)))).collect()
             }
@@ -540,19 +530,19 @@ impl History {
         }
     }
 
-    /// Whether the client was told, strictly, that the task is there.
+    /// Whether a strict acknowledgement says that the task exists.
     pub fn is_enqueued(&self, id: &TaskId) -> bool {
         self.strict.range((*id, Fact::Spec(0))..=(*id, Fact::Spec(u64::MAX))).next().is_some()
     }
 
-    /// When the client was told that the task has ended, strictly.
+    /// When a strict acknowledgement first said that the task has ended.
     pub fn ended(&self, id: &TaskId) -> Option<Moment> {
         let low = (*id, Fact::Completion(Token::default()));
         self.strict.range(low..=(*id, Fact::Cancel)).map(|(_, moment)| *moment).min()
     }
 }
 
-/// How many disks an acknowledgement asks for.
+/// Acknowledgements that a write asks for.
 pub fn acks_wanted(request: &Request) -> Option<Acks> {
     match request {
         Request::Enqueue { acks, .. }

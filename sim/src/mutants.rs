@@ -3,7 +3,7 @@
 use crate::options::Overrides;
 use norn_node::config::Mutant;
 
-/// All that it catches within a thousand seeds, with their names.
+/// All bugs that the simulator catches within a thousand seeds, with their names.
 pub const ALL: [(&str, Mutant); 100] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
@@ -107,10 +107,10 @@ pub const ALL: [(&str, Mutant); 100] = [
     ("wants-whole-room", Mutant::WantsWholeRoom),
 ];
 
-/// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
+/// Knobs for hunting a mutant: those given, and, where the mutant does harm in few runs, those that make such runs.
 pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
-    // Limits hold workers up, what is purged is seen no more, and groups and sessions are work of their own: bugs of other kinds are
-    // looked for without.
+    // Limits hold workers up, purged tasks disappear, and groups and sessions are work of their own: other bugs are hunted without
+    // these.
     let unheld = Overrides { hold_mean_ms: Some(0), purge_percent: Some(0), ..Overrides::default() };
     let plain = Overrides {
         group_percent: Some(0),
@@ -173,11 +173,11 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         },
         _ => hunting_in_cohorts(mutant, plain),
     };
-    // Whatever the knobs, the bug is there: else another one may pass for it.
+    // The bug is planted whatever the knobs say: otherwise another one might be taken for it.
     Overrides { mutant: Some(mutant), ..knobs.or(&harmful) }
 }
 
-/// The knobs for elections and changes of cohorts.
+/// Knobs for bugs of elections and cohort changes.
 fn hunting_in_cohorts(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
         Mutant::StraysDrop => Overrides {
@@ -241,7 +241,7 @@ fn hunting_in_cohorts(mutant: Mutant, plain: Overrides) -> Overrides {
     }
 }
 
-/// The knobs for what becomes of tasks.
+/// Knobs for bugs of what happens to tasks.
 fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
         Mutant::ClosesEarly => Overrides { children_percent: Some(80), ..plain },
@@ -279,7 +279,7 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
         Mutant::LettersMinted => Overrides { letters_percent: Some(100), crash_mean_ms: Some(800), ..plain },
         Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
         Mutant::ScheduleIdDrawn => Overrides { schedule_mean_ms: Some(1_000), ..plain },
-        // The leader of the root shall hold no replica of many a task.
+        // The leader of the root should hold no replica of many tasks.
         Mutant::ScheduleMarkedEarly => {
             Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
         }
@@ -287,7 +287,7 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
     }
 }
 
-/// The knobs for tasks with keys.
+/// Knobs for bugs of tasks with keys.
 fn hunting_in_keys(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
         Mutant::KeysUnknown => Overrides {
@@ -308,7 +308,7 @@ fn hunting_in_keys(mutant: Mutant, plain: Overrides) -> Overrides {
             queues: Some(1),
             ..plain
         },
-        // Workers renew when others wait for the key already.
+        // Workers renew when others already wait for the key.
         Mutant::TurnRetaken => Overrides {
             key_percent: Some(80),
             unique_percent: Some(0),
@@ -327,7 +327,7 @@ fn hunting_in_keys(mutant: Mutant, plain: Overrides) -> Overrides {
     }
 }
 
-/// The knobs for groups, sessions and transactions.
+/// Knobs for bugs of groups, sessions and transactions.
 fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
         Mutant::MembersMiscounted | Mutant::JoinsUnheard => {
@@ -370,7 +370,7 @@ fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
     }
 }
 
-/// The knobs for who is claimed next, and how many.
+/// Knobs for bugs of the claim order and of limits on claims.
 fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
         Mutant::AgeIgnored => {
@@ -421,7 +421,7 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             ..plain
         },
         Mutant::WatchGapUnheeded => Overrides { watchers: Some(2), crash_mean_ms: Some(800), ..plain },
-        // Work stands in the queue, and what is granted comes from where it is known to be.
+        // There is a backlog, and grants come from where the work is known to be.
         Mutant::HeadsUntold => Overrides {
             calm: Some(true),
             limit_percent: Some(0),
@@ -439,7 +439,7 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
     }
 }
 
-/// The knobs for what a queue lets in, and lets out.
+/// Knobs for bugs of what a queue accepts and hands out.
 fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
         Mutant::RoomIgnored => Overrides {
@@ -452,7 +452,7 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             tasks: Some(300),
             ..plain
         },
-        // Leases are longer than what a client may take, and clients go while they are answered.
+        // Leases are longer than a client may take, and clients leave while they are answered.
         Mutant::UnconfirmedKept | Mutant::LeaveUnheeded => Overrides {
             leave_percent: Some(60),
             wait_percent: Some(50),
@@ -462,7 +462,7 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             tasks: Some(300),
             ..plain
         },
-        // Leases are shorter, and nothing has gone wrong for a while when they begin: who knows is reachable.
+        // Leases are shorter, and nothing has gone wrong for a while when they begin: the node that knows of the grant is reachable.
         Mutant::LapsesUnasked => Overrides {
             crash_mean_ms: Some(15_000),
             cut_mean_ms: Some(15_000),
@@ -488,7 +488,7 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             cancel_percent: Some(20),
             ..plain
         },
-        // Much has ended, and been forgotten, on disks that are full of it.
+        // Much has ended and been forgotten, and still fills the disks.
         Mutant::WantsWholeRoom => Overrides {
             disk_full_percent: Some(100),
             reserve_bytes: Some(8_000),

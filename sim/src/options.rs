@@ -1,4 +1,4 @@
-//! Every knob of a run. All are drawn from the seed, so that rare mixtures occur; each can be set by a flag.
+//! Knobs of a run. All are drawn from the seed, so that rare mixtures occur; each can be set by a flag.
 
 mod queues;
 mod settings;
@@ -35,12 +35,12 @@ macro_rules! options {
                 options.mutant = self.mutant;
             }
 
-            /// These, and for the others what `rest` says.
+            /// These knobs, and those of `rest` where these are not set.
             pub fn or(&self, rest: &Overrides) -> Overrides {
                 Overrides { $($name: self.$name.or(rest.$name),)* mutant: self.mutant.or(rest.mutant) }
             }
 
-            /// As flags, ready to paste.
+            /// The knobs as flags, ready to paste.
             pub fn flags(&self) -> String {
                 let mut flags = String::new();
                 $(if let Some(value) = self.$name {
@@ -67,7 +67,7 @@ macro_rules! options {
 options! {
     /// Nodes.
     nodes: u64,
-    /// Runs at whose end one node or link stays away while the rest is to go on, in a hundred.
+    /// Runs at whose end one node or link stays away while the others must make progress, in a hundred.
     absence_percent: u64,
     /// Replicas of each partition.
     replicas: u64,
@@ -95,7 +95,7 @@ options! {
     delay_us_max: u64,
     /// Messages much delayed, in a million.
     spike_ppm: u64,
-    /// Greatest delay of those.
+    /// Greatest delay of a much delayed message.
     spike_us_max: u64,
     /// Messages between two nodes keep their order.
     ordered: bool,
@@ -123,7 +123,7 @@ options! {
     bad_jump_percent: u64,
     /// Nodes with a wrong wall clock give up leading.
     clock_fencing: bool,
-    /// How long a clock must be right again to be relied on.
+    /// How long a clock must be right again before it is relied on.
     clock_calm_ms: u64,
     /// Rate error of clocks within the bound, in parts per million.
     drift_ppm: u64,
@@ -139,25 +139,25 @@ options! {
     sync_slow_ppm: u64,
     /// Length of a segment of the log.
     segment_bytes: u64,
-    /// Length of the log at which a snapshot is worth it.
+    /// Length of the log from which a snapshot is worth it.
     compact_bytes: u64,
     /// Bytes of state in one part of a snapshot.
     saved_bytes: u64,
     /// Facts are not synced before they are acknowledged, and machines do not lose power: processes merely die.
     unsynced_facts: bool,
-    /// Shortest lease that workers ask.
+    /// Shortest lease that workers ask for.
     lease_ms_min: u64,
-    /// Longest lease that workers ask.
+    /// Longest lease that workers ask for.
     lease_ms_max: u64,
     /// Jobs that do not simply end with a completion, in a hundred.
     misbehave_percent: u64,
     /// Claims that wait, in a hundred.
     wait_percent: u64,
-    /// Claims that their callers give up early, in a hundred.
+    /// Claims that their clients give up early, in a hundred.
     leave_percent: u64,
-    /// After this time without an answer nodes ask again.
+    /// Time without an answer after which nodes ask again.
     resend_ms: u64,
-    /// Mean time between clocks that jump back and forth for a while, faster than others can measure; 0 is never.
+    /// Mean time between strobes of a clock, which jumps back and forth for a while, faster than other nodes can measure; 0 is never.
     strobe_mean_ms: u64,
     /// Enqueued tasks that are cancelled, in a hundred.
     cancel_percent: u64,
@@ -175,15 +175,16 @@ options! {
     election_timeout_ms: u64,
     /// Interval of anti-entropy.
     exchange_interval_ms: u64,
-    /// Bytes that a node sends for repair.
+    /// Bytes that a node sends in a second for repair.
     repair_bytes_per_second: u64,
-    /// Tasks that a node sends for repair.
+    /// Tasks that a node sends in a second for repair.
     repair_items_per_second: u64,
-    /// The whole node is checked after one in so many steps.
+    /// Steps after which the whole node is checked again.
     check_every: u64,
     /// Voters that crash as soon as their vote has left, in a hundred, and come back at once.
     crash_after_vote_percent: u64,
-    /// Crashes of the node whose disk may be another as soon as an acknowledgement has left, in a hundred; it comes back at once.
+    /// Crashes of the node whose disk may be rolled back, as soon as an acknowledgement has left, in a hundred; it comes back at
+    /// once.
     crash_after_ack_percent: u64,
     /// Crashes of a node around a step of a change of the cohort, in a hundred; it comes back soon.
     crash_in_change_percent: u64,
@@ -191,7 +192,7 @@ options! {
     cut_in_change_percent: u64,
     /// Followers that crash before an acknowledgement with a done flag has left, in a hundred, and come back at once.
     crash_before_flag_percent: u64,
-    /// Writes to other replicas that are lost over and above, in a hundred, so that replicas know different things.
+    /// Writes to other replicas that are lost in addition, in a hundred, so that replicas know different things.
     lost_writes_percent: u64,
     /// Reads of a disk that fail, in a million.
     disk_read_errors_ppm: u64,
@@ -203,23 +204,23 @@ options! {
     disk_name_errors_ppm: u64,
     /// Processes whose disk has little room left, in a hundred.
     disk_full_percent: u64,
-    /// Room that nodes keep on their disks, with which they refuse tasks before there is none; 0 for none.
+    /// Reserve that nodes keep on their disks, so that they refuse tasks before the disk is full; 0 for none.
     reserve_bytes: u64,
     /// Processes whose disk is ten to a thousand times slower than usual, in a hundred.
     disk_slow_percent: u64,
     /// Starts that find records of one partition lost, in a hundred, where no other node has anything to heal.
     damage_percent: u64,
-    /// Starts of one node that find an earlier image in place of its disk, in a hundred.
+    /// Starts of one node that find its disk replaced by an earlier image, in a hundred.
     image_percent: u64,
     /// Syncs of one node's disk that succeed and do nothing, in a million.
     lies_ppm: u64,
     /// Starts of one node that find its disk damaged in coarse ways, in a hundred.
     harm_percent: u64,
-    /// Syncs after which a byte at rest on one node's disk becomes another, in a million.
+    /// Syncs after which a byte at rest on one node's disk changes, in a million.
     rot_ppm: u64,
-    /// Bytes of their logs that nodes read again in a second; 0 for none.
+    /// Bytes of their logs that nodes scrub in a second; 0 for none.
     scrub_bytes_per_second: u64,
-    /// Between two passes.
+    /// Pause between two scrubbing passes.
     scrub_rest_ms: u64,
     /// Bytes of bodies that nodes keep in memory.
     payload_memory_bytes: u64,
@@ -227,7 +228,7 @@ options! {
     retain_ms: u64,
     /// Bytes of hints that a node keeps.
     hints_bytes_max: u64,
-    /// How long it is noted what a node that is away lacks.
+    /// How long a node notes what a member that is away lacks.
     hint_ttl_ms: u64,
     /// Age of an id at which a finished task may be forgotten.
     forget_after_ms: u64,
@@ -241,21 +242,21 @@ options! {
     wild_hours: u64,
     /// Messages that arrive once more much later, in a million.
     replay_ppm: u64,
-    /// How much later, at the most.
+    /// Greatest delay of those.
     replay_us_max: u64,
     /// Mean time between moves of a partition to other nodes; 0 is never.
     arrange_mean_ms: u64,
-    /// A move that stands still for so long is given up.
+    /// Time without progress after which a move is given up.
     revert_after_ms: u64,
-    /// Completions that bring further tasks, in a hundred.
+    /// Completions that bring child tasks, in a hundred.
     children_percent: u64,
-    /// Queues with a dead-letter queue, in a hundred, and tasks that are redriven once they are called invalid.
+    /// Queues with a dead-letter queue, in a hundred; and tasks that are redriven once they have failed as invalid, in two hundred.
     letters_percent: u64,
-    /// Tasks that their worker has purged once they are completed, in a hundred; and before, which is to be refused.
+    /// Tasks that their worker purges once they are completed, in a hundred; and before that, which must be refused.
     purge_percent: u64,
     /// Tasks with a key, in a hundred.
     key_percent: u64,
-    /// Of single tasks with keys, those that are to be the only ones, in a hundred.
+    /// Single tasks with keys that are enqueued as the only ones with their key, in a hundred.
     unique_percent: u64,
     /// Enqueues that begin a group, and completions that bring one, in a hundred.
     group_percent: u64,
@@ -271,36 +272,36 @@ options! {
     rate_percent: u64,
     /// Queues of which few tasks may be held at once, in a hundred.
     concurrency_percent: u64,
-    /// Chances to change several tasks at once that producers take, in a hundred.
+    /// Occasions on which producers change several tasks in a transaction, in a hundred.
     transaction_percent: u64,
     /// Queues of which several tasks with the same key may be held at once, in a hundred.
     key_concurrency_percent: u64,
-    /// Queues whose keys take turns, in a hundred.
+    /// Queues with fair queueing of their keys, in a hundred.
     fair_percent: u64,
-    /// Claims whose completion needs a seal, of which somebody names another kind of token first, in a hundred.
+    /// Claims whose completion needs a seal that are first completed under a token of another kind, in a hundred.
     forged_percent: u64,
-    /// Nodes, among all of them, that are no founders.
+    /// Nodes, out of all of them, that are not founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
     change_mean_ms: u64,
-    /// Mean time between an operator's changes of what is set for a queue; 0 is never.
+    /// Mean time between an operator's changes of a queue's settings; 0 is never.
     policy_mean_ms: u64,
-    /// Mean time after which an operator pauses a queue or lets it go on, or says what becomes in it of what waits for a task that
-    /// failed; 0 is never.
+    /// Mean time between an operator's pauses and resumptions of a queue, or changes of what happens in it to tasks that wait for a
+    /// failed one; 0 is never.
     hold_mean_ms: u64,
     /// Mean time between an operator's changes of schedules; 0 is never.
     schedule_mean_ms: u64,
-    /// Queues whose tasks are ended by their holder alone, in a hundred.
+    /// Queues whose tasks only their holder may end, in a hundred.
     holder_percent: u64,
     /// Mean time between losses of a machine for good; 0 is never.
     loss_mean_ms: u64,
-    /// Machines that can take the place of a lost one, one each, beside the nodes.
+    /// Machines beside the nodes, each of which can take the place of a lost one.
     reserves: u64,
     /// Lost machines that come back with their old disk, in a hundred.
     return_percent: u64,
-    /// After this time nobody waits for what a node that is away and has left a partition may have.
+    /// Time after which the facts of a node that is away and has left a partition are no longer waited for.
     exile_ttl_ms: u64,
-    /// Whatever else is drawn or set, nothing fails, nothing moves, and nobody changes what is set. Never drawn.
+    /// No faults, no moves and no changes of settings, whatever else is drawn or set. Never drawn.
     calm: bool,
 }
 
@@ -320,7 +321,7 @@ fn rate(random: &mut Random, high: u64) -> u64 {
 }
 
 impl Options {
-    /// The options of a seed.
+    /// Draws the options of a seed.
     pub fn draw(random: &mut Random, overrides: &Overrides) -> Options {
         let mut options = Options::draw_nodes(random);
         options.draw_wild(random);
@@ -339,7 +340,7 @@ impl Options {
         let mut copy = random.clone();
         if copy.chance(1, 2) {
             options.damage_percent = copy.between(10, 60);
-            // What is forgotten does harm where few know it.
+            // Facts that are lost do harm where few nodes have them.
             if copy.chance(1, 2) {
                 options.crash_before_flag_percent = copy.between(60, 90);
                 options.lost_writes_percent = copy.between(30, 50);
@@ -373,7 +374,7 @@ impl Options {
             options.arrange_mean_ms = copy.between(300, 5_000);
             options.revert_after_ms = copy.between(500, 10_000);
         }
-        // A knob that is no more. What was drawn for it still is, so that what is drawn behind it stays what it is for every seed.
+        // A knob that was removed. Its draws remain, so that later draws stay the same for every seed.
         let mut copy = copy.clone().child();
         if copy.chance(1, 2) {
             copy.between(20, 100);
@@ -399,13 +400,13 @@ impl Options {
         }
         options.spares = options.spares.min(options.nodes - 1);
         options.replicas = options.replicas.min(options.nodes - options.spares);
-        // Where disks fail, what was not synced is lost.
+        // Where disks fail, data that was not synced is lost.
         let copies = options.image_percent + options.lies_ppm + options.harm_percent + options.rot_ppm;
         options.unsynced_facts &= !options.disks_fail() && copies == 0;
         options
     }
 
-    /// Nodes, and replicas of each partition.
+    /// Draws the numbers of nodes and of replicas of each partition.
     fn draw_size(random: &mut Random) -> (u64, u64) {
         let nodes = [3, 3, 3, 3, 3, 3, 1, 4, 5, 5][random.below(10) as usize];
         (nodes, if nodes == 5 && random.chance(1, 2) { 5 } else { nodes.min(3) })
@@ -542,7 +543,7 @@ impl Options {
     fn draw_hasty_voters(&mut self, random: &mut Random) {
         if random.chance(1, 3) {
             self.crash_after_vote_percent = random.between(5, 40);
-            // Messages that take as long as a candidate's patience make candidates meet.
+            // Candidates meet if messages take as long as a candidate's patience.
             self.delay_us_max = self.heartbeat_ms * random.between(500, 2_000);
         }
     }
@@ -557,7 +558,7 @@ impl Options {
         }
     }
 
-    /// Writes that are content with one disk, at nodes that hold no replica and often reach none.
+    /// Draws writes that are content with one disk, at nodes that hold no replica and often reach none.
     fn draw_absent_members(&mut self, random: &mut Random) {
         self.nodes = random.between(2, 6);
         self.replicas = self.replicas.min(self.nodes - 1).min(random.between(1, 3));
@@ -575,14 +576,14 @@ impl Options {
             3 => self.rot_ppm = random.between(500, 20_000),
             _ => {}
         }
-        // What is forgotten does harm where few know it, or where it was a promise of this very moment.
+        // Facts that are lost do harm where few nodes have them, or where they were a promise of this very moment.
         if self.image_percent + self.lies_ppm > 0 {
             self.crash_mean_ms = random.between(1_000, 4_000);
             // From a copy, so that other runs stay what they are.
             let mut copy = random.clone().child();
             let kind = random.below(4);
             if kind != 1 && copy.chance(1, 3) {
-                // Before anything else tells how far the log was.
+                // The crash comes before any other message tells how far the log was.
                 self.crash_after_ack_percent = copy.between(2, 20);
             }
             match kind {
@@ -598,7 +599,7 @@ impl Options {
         if self.rot_ppm > 0 || random.chance(1, 3) {
             self.scrub_bytes_per_second = [50_000, 1_000_000][random.below(2) as usize];
             self.scrub_rest_ms = random.between(10, 3_000);
-            // A pass brings the bodies back that one part of the state lacks.
+            // A pass brings back the bodies that one part of the state lacks.
             self.saved_bytes = self.saved_bytes.max(5_000);
         }
     }
@@ -615,13 +616,13 @@ impl Options {
         }
     }
 
-    /// Whether what was synced may be lost.
+    /// Whether data that was synced may be lost.
     pub fn loses_records(&self) -> bool {
         self.damage_percent + self.image_percent + self.lies_ppm + self.harm_percent + self.rot_ppm + self.loss_mean_ms
             > 0
     }
 
-    /// Whether disks keep what was synced, and do so about as fast as usual.
+    /// Whether disks keep what was synced, and sync about as fast as usual.
     pub fn disks_are_sound(&self) -> bool {
         !self.loses_records() && !self.disks_fail() && self.disk_slow_percent == 0
     }
@@ -644,7 +645,7 @@ impl Options {
             2..=4 => self.bad_jump_percent = random.between(20, 100),
             _ => {}
         }
-        // That claims do not overlap must not rest on the detector.
+        // The exclusion of claims must not rest on the detection of wrong clocks.
         self.clock_fencing = !self.wild_wall_clock && !self.wild_monotonic && random.chance(7, 8);
     }
 }

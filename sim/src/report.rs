@@ -12,7 +12,7 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Report {
     /// Seed.
@@ -21,15 +21,15 @@ pub struct Report {
     pub overrides: Overrides,
     /// All knobs.
     pub options: Options,
-    /// What did not hold.
+    /// First property that did not hold.
     pub violation: Option<Violation>,
     /// Virtual time.
     pub time_us: u64,
     /// Hash of the whole trace.
     pub trace_hash: u128,
-    /// How many lines it had.
+    /// Number of lines of the trace.
     pub trace_count: u64,
-    /// The lines kept.
+    /// Lines that were kept.
     pub lines: Vec<String>,
     /// Counters.
     pub counters: Counters,
@@ -97,7 +97,7 @@ impl Report {
         format!("cargo sim -- run {}{}", self.seed, self.overrides.flags())
     }
 
-    /// The first lines of a report: what came out.
+    /// First lines of a report: the outcome.
     pub fn headline(&self) -> String {
         let seconds = self.time_us as f64 / 1e6;
         match &self.violation {

@@ -1,4 +1,4 @@
-//! What happened in a run, line by line: a hash over all of it, and as much of the text as is wanted.
+//! Trace of a run, line by line: a hash over all of it, and as much of the text as is wanted.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::Xxh3;
 /// Lines kept for the report of a failure.
 const TAIL_LINES: usize = 200;
 
-/// What to keep of the text.
+/// Which part of the text is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// The end, for reports.
@@ -57,7 +57,7 @@ impl Trace {
         self.hash.digest128()
     }
 
-    /// How many lines there were.
+    /// Number of lines so far.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -16,7 +16,7 @@ use norn_wire::response::{Guarantee, Response};
 use norn_wire::{ClaimId, Error, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What an application does next.
+/// Next action of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     /// Enqueues something.
@@ -25,58 +25,58 @@ pub enum Act {
     Cancel(TaskId),
     /// Reads something.
     Read(TaskId),
-    /// Asks for work.
+    /// Claims work.
     Claim,
-    /// Does not wait for work any more.
+    /// Gives a claim up.
     Leave(CallId),
-    /// Changes several tasks at once.
+    /// Changes several tasks in a transaction.
     Transact,
-    /// Goes on with a job.
+    /// Continues a job.
     Step(u64),
     /// Counts and lists everything.
     Audit(Option<TaskId>),
     /// Keeps its session alive.
     Heartbeat(TaskId),
-    /// Enqueues members of a group from this number on, or says how many there are.
+    /// Enqueues members of a group from this number on, or sets how many there are.
     Members(TaskId, u32),
-    /// Looks on, as one of its watchers.
+    /// Asks for news, as one of the client's watchers.
     Watch(usize),
 }
 
-/// A claim that does not wait is given up within this time.
+/// Time within which a claim that does not wait is given up.
 const LEFT_WITHIN_US: u64 = 50_000;
-/// An answer to a claim is wanted within this time, beside the wait.
+/// Time within which a claim must be answered, beside its wait.
 const CLAIM_US: u64 = 8_000_000;
 
-/// What kind of application it is.
+/// Kind of application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Enqueues.
     Producer,
     /// Works.
     Worker,
-    /// Looks at everything once all is settled.
+    /// Compares everything once all is settled.
     Auditor,
 }
 
-/// Why a call was made.
+/// Purpose of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// For its own sake.
+    /// The call itself.
     Plain,
-    /// For a job.
+    /// A job.
     Job(u64),
-    /// For a worker's session.
+    /// A worker's session.
     Session,
-    /// For a group: members from this number on come next.
+    /// A group, whose members from this number on come next.
     Group(TaskId, u32),
-    /// One of many transactions.
+    /// One of a series of transactions.
     Banking,
-    /// To compare with what is there.
+    /// The comparison with what is there.
     Audit,
-    /// Somebody outside of the world wants to know.
+    /// A script, which takes the answer.
     Stage,
-    /// To look on as this watcher; whether all was settled before.
+    /// This watcher; whether all was settled before the call.
     Watch(usize, bool),
 }
 
@@ -93,22 +93,22 @@ struct Pending {
 
 /// A client.
 pub struct Client {
-    /// Counts its sessions: one that vanished is followed by another.
+    /// Number of its session. After one that vanished comes another.
     pub generation: u64,
-    /// Its clock, which counts pauses.
+    /// Its clock, which runs on in pauses.
     pub clock: Monotonic,
     /// Its links by endpoint.
     pub links: BTreeMap<usize, Link>,
-    /// It does nothing until then.
+    /// End of its present pause.
     pub paused_until_us: u64,
-    /// Work in hand.
+    /// Jobs in hand.
     pub jobs: BTreeMap<u64, Job>,
     /// Number of the latest job.
     pub next_job: u64,
     /// Number of the latest call.
     pub next_call: u64,
     session: Session,
-    /// What its claims end with.
+    /// Session that its claims end with.
     pub held: Option<Held>,
     inbox: VecDeque<Input>,
     wake_us: Option<u64>,
@@ -116,13 +116,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// Its calls for work that are not answered, by when they were made.
+    /// Its unanswered claim calls, by when they were made.
     pub fn claiming(&self) -> Vec<Moment> {
         let claims = |pending: &&Pending| matches!(pending.call, Call::Request(Request::Claim(_)));
         self.calls.values().filter(claims).map(|pending| pending.submitted).collect()
     }
 
-    /// Nothing of it that writes is under way.
+    /// Whether no call of it that writes is under way.
     pub fn is_idle(&self) -> bool {
         let reads = |pending: &Pending| match &pending.call {
             Call::Enqueue { .. }
@@ -130,7 +130,7 @@ impl Client {
             | Call::Transact { .. }
             | Call::Complete { .. }
             | Call::Redrive { .. } => false,
-            // Where it goes on being refused its task is nowhere any more.
+            // If it is refused for good, its task no longer exists anywhere.
             Call::Request(Request::CloseGroup { .. }) => true,
             Call::Request(request) => crate::history::writes_of(request).is_empty(),
         };
@@ -139,7 +139,7 @@ impl Client {
 }
 
 impl World {
-    /// All producers and workers, and an auditor who waits for the end.
+    /// Adds all producers and workers, and an auditor that waits for the end.
     pub fn populate_clients(&mut self) {
         let producers = (0..self.options.producers).map(|_| Kind::Producer);
         let workers = (0..self.options.workers).map(|_| Kind::Worker);
@@ -161,7 +161,7 @@ impl World {
         self.begin_watches();
     }
 
-    /// One more client, which does nothing yet.
+    /// Adds a client that does nothing yet.
     pub fn add_client(&mut self) -> usize {
         let session = self.new_session();
         let rate_ppm = draw_rate(&self.options, &mut self.randoms.clocks);
@@ -187,13 +187,13 @@ impl World {
         Session::new(session::Config::default(), self.options.nodes as usize, self.randoms.identity.bits())
     }
 
-    /// Schedules what a client does, if its session is still the same by then.
+    /// Schedules an action of a client, if its session is still the same by then.
     pub fn act_in(&mut self, client: usize, delay_us: u64, act: Act) {
         let generation = self.clients[client].generation;
         self.schedule_in(delay_us, Event::Act { client, generation, act });
     }
 
-    /// A client does something, now or when its pause is over.
+    /// Carries out an action of a client, now or when its pause is over.
     pub fn act(&mut self, client: usize, generation: u64, act: Act) {
         let state = &self.clients[client];
         if state.generation != generation {
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// The durability that a write asks for.
+    /// Draws the durability that a write asks for.
     pub fn draw_acks(&mut self) -> Acks {
         let random = &mut self.randoms.workload;
         if !random.chance(self.options.strict_percent, 100) {
@@ -254,7 +254,7 @@ impl World {
         self.act_in(client, delay_us, Act::Enqueue);
     }
 
-    /// A task with a key may be to be the only one.
+    /// Draws the call: a task with a key may be enqueued as the only one.
     fn draw_call(&mut self, mut drafts: Vec<Draft>, acks: Acks) -> Call {
         let may = drafts.len() == 1 && drafts[0].spec.key.is_some() && self.options.unique_percent > 0;
         if !may || !self.randoms.uniques.chance(self.options.unique_percent, 100) {
@@ -265,7 +265,7 @@ impl World {
         Call::EnqueueUnique { draft: Box::new(draft) }
     }
 
-    /// Tasks that a completion brings: none after healing, so that work comes to an end.
+    /// Draws the tasks that a completion brings: none after healing, so that work comes to an end.
     pub fn draw_children(&mut self) -> Vec<Draft> {
         let percent = self.options.children_percent;
         let done = *self.counters.get("children drawn").unwrap_or(&0);
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// Earlier tasks that a new one waits for: of those that are surely there, as nobody ends what was lost.
+    /// Draws earlier tasks that a new one waits for, out of those that surely exist: one that was lost would never end.
     fn draw_after(&mut self) -> Vec<TaskId> {
         if !self.randoms.after.chance(self.options.after_percent, 100) {
             return Vec::new();
@@ -370,7 +370,7 @@ impl World {
         }
     }
 
-    /// Gives a claim up that was not answered so far; or its process ends.
+    /// Gives up a claim that is not answered yet, or ends the client's process.
     fn act_leave(&mut self, client: usize, call: CallId) {
         if self.healed() || !self.clients[client].calls.contains_key(&call) {
             return;
@@ -383,7 +383,7 @@ impl World {
         }
     }
 
-    /// A client does not wait for a call any more.
+    /// Gives up a call.
     pub fn give_up(&mut self, client: usize, call: CallId) {
         if let Some(pending) = self.clients[client].calls.get(&call) {
             let call = pending.submitted;
@@ -401,7 +401,7 @@ impl World {
         self.submit_for(client, call, purpose, length_us);
     }
 
-    /// The same, with the time within which an answer is wanted.
+    /// Gives a call to the client's session, with the time within which it must be answered.
     pub fn submit_for(&mut self, client: usize, call: Call, purpose: Purpose, length_us: u64) -> CallId {
         let (id, submitted) = (self.next_call(client), self.moment());
         if let (Call::Request(Request::Change { change, .. }), Purpose::Stage) = (&call, purpose) {
@@ -456,7 +456,7 @@ impl World {
         self.schedule(at_us, Event::ClientWake { client, generation });
     }
 
-    /// The time that the session asked for, or asked for earlier.
+    /// Handles a timer, which is the one that the session asked for or an earlier one.
     pub fn client_wake(&mut self, client: usize, generation: u64) {
         let now_us = self.now_us;
         let state = &mut self.clients[client];
@@ -471,7 +471,7 @@ impl World {
         }
     }
 
-    /// A client stops for a while, application and session; its clock goes on.
+    /// Pauses a client, application and session; its clock runs on.
     pub fn pause_client(&mut self, client: usize, length_us: u64) {
         self.count("fault: client pause");
         let generation = self.clients[client].generation;
@@ -479,7 +479,7 @@ impl World {
         self.schedule_in(length_us, Event::ClientResume { client, generation });
     }
 
-    /// A paused client works off what has come in meanwhile.
+    /// Ends a client's pause: it handles what has come in meanwhile.
     pub fn resume_client(&mut self, client: usize, generation: u64) {
         let state = &mut self.clients[client];
         if state.generation != generation || state.paused_until_us > self.now_us {
@@ -492,7 +492,7 @@ impl World {
         self.give_client(client, Input::Wake);
     }
 
-    /// The client's process is gone with its session; another one appears.
+    /// Ends a client's process with its session; another one appears.
     pub fn vanish(&mut self, client: usize) {
         self.count("fault: client vanishes");
         self.line(format_args!("c{client} vanishes"));
@@ -607,7 +607,7 @@ impl World {
         }
     }
 
-    /// Paused clients go on.
+    /// Ends the pauses of all clients.
     pub fn heal_clients(&mut self) {
         for client in 0..self.clients.len() {
             let state = &mut self.clients[client];
@@ -615,7 +615,7 @@ impl World {
             let generation = state.generation;
             self.schedule_in(1, Event::ClientResume { client, generation });
         }
-        // On a stage it is for the script to say what becomes of its groups.
+        // On a stage the script decides what becomes of its groups.
         if self.options.producers > 0 {
             self.complete_groups();
         }

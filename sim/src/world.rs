@@ -1,7 +1,7 @@
-//! The world: true time, the queue of what is to come, and everything that takes part.
+//! The world: true time, the event queue, and everything that takes part.
 //!
-//! Events are ordered by time, then by the order in which they were scheduled. Whatever is random comes from a
-//! generator of its own concern, so that a further draw in one place shifts nothing elsewhere.
+//! Events are ordered by time, then by the order in which they were scheduled. Each concern has a random generator of its own, so
+//! that a further draw in one place shifts nothing elsewhere.
 
 use crate::absence::Absence;
 use crate::adapter::CallId;
@@ -31,10 +31,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::rc::Rc;
 
-/// Events after which a run counts as a storm.
+/// Number of events beyond which a run counts as a storm.
 const EVENTS_MAX: u64 = 6_000_000;
 
-/// Something that will happen.
+/// A scheduled event.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A message of one node reaches another.
@@ -44,7 +44,7 @@ pub enum Event {
         bytes: Rc<[u8]>,
         word: Option<Word>,
     },
-    /// The link of two nodes comes up, unless one has been started again since.
+    /// The link of two nodes comes up, unless one of them has been restarted since.
     PeerUp {
         nodes: [usize; 2],
         boots: [u64; 2],
@@ -105,12 +105,12 @@ pub enum Event {
         number: u64,
         tasks: Vec<TaskView>,
     },
-    /// A node wants to be woken.
+    /// A node's timer is due.
     NodeWake {
         node: usize,
         boot: u64,
     },
-    /// A node crashes, unless it has been started again since.
+    /// A node crashes, unless it has been restarted since.
     Crash {
         node: usize,
         boot: u64,
@@ -127,7 +127,7 @@ pub enum Event {
     NodeResume {
         node: usize,
     },
-    /// A session wants to be woken.
+    /// The timer of a client's session is due.
     ClientWake {
         client: usize,
         generation: u64,
@@ -149,29 +149,29 @@ pub enum Event {
     Mend {
         number: u64,
     },
-    /// A clock jumps, and so often more.
+    /// A clock jumps, and `left` times more.
     Strobe {
         node: usize,
         left: u64,
     },
-    /// The operator looks after a node.
+    /// The operator asks a node once more, until it is of the cluster.
     Operate {
         node: usize,
     },
-    /// The operator asks once more how the schedules are, or has them removed.
+    /// The operator asks once more how the schedules are, or removes them.
     EndSchedules {
-        /// Which time.
+        /// Number of the attempt.
         turn: usize,
     },
-    /// The operator asks again for what it wants.
+    /// The operator repeats its open requests.
     Insist {
         turn: usize,
     },
     /// The faults end.
     Heal,
-    /// A look whether all is settled.
+    /// A check whether all is settled.
     Poll,
-    /// Nothing, but somebody outside of the world waits for this time.
+    /// Nothing, but a script waits for this time.
     Bell,
 }
 
@@ -202,41 +202,41 @@ impl Ord for Entry {
     }
 }
 
-/// Which part of the run it is.
+/// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Anything may break.
     Safety,
     /// Nothing breaks any more.
     Healed {
-        /// Since then.
+        /// When that began.
         since_us: u64,
     },
-    /// Settled; a client compares what it is told with what is there.
+    /// All is settled; a client compares its answers with what is there.
     Audit,
-    /// Over.
+    /// The run is over.
     Done,
 }
 
 /// A property that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// Name of the property.
     pub property: String,
     /// Evidence.
     pub message: String,
-    /// When.
+    /// True time.
     pub time_us: u64,
 }
 
-/// Generators, one per concern.
+/// Random generators, one for each concern.
 #[derive(Debug)]
 pub struct Randoms {
     /// Clocks of nodes and clients.
     pub clocks: Random,
-    /// What applications do.
+    /// Behaviour of applications.
     pub workload: Random,
-    /// What tasks wait for.
+    /// Dependencies of tasks.
     pub after: Random,
     /// Faults.
     pub faults: Random,
@@ -248,49 +248,49 @@ pub struct Randoms {
     pub identity: Random,
     /// Parts of snapshots.
     pub saves: Random,
-    /// What goes wrong with operations of disks.
+    /// Failures of disk operations.
     pub troubles: Random,
     /// Bodies that are read back.
     pub loads: Random,
-    /// Who is away while the rest is to go on.
+    /// The node or link that is away while the others must make progress.
     pub absence: Random,
-    /// Who shall hold which partition.
+    /// Moves of partitions.
     pub moves: Random,
     /// Machines that are lost.
     pub losses: Random,
     /// Schedules.
     pub schedules: Random,
-    /// Which queues are ended by holders alone.
+    /// Queues whose tasks only their holder may end.
     pub modes: Random,
-    /// Which queues have dead-letter queues, and what is redriven.
+    /// Dead-letter queues, and what is redriven.
     pub letters: Random,
-    /// Which tasks are purged.
+    /// Purged tasks.
     pub purges: Random,
-    /// Tokens that nobody was given.
+    /// Forged tokens.
     pub forged: Random,
-    /// Which tasks have which keys.
+    /// Keys of tasks.
     pub keys: Random,
-    /// Which queues take how many tasks.
+    /// Capacity limits of queues.
     pub limits: Random,
-    /// Which queues limit claims, and where tasks age.
+    /// Limits on claims, and ageing.
     pub claims: Random,
     /// Clocks that jump back and forth.
     pub strobes: Random,
     /// Crashes around steps of changes of cohorts.
     pub steps: Random,
-    /// Cuts around those who take them.
+    /// Cuts around the nodes that take such steps.
     pub cuts: Random,
-    /// Which tasks are to be the only ones with their keys.
+    /// Tasks that are to be the only ones with their keys.
     pub uniques: Random,
-    /// Of groups.
+    /// Groups.
     pub groups: Random,
-    /// Of sessions.
+    /// Sessions.
     pub sessions: Random,
-    /// Of changes of several tasks at once.
+    /// Transactions.
     pub transactions: Random,
-    /// Of watchers.
+    /// Watchers.
     pub watches: Random,
-    /// Queues that stand still.
+    /// Queues that are paused or held up.
     pub holds: Random,
     /// Claims that are given up.
     pub leaves: Random,
@@ -302,65 +302,55 @@ pub type Counters = BTreeMap<String, u64>;
 /// A connection of a client to a node.
 #[derive(Debug)]
 pub struct Connection {
-    /// Client.
     pub client: usize,
-    /// Node.
     pub node: usize,
-    /// Process of the node.
+    /// Boot counter of the node's process.
     pub boot: u64,
-    /// Latest arrival at the node and at the client, for order.
+    /// Latest arrivals at the node and at the client, to keep the order.
     pub latest_us: [u64; 2],
 }
 
-/// See the module.
 pub struct World {
-    /// Knobs.
     pub options: Options,
     /// True time.
     pub now_us: u64,
-    /// Part of the run.
     pub phase: Phase,
-    /// Generators.
     pub randoms: Randoms,
     /// Links between nodes.
     pub network: Network,
-    /// Nodes.
     pub nodes: Vec<Process>,
-    /// Clients.
     pub clients: Vec<Client>,
     /// Open connections of clients.
     pub connections: BTreeMap<u64, Connection>,
-    /// Who founds the cluster.
+    /// The operator, which founds the cluster.
     pub operator: Operator,
-    /// What happened so far.
+    /// Shared state of the properties.
     pub history: History,
-    /// Counters.
     pub counters: Counters,
-    /// Text.
     pub trace: Trace,
     /// The first property that did not hold.
     pub violation: Option<Violation>,
-    /// The node whose disk lost something that it has not healed of.
+    /// Node whose disk has lost something that is not healed yet.
     pub damaged: Option<usize>,
-    /// The disk that is not what it was.
+    /// The one disk that may be rolled back or damaged.
     pub copies: Copies,
     /// Machines that are lost for good.
     pub losses: Losses,
-    /// Who is away while the rest is to go on.
+    /// The node or link that is away while the others must make progress.
     pub absence: Option<Absence>,
     /// Number of the latest cut.
     pub cut_number: u64,
-    /// The final look.
+    /// The final comparison.
     pub audit: Audit,
     /// What applications know of groups.
     pub groups: Groups,
-    /// Tasks that are changed several at once.
+    /// Tasks that transactions change.
     pub banks: Banks,
-    /// Answers of calls from outside of the world that nobody has taken yet, by client.
+    /// Answers to calls of a script that it has not taken yet, by client.
     pub answers: BTreeMap<(usize, CallId), Result<Response, Error>>,
-    /// Who looks on at queues.
+    /// Watchers of queues.
     pub watchers: Vec<Watcher>,
-    /// What is looked at a few times a second.
+    /// State of the periodic looks at held claims.
     pub(crate) looks: Looks,
     properties: Vec<Box<dyn Property>>,
     queue: BinaryHeap<Reverse<Entry>>,
@@ -368,7 +358,7 @@ pub struct World {
     events: u64,
 }
 
-/// So many generations below a copy of `random`: drawing it shifts nothing that is drawn of `random` itself.
+/// Generator `generations` below a copy of `random`: drawing it shifts nothing that is drawn of `random` itself.
 fn descendant(random: &Random, generations: u32) -> Random {
     let mut descendant = random.clone();
     for _ in 0..generations {
@@ -484,7 +474,7 @@ impl World {
         }
     }
 
-    /// The next event.
+    /// Carries out the next event.
     pub fn step(&mut self) {
         let Some(Reverse(entry)) = self.queue.pop() else {
             return self.fail("liveness", "nothing is left to happen".into());
@@ -539,7 +529,7 @@ impl World {
         }
     }
 
-    /// Everything stands still for so long, but for the clocks: whatever is to happen happens that much later.
+    /// Everything stands still for this long, but for the clocks: all scheduled events happen that much later.
     pub fn leap(&mut self, length_us: u64) {
         let later = |Reverse(entry): Reverse<Entry>| Reverse(Entry { time_us: entry.time_us + length_us, ..entry });
         self.queue = std::mem::take(&mut self.queue).into_iter().map(later).collect();
@@ -561,7 +551,7 @@ impl World {
         self.queue.push(Reverse(entry));
     }
 
-    /// Puts an event into the queue, so long from now.
+    /// Puts an event into the queue, `delay_us` from now.
     pub fn schedule_in(&mut self, delay_us: u64, event: Event) {
         self.schedule(self.now_us.saturating_add(delay_us), event);
     }
@@ -572,7 +562,7 @@ impl World {
         Moment { time_us: self.now_us, sequence: self.sequence }
     }
 
-    /// Tells history and properties.
+    /// Hands an event to history and properties.
     pub fn tell(&mut self, happening: Happening<'_>) {
         let moment = self.moment();
         if let Err(message) = self.history.see(moment, &happening) {
@@ -586,12 +576,12 @@ impl World {
         }
     }
 
-    /// No property is in force any more.
+    /// Turns all properties off.
     pub fn close_eyes(&mut self) {
         self.properties.clear();
     }
 
-    /// Something does not hold. The first counts.
+    /// Reports a property that does not hold. The first report counts.
     pub fn fail(&mut self, property: &str, message: String) {
         self.line(format_args!("VIOLATION {property}: {message}"));
         if self.violation.is_none() {
@@ -599,12 +589,12 @@ impl World {
         }
     }
 
-    /// Writes a line of the trace.
+    /// Appends a line to the trace.
     pub fn line(&mut self, text: fmt::Arguments<'_>) {
         self.trace.line(self.now_us, text);
     }
 
-    /// Counts something.
+    /// Increments a counter.
     pub fn count(&mut self, name: &str) {
         match self.counters.get_mut(name) {
             Some(count) => *count += 1,
@@ -614,7 +604,7 @@ impl World {
         }
     }
 
-    /// Nothing breaks any more.
+    /// Whether nothing breaks any more.
     pub fn healed(&self) -> bool {
         self.phase != Phase::Safety
     }

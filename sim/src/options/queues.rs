@@ -1,10 +1,11 @@
-//! Knobs that came one after the other, each drawn from a copy of its own, so that runs without it stay what they are.
+//! Knobs that were added one after the other, each drawn from a copy of its own, so that runs without it stay what they are.
 
 use super::Options;
 use norn_wire::random::Random;
 
 impl Options {
-    /// What becomes of tasks. Each knob from a copy of its own, so that runs without it stay what they are. The last copy.
+    /// Draws knobs of tasks and queues, each from a copy of its own, so that runs without it stay what they are. Returns the last
+    /// copy.
     pub(super) fn draw_queues(&mut self, random: &Random) -> Random {
         let mut copy = random.clone().child();
         if copy.chance(1, 3) {
@@ -23,7 +24,7 @@ impl Options {
             self.letters_percent = copy.between(30, 100);
         }
         let mut copy = copy.clone().child();
-        // With wall clocks that are hours off, catching up makes thousands of tasks, at all of which each check looks.
+        // With wall clocks that are hours off, catching up makes thousands of tasks, and each check looks at all of them.
         if copy.chance(1, 4) && !self.wild_wall_clock {
             self.schedule_mean_ms = copy.between(500, 5_000);
         }
@@ -38,7 +39,7 @@ impl Options {
         copy
     }
 
-    /// Faults that strike at steps, or step by step; each from a copy of its own, too.
+    /// Draws faults that strike at steps, or step by step; each from a copy of its own, too.
     pub(super) fn draw_steps(&mut self, random: &Random) {
         let mut copy = random.clone().child();
         if copy.chance(1, 3) {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 const CALM_DELAY_US: u64 = 20_000;
 
 impl Options {
-    /// Time in which a finished task is forgotten where nothing is in the way.
+    /// Time after which a finished task is forgotten, if nothing is in the way.
     pub fn forgets_in_ms(&self) -> u64 {
         self.retain_ms + self.forget_after_ms
     }
 
-    /// A network, disks and clocks that are always good, and a cluster that stays as it is founded.
+    /// Turns all faults off: the network, disks and clocks are always good, and the cluster stays as it is founded.
     pub fn calm_down(&mut self) {
         let never = [
             &mut self.absence_percent,
@@ -67,7 +67,7 @@ impl Options {
         self.forget_after_ms = Config::default().forget_after_ms;
     }
 
-    /// Settings of the nodes.
+    /// Configuration of the nodes.
     pub fn config(&self) -> Config {
         Config {
             heartbeat_ms: self.heartbeat_ms,

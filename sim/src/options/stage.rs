@@ -1,20 +1,19 @@
-//! What a [`Stage`](crate::Stage) is like: as seeds are, but for what a script cannot be written for.
+//! Options of a [`Stage`](crate::Stage): as those of seeds, without what a script cannot be written for.
 
 use super::{Options, mean};
 use norn_wire::random::Random;
 
-/// How a stage treats what is played on it.
+/// How much goes wrong on a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conditions {
-    /// Nothing goes wrong that the script does not say.
+    /// Nothing goes wrong but what the script does.
     Calm,
-    /// Messages are lost, doubled, delayed and overtaken, connections break, parts of the network are cut off, nodes stand still
-    /// and crash.
+    /// Messages are lost, doubled, delayed and reordered, connections break, parts of the network are cut off, nodes pause and crash.
     Rough,
 }
 
 impl Options {
-    /// The options of a seed, on a stage. Each node holds everything, so that of three one may be missing.
+    /// Draws the options of a stage. Each node holds everything, so that of three one may be missing.
     pub fn of_stage(random: &mut Random, conditions: Conditions, nodes: u64) -> Options {
         let mut options = Options::draw_nodes(random);
         let heartbeat_ms = random.between(30, 80);
@@ -43,7 +42,7 @@ impl Options {
         (self.break_mean_ms, self.jump_mean_ms, self.sync_slow_ppm) = (0, 0, 0);
     }
 
-    /// Bad, and short enough each time that a call which is repeated gets through.
+    /// Bad, but short enough each time that a repeated call gets through.
     fn rough(&mut self, random: &mut Random) {
         self.loss_ppm = random.between(0, 50_000);
         self.spike_us_max = random.between(20_000, 300_000);

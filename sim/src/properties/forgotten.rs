@@ -118,7 +118,7 @@ impl Forgotten {
         if facts.iter().any(|fact| matches!(fact, Fact::Completion(_) | Fact::Cancel)) {
             self.ended.insert(id);
         }
-        // An exile forgets what a majority says is forgotten; another exile may still have the task for a while.
+        // An exile forgets what a majority says is forgotten; one of the other replicas may still have it for a while.
         let counts = at.history.cohort(at.history.partition(&id)).contains(&node);
         let ghost = self.ghosts.entry(node).or_default();
         ghost.know(id, task, time_us);
