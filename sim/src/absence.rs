@@ -1,8 +1,8 @@
-//! The rest must go on: before all is mended, one node stays away, or one link does, and whoever is left elects leaders and
-//! gets all work done.
+//! The others must make progress: before all is mended, one node or one link stays away, and the remaining nodes elect leaders and
+//! get all work done.
 //!
-//! After the faults everything is mended but this, and only when partitions have leaders among those that are there, and
-//! no task is open at them, is this mended as well. A quorum that only works because everybody is back is none.
+//! After the faults everything is mended but this. It is mended as well only when partitions have leaders among the nodes that are
+//! there, and these leaders have no open task. A quorum that only works because every node is back is none.
 
 use crate::adapter;
 use crate::properties::is_open;
@@ -12,12 +12,12 @@ use norn_node::protocol::consistent::cohort::Role;
 use norn_wire::{PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How somebody is away.
+/// How a node or link is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Its process is not there.
+    /// Its process is down.
     Down,
-    /// Its process stands still.
+    /// Its process is paused.
     Paused,
     /// Nothing gets to it or from it.
     Alone,
@@ -35,7 +35,7 @@ enum Way {
 
 const WAYS: [Way; 8] = [Way::Down, Way::Paused, Way::Alone, Way::Apart, Way::Deaf, Way::Mute, Way::Link, Way::HalfLink];
 
-/// Who is away.
+/// The node or link that is away.
 #[derive(Debug, Clone, Copy)]
 pub struct Absence {
     node: usize,
@@ -54,21 +54,21 @@ impl World {
         self.absence.is_some_and(|absence| absence.node == node && absence.way == Way::Down)
     }
 
-    /// Everything has been mended. Something of it breaks once more, and lasts.
+    /// Breaks something once more, for longer, after everything has been mended.
     pub fn begin_absence(&mut self) {
         let (percent, nodes) = (self.options.absence_percent, self.nodes.len());
         let random = &mut self.randoms.absence;
         let (wanted, node) = (random.chance(percent, 100), random.below(nodes as u64) as usize);
         let way = WAYS[random.below(8) as usize];
         let other = (node + 1 + random.below(nodes.max(2) as u64 - 1) as usize) % nodes;
-        // One that has lost something cannot do without all others.
+        // A node that has lost something cannot do without all others.
         self.heal_losses();
         let lost = self.losses.is_open() || self.is_out(node) || self.is_out(other);
         let spoiled = self.damaged.is_some_and(|damaged| damaged != node) || self.copies.is_any_out() || lost;
         if !wanted || self.options.replicas < 3 || spoiled || !self.operator.done() {
             return;
         }
-        // Only a process can stand still.
+        // Only a running process can be paused.
         let down = way == Way::Paused && self.nodes[node].running.is_none();
         let way = if down { Way::Down } else { way };
         self.line(format_args!("n{node} is away: {way:?}, other {other}"));
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Looks whether the rest has done all that it can; then everybody is back.
+    /// Checks whether the others have done all that they can; then ends the absence.
     pub fn poll_absence(&mut self, absence: Absence, since_us: u64, limit_us: u64) {
         if self.copies.is_any_out() || self.is_any_wounded(absence) {
             self.count("sometimes: not all were well in an absence");
@@ -117,7 +117,8 @@ impl World {
         self.schedule_in(INTERVAL_US, Event::Poll);
     }
 
-    /// What is lost can only be had from the others, and perhaps from the one that is away.
+    /// Whether any node that is there has losses: it can get what it lost only from the others, and perhaps only from the one that is
+    /// away.
     fn is_any_wounded(&self, absence: Absence) -> bool {
         let there = self.nodes.iter().enumerate().filter(|(node, _)| absence.is_there(*node));
         let mut views =
@@ -128,14 +129,15 @@ impl World {
     fn undone(&self, absence: Absence) -> Option<String> {
         let mut led = BTreeMap::new();
         let limits = self.options.rate_percent + self.options.concurrency_percent > 0;
-        // Where one link is cut, or heard one way, it may be the one between who grants and who gives leave.
+        // If one link is cut, or one direction of it, that may be the one between a leader that grants and the coordinator of its
+        // limits.
         let mut waits = limits && matches!(absence.way, Way::Link | Way::HalfLink);
         let there = |node: &usize| absence.is_there(*node) && !self.is_out(*node);
         for (node, process) in self.nodes.iter().enumerate().filter(|(node, _)| there(node)) {
             let Some(running) = &process.running else { return Some(format!("node {node} is down")) };
             for view in running.core.inspect() {
                 if !self.has_quorum_without(view.partition, absence) {
-                    // What is limited for a whole queue one partition alone can give leave for.
+                    // For the limits of a whole queue, one partition alone can give permission.
                     waits |= limits;
                     continue;
                 }
@@ -154,12 +156,12 @@ impl World {
         })
     }
 
-    /// Whether a partition can go on, by the members that there are.
+    /// Whether the members of a partition that are there have a quorum.
     fn has_quorum_without(&self, partition: PartitionId, absence: Absence) -> bool {
         self.history.has_quorum(partition, |node| node != absence.node)
     }
 
-    /// Whether a task waits for one of a partition that cannot go on.
+    /// Whether a task waits for one in a partition without a quorum.
     fn waits_for_absent(&self, id: TaskId, absence: Absence) -> bool {
         let (mut seen, mut left) = (BTreeSet::from([id]), vec![id]);
         while let Some(id) = left.pop() {

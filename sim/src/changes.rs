@@ -1,7 +1,7 @@
-//! What the operator changes in the cluster: which node holds a partition, who is a member, and how much each holds.
+//! What the operator changes in the cluster: which node holds a partition, which nodes are members, and how much each holds.
 //!
-//! A call is made at some node, and its answer may be lost. Most changes are only wished; those without which something would
-//! stay unfinished for ever are asked for again, as an operator would, until they are so or refused.
+//! A call is made at some node, and its answer may be lost. Most changes are only requested; those without which something would stay
+//! unfinished for ever are requested again, as an operator would, until they are done or refused.
 
 use crate::history::{Happening, Moment};
 use crate::process::OPERATOR;
@@ -14,15 +14,15 @@ use norn_wire::membership::{
 use norn_wire::response::{Identity, Response};
 use norn_wire::{NodeId, PartitionId, Request};
 
-/// Between two times that something is asked for.
+/// Interval between repeated requests.
 const INTERVAL_US: u64 = 700_000;
 
 impl World {
-    /// Asks a node to move a partition to others, and does not wait for what comes of it.
+    /// Asks a node to move a partition to others, and does not wait for the outcome.
     pub fn move_partition(&mut self, node: usize) {
         let Some(genesis) = &self.operator.genesis else { return };
         let options = &self.options;
-        // With fewer than three replicas none can give back what the disk of another loses.
+        // With fewer than three replicas none can give back what another one's disk loses.
         let careful = options.loses_records();
         let random = &mut self.randoms.moves;
         let partition = PartitionId(random.below(options.partitions) as u16);
@@ -38,8 +38,8 @@ impl World {
         self.ask_about_cluster(node, Request::Arrange { partition, nodes });
     }
 
-    /// Asks for a change of the cluster by a node, and another one how the cluster is. Nobody is taken for gone: a disk that is
-    /// removed has what others may lack.
+    /// Requests a change of the cluster at one node, and asks another one for the state of the cluster. No member is declared gone: a
+    /// disk that is removed has what others may lack.
     pub fn change_cluster(&mut self, node: usize) {
         let careful = self.options.loses_records();
         let least = if careful { self.options.replicas } else { 1 };
@@ -59,7 +59,7 @@ impl World {
             _ => ClusterChange::Rebalance,
         };
         self.count("sometimes: the cluster is to change");
-        // A node that was told to join would wait for ever.
+        // A node that was asked to join would wait for ever.
         if matches!(change, ClusterChange::Add { .. }) {
             self.want(change.clone());
         }
@@ -67,7 +67,7 @@ impl World {
         self.ask_about_cluster((node + 1) % self.nodes.len(), Request::Cluster);
     }
 
-    /// Asks a node to set something for a queue: nothing for which a run would have to wait for long.
+    /// Asks a node to change a setting of a queue. Leaves out settings for which a run would have to wait for long.
     pub fn change_policy(&mut self, node: usize) {
         if self.operator.genesis.is_none() {
             return;
@@ -98,7 +98,7 @@ impl World {
         self.ask_for(node, ClusterChange::Queue { queue, setting });
     }
 
-    /// Pauses a queue or lets it go on, or says what becomes in it of what waits for a task that failed: that may stand still, too.
+    /// Pauses or resumes a queue, or changes what happens in it to tasks that wait for a failed one: these may stand still, too.
     pub fn hold_queue(&mut self, node: usize) {
         if self.operator.genesis.is_none() {
             return;
@@ -114,7 +114,7 @@ impl World {
         self.ask_for(node, ClusterChange::Queue { queue, setting });
     }
 
-    /// Everything goes on that an operator has held, also by a call that comes late.
+    /// Resumes everything that an operator has held up, also by a call that comes late.
     pub fn let_go(&mut self) {
         if self.options.hold_mean_ms == 0 || self.operator.genesis.is_none() {
             return;
@@ -127,9 +127,9 @@ impl World {
         }
     }
 
-    /// Sets for some queues that their tasks are ended by their holder alone.
+    /// Sets for some queues that only the holder of a task may end it.
     pub fn want_holders(&mut self) {
-        // Of another source than the rest, so that the rest is the same without.
+        // From a generator of its own, so that the rest is the same without this.
         let mut random = self.randoms.modes.clone();
         for number in 0..self.options.queues {
             if random.chance(self.options.holder_percent, 100) {
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Sets for some queues where their dead letters go: to the next one.
+    /// Sets the next queue as dead-letter queue of some queues.
     pub fn want_letters(&mut self) {
         let mut random = self.randoms.letters.clone();
         let queues = self.options.queues;
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// Sets for some queues that they take few tasks at a time.
+    /// Sets capacity limits for some queues.
     pub fn want_limits(&mut self) {
         let mut random = self.randoms.limits.clone();
         for number in 0..self.options.queues {
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// Sets for some queues that their tasks age, or that their claims are limited.
+    /// Sets ageing, limits on claims and fair queueing for some queues.
     pub fn want_claims_limited(&mut self) {
         let mut random = self.randoms.claims.clone();
         for number in 0..self.options.queues {
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// From now on a change is asked for until it is so, or refused.
+    /// Requests a change from now on until it is done, or refused.
     pub fn want(&mut self, change: ClusterChange) {
         if !std::mem::replace(&mut self.operator.insists, true) {
             self.schedule_in(INTERVAL_US, Event::Insist { turn: 0 });
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Asks once more for all that is wanted, each time at another node.
+    /// Repeats all open requests, each time at another node.
     pub fn insist(&mut self, turn: usize) {
         let node = turn % self.nodes.len();
         for change in self.operator.wanted.clone() {
@@ -236,7 +236,7 @@ impl World {
         self.ask_node(node, OPERATOR - node as u64, number, request);
     }
 
-    /// A call about the cluster is answered.
+    /// Handles the answer to a call about the cluster.
     pub(crate) fn cluster_answer(&mut self, request: &Request, asked: Moment, response: &Response) {
         self.tell(Happening::Steered { request, asked, response });
         self.schedules_answer(request, response);
@@ -253,7 +253,7 @@ impl World {
                 self.go_on_replacing(change, true);
             }
             Response::Error(error) if matches!(error.code, ErrorCode::Conflict | ErrorCode::NotFound) => {
-                // What is dead must be taken for dead some day.
+                // A lost member must be removed or replaced some day.
                 let lasting = matches!(**change, ClusterChange::Remove { .. } | ClusterChange::Replace { .. });
                 self.operator.wanted.retain(|wanted| lasting || wanted != change.as_ref());
                 self.go_on_replacing(change, false);
@@ -263,7 +263,7 @@ impl World {
     }
 }
 
-/// A node as an operator names it that shall become a member.
+/// A node as an operator names it to make it a member.
 pub(crate) fn candidate(identity: Identity) -> Candidate {
     let Identity { node, incarnation, name, address, zone, .. } = identity;
     Candidate { cluster: None, node, incarnation, name, address, zone, weight: 1 }

@@ -1,11 +1,11 @@
-//! One disk in a run that does not keep what it said to have: it lies about syncs, is replaced by an image of itself that was
-//! taken earlier, or is damaged in coarse ways.
+//! One disk in a run that loses what it has confirmed: it lies about syncs, is replaced by an earlier image of itself, or is damaged
+//! in coarse ways.
 //!
-//! What such a node forgot it cannot always know. It may refuse to start, say what it lost and heal, or be told by its
-//! peers that it is an earlier state of itself, and retire. Only if it is told by none of those that answer it may it go on:
-//! then nobody who remembers was there, which is beyond what is promised, and the node is taken out. That none of them had
-//! anything to remember is checked ([`Witnesses`]). All this is at
-//! one node of a run, at most one goes for good, and as long as it has not healed no other disk loses anything.
+//! A node with such a disk cannot always know what it forgot. It may refuse to start, report what it lost and heal, or learn from its
+//! peers that it is an earlier state of itself, and retire. Only if no peer that answers it says so may it go on: then no node that
+//! remembers was there, which is beyond what is promised, and the simulator takes the node out. That none of those peers had anything
+//! to remember is checked ([`Witnesses`]). All this happens at one node of a run, at most one goes for good, and as long as it has
+//! not healed no other disk loses anything.
 
 use crate::disk::{Harm, SimDisk};
 use crate::history::Happening;
@@ -14,27 +14,26 @@ use crate::witnesses::Witnesses;
 use crate::world::World;
 use norn_node::protocol::Record;
 
-/// Records before which the disk is copied, one in so many.
+/// The disk is copied before one in this many appends.
 const IMAGES: u64 = 150;
 /// The same before a vote, which does most harm if it is forgotten, and before operations that a crash follows.
 const IMAGES_BEFORE_PROMISE: u64 = 3;
-/// Places of damage at once.
+/// Most places that are damaged at once.
 const HARMS_MAX: u64 = 3;
 
-/// See the module.
 #[derive(Default)]
 pub struct Copies {
-    /// Whose disk it is.
+    /// Node whose disk it is.
     victim: usize,
-    /// What its disk was.
+    /// Earlier image of its disk.
     image: Option<SimDisk>,
     /// How far its processes knew their log to be durable.
     told: u64,
-    /// Its disk has been struck, or may have lied.
+    /// Its disk was damaged or replaced, or may have lied.
     spoiled: bool,
-    /// Its log is shorter than it was, and nobody has said so yet.
+    /// Its log is shorter than it was.
     short: bool,
-    /// Its disk is another since its latest process.
+    /// Its disk was replaced since its latest process.
     restored: bool,
     /// It will not be started any more.
     out: bool,
@@ -48,7 +47,7 @@ impl Copies {
         Copies { victim, ..Copies::default() }
     }
 
-    /// Whose disk it is.
+    /// Node whose disk it is.
     pub fn victim(&self) -> usize {
         self.victim
     }
@@ -58,7 +57,7 @@ impl Copies {
         self.out && node == self.victim
     }
 
-    /// Whether any node is.
+    /// Whether any node is out for good.
     pub fn is_any_out(&self) -> bool {
         self.out
     }
@@ -68,14 +67,14 @@ impl Copies {
         self.out || self.spoiled
     }
 
-    /// Whether damage to another node's disk could meet this one's.
+    /// Whether damage to another node's disk could coincide with damage to this one's.
     pub fn forbids(&self, node: usize) -> bool {
         self.out || (self.spoiled && node != self.victim)
     }
 }
 
 impl World {
-    /// Syncs of the next process that are lies, in a million.
+    /// Syncs of the next process that lie, in a million.
     pub fn lies_ppm(&mut self, node: usize) -> u64 {
         let lies_ppm = self.options.lies_ppm;
         if lies_ppm == 0 || !self.may_spoil(node) {
@@ -91,7 +90,7 @@ impl World {
         safe && node == self.copies.victim && self.operator.done() && !self.copies.out && self.may_damage(node)
     }
 
-    /// Records are about to be appended: the disk may be copied as it is.
+    /// Copies the disk, now and then, before records are appended.
     pub fn take_image(&mut self, node: usize, records: &[Record]) {
         if self.options.image_percent == 0 || !self.may_spoil(node) {
             return;
@@ -108,14 +107,14 @@ impl World {
         }
     }
 
-    /// A node is about to start: its disk may turn out to be another.
+    /// Replaces or damages the disk of a node that is about to start, now and then.
     pub fn spoil(&mut self, node: usize) {
         if self.copies.short || !self.may_spoil(node) {
             return;
         }
         let (image_percent, harm_percent) = (self.options.image_percent, self.options.harm_percent);
         if self.copies.image.is_some() && self.randoms.troubles.chance(image_percent, 100) {
-            // The next one may be restored again.
+            // A later image may be restored again.
             self.nodes[node].disk = self.copies.image.take().expect("just seen");
             self.copies.restored = true;
             self.struck(node, "fault: earlier image");
@@ -143,7 +142,7 @@ impl World {
         self.damaged = Some(node);
     }
 
-    /// A process knows its log to be durable so far.
+    /// Notes how far a process knows its log to be durable.
     pub fn note_durable(&mut self, node: usize, durable: u64) {
         if node == self.copies.victim {
             self.copies.told = self.copies.told.max(durable);
@@ -153,12 +152,12 @@ impl World {
         }
     }
 
-    /// A node has read its log, which is durable so far.
+    /// Judges the log that a node has read, and that is durable up to record `durable`.
     pub fn judge_start(&mut self, node: usize, durable: u64, records: &[Record]) {
         if node != self.copies.victim {
             return;
         }
-        // What is damaged may be what says that nobody has answered.
+        // The damage may have hit what says that no peer has answered.
         let anew = std::mem::take(&mut self.copies.restored) || self.options.harm_percent + self.options.rot_ppm > 0;
         self.copies.witnesses.begin(durable, anew);
         if !self.copies.spoiled {
@@ -173,12 +172,12 @@ impl World {
         }
     }
 
-    /// Whether a node that cannot start is one of which that may be so.
+    /// Whether what happened to its disk excuses a node that cannot start.
     pub fn may_refuse(&self, node: usize) -> bool {
         node == self.copies.victim && self.copies.spoiled
     }
 
-    /// Its disk is too far gone.
+    /// Takes a node out whose disk is too far gone.
     pub fn start_refused(&mut self, node: usize, reason: &str) {
         self.line(format_args!("n{node} is out: {reason}"));
         self.count("sometimes: spoiled log refused");
@@ -186,7 +185,7 @@ impl World {
         self.copies.out = true;
     }
 
-    /// A node has found that its log is a copy.
+    /// Handles a node that has found its log to be a copy.
     pub fn retired(&mut self, node: usize) {
         if node != self.copies.victim || !self.copies.short {
             return self.fail("retired", format!("node {node} took its log for a copy, and it is none"));
@@ -195,7 +194,7 @@ impl World {
         self.take_out(node);
     }
 
-    /// Whether a node goes on although its log lacks what it promised, as none of those who answered it has heard of that.
+    /// Whether a node goes on although its log lacks what it promised, as no peer that answered it has heard of that.
     pub fn is_unnoticed(&self, node: usize) -> bool {
         let answered = |running: &Running| running.core.inspect().iter().any(|view| view.answered);
         let short = node == self.copies.victim && self.copies.short;
@@ -203,7 +202,7 @@ impl World {
             && self.nodes[node].running.as_ref().is_some_and(|running| !running.core.is_retired() && answered(running))
     }
 
-    /// A node ends for good.
+    /// Takes a node out for good.
     pub fn take_out(&mut self, node: usize) {
         self.line(format_args!("n{node} is taken out"));
         self.stop_node(node, false);

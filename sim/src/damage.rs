@@ -1,8 +1,8 @@
 //! Disks that lose records which they had made durable.
 //!
-//! The damage stays within what the cluster is supposed to heal: as long as one node has not healed of its losses, no
-//! other disk loses anything, so that whatever was acknowledged has a good copy elsewhere. Which records are lost is known, as
-//! by the second copies of their heads.
+//! The damage stays within what the cluster is supposed to heal: as long as one node has not healed its losses, no other disk loses
+//! anything, so that whatever was acknowledged has a good copy elsewhere. The lost records are known, as by the second copies of
+//! their heads.
 
 use crate::adapter::log;
 use crate::disk::SimDisk;
@@ -27,11 +27,11 @@ struct Target {
 }
 
 impl World {
-    /// A node is about to start: some of its records may turn out to be lost.
+    /// Loses some records of a node that is about to start, now and then.
     pub fn damage(&mut self, node: usize) {
         let percent = self.options.damage_percent;
         let forbidden = self.healed() || self.options.replicas < 3 || self.copies.forbids(node);
-        // What is not synced may say that a record was, and be gone after the next crash.
+        // A record that is not synced may say that an earlier one was, and be gone after the next crash.
         let settled = self.nodes[node].disk.is_settled();
         if percent == 0 || forbidden || !settled || !self.may_damage(node) {
             return;
@@ -41,7 +41,7 @@ impl World {
             return;
         }
         let disk = self.nodes[node].disk.copy();
-        // A log that was never finished is not there yet, and has nothing to lose.
+        // A log that was never finished does not exist yet, and has nothing to lose.
         let Ok(records) = replay(&disk) else { return };
         let segments = lasting_segments(&disk);
         if !forgetful && segments.len() > 1 && self.randoms.faults.chance(1, 4) {
@@ -52,8 +52,9 @@ impl World {
         let disk = self.nodes[node].disk.copy();
         let left = match replay(&disk) {
             Ok(left) => left,
-            // It had lost the header of its last segment by a lie, and now the record that says the same: it refuses to start. What
-            // else a disk may come to in a run leaves a whole log, of which no damage that is drawn here takes too much.
+            // A lie had lost the header of its last segment, and now the record that says the same is lost: the node refuses to
+            // start. Whatever else happens to a disk in a run leaves a whole log, of which no damage that is drawn here takes too
+            // much.
             Err(_) if self.options.lies_ppm > 0 && self.copies.is_spoiled() => {
                 return self.count("sometimes: damage met what a disk had forgotten");
             }
@@ -69,7 +70,7 @@ impl World {
         }
     }
 
-    /// Harms records so that none of them can be read.
+    /// Damages records so that none of them can be read.
     fn flip(&mut self, node: usize, targets: &[Target], forgetful: bool) {
         let lost = if forgetful { self.forgotten(targets) } else { self.strike(targets) };
         self.nodes[node].flipped |= !lost.is_empty();
@@ -80,7 +81,7 @@ impl World {
         }
     }
 
-    /// Nothing is left of a segment, or of some in a row.
+    /// Destroys a segment, or some in a row.
     fn lose_segment(&mut self, node: usize, segments: &[String]) {
         let first = self.randoms.faults.below(segments.len() as u64) as usize;
         let count = if self.randoms.faults.chance(3, 4) { 1 } else { self.randoms.faults.between(1, 3) as usize };
@@ -94,12 +95,12 @@ impl World {
         }
     }
 
-    /// Facts of all partitions, from some place on.
+    /// Draws facts of all partitions, from some place on.
     fn forgotten(&mut self, targets: &[Target]) -> Vec<Target> {
         self.tail(of_kinds(targets, b"F", None))
     }
 
-    /// Something of one partition.
+    /// Draws records of one partition.
     fn strike(&mut self, targets: &[Target]) -> Vec<Target> {
         let held: BTreeSet<PartitionId> = targets.iter().map(|target| target.partition).collect();
         if held.is_empty() {
@@ -115,7 +116,7 @@ impl World {
         }
     }
 
-    /// All from some place on; most often not many.
+    /// Draws all targets from some place on; often only a few.
     fn tail(&mut self, targets: Vec<Target>) -> Vec<Target> {
         let count = targets.len() as u64;
         let length = if self.randoms.faults.chance(1, 2) { count.min(8) } else { count };
@@ -123,7 +124,7 @@ impl World {
         targets.into_iter().skip(kept as usize).collect()
     }
 
-    /// All from some place on up to another, or to the end.
+    /// Draws all targets from some place on up to another, or to the end.
     fn stretch(&mut self, targets: Vec<Target>) -> Vec<Target> {
         let tail = self.tail(targets);
         let length = if self.randoms.faults.chance(1, 2) {
@@ -134,7 +135,7 @@ impl World {
         tail.into_iter().take(length as usize).collect()
     }
 
-    /// Whether every other node has healed. A node that is down has not, as far as anybody knows.
+    /// Whether every other node has healed. A node that is down counts as not healed.
     pub(crate) fn may_damage(&mut self, node: usize) -> bool {
         self.heal_losses();
         if self.losses.is_open() {
@@ -165,19 +166,19 @@ pub(crate) fn replay(disk: &SimDisk) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
-/// Segments that can be lost without more than what other replicas have: what was promised is said again behind each.
+/// Segments that can be lost without more than what other replicas have: each later segment repeats what was promised.
 fn lasting_segments(disk: &SimDisk) -> Vec<String> {
     let files = disk.list().expect("a copy has no troubles");
     let newest = files.iter().filter(|file| file.ends_with(".snapshot")).max();
     let counts = |file: &&String| newest.is_none_or(|newest| file[..16] >= newest[..16]);
     let mut segments: Vec<String> =
         files.iter().filter(|file| file.ends_with(".log")).filter(counts).cloned().collect();
-    // The last one has votes that stand nowhere else, and what the one before has may not all be said again in it yet.
+    // The last segment has votes that stand nowhere else, and it may not repeat all yet that the one before has.
     segments.truncate(segments.len().saturating_sub(2));
     segments
 }
 
-/// What can be lost so that it is missed: not the last batch, which looks as if a crash had torn it.
+/// Records whose loss is noticed: not those of the last batch, which would look as if a crash had torn it.
 fn targets(disk: &SimDisk) -> Vec<Target> {
     let newest =
         disk.list().expect("a copy has no troubles").into_iter().filter(|file| file.ends_with(".snapshot")).max();

@@ -20,7 +20,7 @@ pub enum Fault {
     Blackout,
     /// A node does nothing for a while.
     Pause,
-    /// Messages stop between some.
+    /// Messages stop between some places.
     Cut,
     /// A client's connection breaks.
     Break,
@@ -30,28 +30,28 @@ pub enum Fault {
     Strobe,
     /// Hours or days pass in which nothing happens.
     Leap,
-    /// A partition is to move to other nodes.
+    /// An operator moves a partition to other nodes.
     Move,
-    /// The cluster is to change.
+    /// An operator changes the cluster.
     Change,
     /// A machine is lost for good.
     Loss,
-    /// Something else is set for a queue.
+    /// An operator changes a setting of a queue.
     Policy,
-    /// A queue is paused or goes on, or what waits in it for a failed task does.
+    /// An operator pauses or resumes a queue, or what waits in it for a failed task.
     Hold,
-    /// A schedule is set, removed or paused.
+    /// An operator sets, removes or pauses a schedule.
     Schedule,
 }
 
-/// What a leader does about a change of a cohort that others may hear of or not.
+/// What a leader does in a cohort change, of which other nodes may hear or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Turn {
     /// It takes the next step.
     Step,
-    /// It begins to lead while one is under way, to these members.
+    /// It begins to lead during a change, to these members.
     Leads {
-        /// Who is to be a member.
+        /// The members to come.
         next: Vec<NodeId>,
     },
 }
@@ -74,11 +74,11 @@ const ALL: [Fault; 14] = [
 ];
 const HOUR_US: u64 = 3_600_000_000;
 const BAD_JUMP_US: u64 = 12_000_000;
-/// Jumps of a clock that strobes.
+/// Most jumps of a clock that strobes.
 const STROBES_MAX: u64 = 200;
 
 impl World {
-    /// The first of each kind.
+    /// Schedules the first fault of each kind.
     pub fn schedule_faults(&mut self) {
         ALL.into_iter().for_each(|fault| self.schedule_fault(fault));
     }
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// A kind that came later has draws of its own, so that runs without it stay what they are.
+    /// Generator of a kind of fault. A kind that came later has its own, so that runs without it stay what they are.
     fn random_of(&mut self, fault: Fault) -> &mut Random {
         match fault {
             Fault::Strobe => &mut self.randoms.strobes,
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// A fault strikes.
+    /// Carries out a fault.
     pub fn fault(&mut self, fault: Fault) {
         if self.healed() {
             return;
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// A crash that was set up for the middle of a sync.
+    /// Carries out a crash that was set up for the middle of a sync.
     pub fn crash_in_sync(&mut self, node: usize, boot: u64) {
         if self.nodes[node].boot == boot && self.nodes[node].running.is_some() && !self.healed() {
             self.crash_node(node);
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// A crashed node comes back after a while, or soon.
+    /// Schedules the start of a crashed node, after a while or soon.
     pub fn schedule_restart(&mut self, node: usize) {
         let quick = self.randoms.faults.chance(self.options.quick_restart_percent, 100);
         let longest_ms = if quick { self.options.election_timeout_ms / 2 } else { self.options.down_ms_max };
@@ -199,13 +199,13 @@ impl World {
             for to in (0..places).filter(|to| *to != from) {
                 let apart = sides[from] != sides[to];
                 let cut = match shape {
-                    // Halves, clients among them.
+                    // Two halves, clients among them.
                     0 => apart,
-                    // Halves with a bridge.
+                    // Two halves with a bridge.
                     1 => apart && from != lone && to != lone,
                     // One node alone among the nodes.
                     2 => (from == lone || to == lone) && from < nodes && to < nodes,
-                    // One node hears nobody, or nobody hears it.
+                    // One node hears no other, or no other hears it.
                     3 => (if sides[0] == 0 { from } else { to }) == lone && from < nodes && to < nodes,
                     // One direction of one link.
                     _ => from == lone && to == other,
@@ -222,7 +222,8 @@ impl World {
         self.schedule_in(length_us, Event::Mend { number });
     }
 
-    /// Nobody hears of what a leader has just done about a change, or only some do, who may go on with it or without it.
+    /// Cuts the network around a node that has just taken a step of a change: no node hears of it, or only some do, which may go on
+    /// with it or without it.
     pub fn cut_at(&mut self, node: usize, turn: &Turn) {
         if self.healed() || !self.randoms.cuts.chance(self.options.cut_in_change_percent, 100) {
             return;
@@ -241,7 +242,7 @@ impl World {
             }
             Turn::Step | Turn::Leads { .. } => {}
         }
-        // Whoever was cut off before is on one of the sides now.
+        // Nodes that were cut off before are on one of the sides now.
         self.mend(self.cut_number);
         for (from, to) in (0..sides.len()).flat_map(|from| (0..sides.len()).map(move |to| (from, to))) {
             if sides[from] != sides[to] {
@@ -255,7 +256,7 @@ impl World {
         self.schedule_in(length_us, Event::Mend { number });
     }
 
-    /// The latest cut ends, and all before it.
+    /// Ends the latest cut, and all before it.
     pub fn mend(&mut self, number: u64) {
         if number != self.cut_number {
             return;
@@ -292,7 +293,7 @@ impl World {
         } else if wild_walls {
             process.wall.jump(now_us, draw_signed(random, self.options.wild_hours * HOUR_US));
         } else {
-            // Ten times what may be between two clocks, and more.
+            // Ten times what two clocks may differ, and more.
             let bad = (node as u64) < minority && random.chance(self.options.bad_jump_percent, 100);
             let bound_us = if bad { BAD_JUMP_US } else { process.wall.bound_us() as u64 };
             process.wall.jump(now_us, draw_signed(random, bound_us));
@@ -302,7 +303,7 @@ impl World {
         self.line(format_args!("n{node} clock {mono_us} us {wall_ms} ms"));
     }
 
-    /// A script sets a node's wall clock.
+    /// Sets a node's wall clock for a script.
     pub fn set_wall(&mut self, node: usize, ahead_us: i64) {
         self.nodes[node].wall.jump(self.now_us, ahead_us);
         let wall_ms = self.nodes[node].wall.read_ms(self.now_us);
@@ -315,12 +316,12 @@ impl World {
         self.strobe(node, left);
     }
 
-    /// Where monotonic clocks run at any rate, claims rely on wall clocks that do not jump.
+    /// Whether claims rely on wall clocks that do not jump, as monotonic clocks run at any rate.
     fn relies_on_walls(&self) -> bool {
         self.options.wild_monotonic && !self.options.wild_wall_clock
     }
 
-    /// A clock jumps, and will so often more; the last jump leads to where it may be.
+    /// Lets a clock jump, and `left` times more. The last jump leads to where the clock may be.
     pub fn strobe(&mut self, node: usize, left: u64) {
         if self.healed() || self.relies_on_walls() {
             return;
@@ -352,7 +353,7 @@ impl World {
         self.leap(length_us);
     }
 
-    /// Nothing breaks any more: all nodes up, links good, clocks calm, workers well-behaved.
+    /// Ends all faults: all nodes up, links good, clocks calm, workers well-behaved.
     pub fn heal(&mut self) {
         self.line(format_args!("heal"));
         self.phase = Phase::Healed { since_us: self.now_us };

@@ -1,5 +1,5 @@
-//! Applications that enqueue groups. How large a group is and what its members are follows from its id, so that whoever goes on
-//! with it, or begins it again, hands in the same.
+//! Applications that enqueue groups. How large a group is and what its members are follows from its id, so that a client that goes on
+//! with it, or begins it again, enqueues the same.
 
 use crate::adapter::{Call, Draft};
 use crate::history::acks_of;
@@ -14,37 +14,37 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Largest group.
 const MEMBERS_MAX: u64 = 8;
-/// After healing a call for a group is made again so often.
+/// How often a call for a group is repeated after healing.
 const TRIES_MAX: u32 = 40;
 
-/// Groups that are on their way.
+/// Groups in progress.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// Those that are to be whole after healing, and how often a call for them has failed since.
+    /// Groups that are to be complete after healing, and how often a call for each has failed since.
     tries: BTreeMap<TaskId, u32>,
-    /// When the last one is gone on with of which that is known.
+    /// Latest time at which a client is known to go on with a group.
     until_us: u64,
 }
 
 impl Groups {
-    /// How many are to be whole.
+    /// Number of groups that are to be complete.
     pub fn count(&self) -> u64 {
         self.tries.len() as u64
     }
 
-    /// Whether somebody is about to go on with one.
+    /// Whether a client is about to go on with a group.
     pub fn are_open(&self, now_us: u64) -> bool {
         now_us <= self.until_us
     }
 }
 
-/// How many members a group has.
+/// Number of members of a group.
 fn total(group: TaskId) -> u32 {
     1 + (xxh3_64(group.as_bytes()) % MEMBERS_MAX) as u32
 }
 
 impl World {
-    /// Of a join: its members, and what they bring that belongs to the group.
+    /// Tasks that a join waits for: its members, and the joins that these bring.
     pub fn waited_for_by_join(&self, id: TaskId) -> Vec<TaskId> {
         let join = self.history.specs.get(&id).and_then(|spec| spec.grouping.as_ref()?.join);
         let count = join.map_or(0, |join| join.total.unwrap_or_else(|| total(id)));
@@ -65,7 +65,7 @@ impl World {
         percent > 0 && self.randoms.groups.chance(percent, 100)
     }
 
-    /// The join of a new group, now and then; some have names.
+    /// Draws the join of a new group, now and then; some have names.
     pub fn draw_group(&mut self) -> Option<Call> {
         if !self.may_group() {
             return None;
@@ -82,7 +82,7 @@ impl World {
         Some(Call::Enqueue { drafts: vec![join], acks })
     }
 
-    /// A group that a completion brings as a whole, now and then.
+    /// Draws a whole group that a completion brings, now and then.
     pub fn draw_child_group(&mut self) -> Option<Vec<Draft>> {
         if !self.may_group() {
             return None;
@@ -94,7 +94,7 @@ impl World {
         Some([join].into_iter().chain(members).collect())
     }
 
-    /// Joins that are acknowledged are followed by their members; near the end those that may be there, too.
+    /// Schedules the members of joins that are acknowledged; after healing also those of joins that may exist.
     pub fn begin_groups(&mut self, client: usize, result: &Result<Response, Error>) {
         let healed = self.healed();
         let mut ids: Vec<TaskId> = result.iter().flat_map(acks_of).map(|(_, acked)| acked.id).collect();
@@ -122,7 +122,7 @@ impl World {
         self.act_in(client, delay_us, Act::Members(group, from));
     }
 
-    /// Enqueues some of the members, or, when all are, says how many there are.
+    /// Enqueues some of the members, or, once all are, sets how many there are.
     pub fn act_members(&mut self, client: usize, group: TaskId, from: u32) {
         let total = total(group);
         let acks = if self.healed() { Acks::Quorum } else { self.draw_acks() };
@@ -135,9 +135,9 @@ impl World {
         self.submit(client, Call::Enqueue { drafts, acks }, Purpose::Group(group, last + 1));
     }
 
-    /// Goes on with a group. What failed is given up, unless the end is near, when all groups are to be whole.
+    /// Goes on with a group. A failed call is given up, except after healing, when all groups are to be complete.
     pub fn members_answered(&mut self, client: usize, (group, next): (TaskId, u32), result: &Result<Response, Error>) {
-        // Ids of members follow from that of their group: there are no others, if nodes find these ahead.
+        // Ids of members follow from that of their group: there are no other ids to try if nodes find these ahead.
         let may_help = |error: &Error| error.passes() || error.after_ms.is_some();
         let passes = match result {
             Ok(Response::Acked(items)) => items.iter().any(|item| item.as_ref().is_err_and(may_help)),
@@ -160,7 +160,7 @@ impl World {
         self.act_members_in(client, delay_us, (group, 1));
     }
 
-    /// Whoever has begun a group, or somebody else, begins it again, and ends it: its join may be there whatever was answered.
+    /// Begins every group again and completes it, at one client: its join may exist whatever was answered.
     pub fn complete_groups(&mut self) {
         let begun = |spec: &Spec| {
             spec.grouping.as_ref().and_then(|grouping| grouping.join).is_some_and(|join| join.total.is_none())

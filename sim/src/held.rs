@@ -1,5 +1,5 @@
-//! A look at what is held, a few times a second, and at what goes wrong meanwhile: who holds a task that nobody works on does no more
-//! than let time pass.
+//! Looks at held claims, a few times a second, and at what goes wrong meanwhile: where a task is held that no worker works on,
+//! nothing happens but that time passes.
 
 use crate::faults::Fault;
 use crate::history::{Happening, Held, Look};
@@ -9,34 +9,34 @@ use norn_node::protocol::consistent::cell::CellState;
 use norn_wire::{ClaimId, PartitionId};
 use std::collections::BTreeMap;
 
-/// Between looks.
+/// Interval between looks.
 const INTERVAL_US: u64 = 100_000;
 
-/// What is known for the next look.
+/// State for the next look.
 #[derive(Debug, Default)]
 pub struct Looks {
     next_us: u64,
     /// Something was wrong with nodes or links between them.
     troubled: bool,
-    /// The latest of those that lead a partition and may grant: epoch, node, and which of its processes.
+    /// Latest leader of each partition that may grant: epoch, node and boot counter.
     leaders: BTreeMap<PartitionId, (u64, usize, u64)>,
     /// When something last went wrong with a client, or with its connections.
     pub(crate) clients_us: BTreeMap<usize, u64>,
 }
 
 impl World {
-    /// Something has just gone wrong, or was put right.
+    /// Notes that something has just gone wrong, or was put right.
     pub fn trouble(&mut self) {
         self.looks.troubled = true;
     }
 
-    /// The same with one client.
+    /// The same for one client.
     pub fn trouble_client(&mut self, client: usize) {
         self.looks.clients_us.insert(client, self.now_us);
     }
 
-    /// Whether an event is a trouble by itself. What only changes what is asked for is none, nor are wall clocks: by them no grant goes
-    /// back. Where they have a leader step down, that is a trouble of its partition.
+    /// Notes an event that is a trouble by itself. Changes of what is requested are none, nor are jumps of wall clocks: the return of
+    /// grants does not depend on these. Where a clock makes a leader step down, that is a trouble of its partition.
     pub fn note_trouble(&mut self, event: &Event) {
         let troubles = match event {
             Event::Fault(fault) => !matches!(
@@ -53,7 +53,7 @@ impl World {
         self.looks.troubled |= troubles;
     }
 
-    /// Who leads a partition.
+    /// Notes which node leads a partition.
     pub fn note_leader(&mut self, node: usize, boot: u64, observation: &Observation) {
         match observation {
             Observation::Established { partition, epoch } => {
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Tells what is held, if it is time for that.
+    /// Reports what is held, if it is time for that.
     pub fn look_at_claims(&mut self) {
         if self.now_us < self.looks.next_us {
             return;
@@ -88,7 +88,7 @@ impl World {
         self.looks.clients_us = clients_us;
     }
 
-    /// Claims of tasks that have not ended, by the tables of those who lead.
+    /// Claims of tasks that have not ended, by the tables of the leaders.
     fn held(&self) -> Vec<Held> {
         let mut all = Vec::new();
         for (partition, (_, node, boot)) in &self.looks.leaders {
@@ -102,7 +102,7 @@ impl World {
         all
     }
 
-    /// A client sends a claim to a node: for one of its calls that are not answered.
+    /// Reports a claim that a client sends to a node. It belongs to one of the client's unanswered calls.
     pub fn claim_sent(&mut self, client: usize, node: usize, claim: ClaimId) {
         let calls = self.clients[client].claiming();
         self.tell(Happening::Claims { client, node, claim, calls: &calls });

@@ -14,47 +14,45 @@ use std::collections::VecDeque;
 /// One step of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Prolongs the claim, perhaps asking for a length.
+    /// Renews the claim, perhaps for another length.
     Renew(Option<u64>),
     /// Writes a log entry.
     Update,
-    /// Ends the task.
+    /// Completes the task.
     Complete,
-    /// Says that it has ended, under a token that nobody was given and that needs no seal.
+    /// Completes the task under a forged token, which no client was given and which needs no seal.
     Forge,
-    /// The attempt failed.
+    /// Fails the attempt.
     Fail {
-        /// Not again before so long.
+        /// Pause before the next attempt.
         retry_in_ms: u64,
-        /// Never again.
+        /// There is no next attempt.
         invalid: bool,
-        /// The queue says how long.
+        /// The queue sets the pause.
         open: bool,
     },
     /// Gives the claim back.
     Release,
-    /// The whole client stops for so long.
+    /// Pauses the whole client for this long.
     Pause(u64),
-    /// The whole client is gone.
+    /// Ends the whole client.
     Vanish,
-    /// The worker just forgets the job.
+    /// Forgets the job.
     Forget,
 }
 
 /// A task in the hands of a worker.
 #[derive(Debug)]
 pub struct Job {
-    /// Task.
     pub id: TaskId,
-    /// Claim.
     pub token: Token,
-    /// Until then on the client's clock it believes to hold the task.
+    /// Until when it believes to hold the task, on the client's clock.
     stop_us: u64,
-    /// It ends with this session, if that is earlier.
+    /// Session that the job ends with, if that is earlier.
     pub session: Option<TaskId>,
     stopped: bool,
     sequence: u32,
-    /// What to do, each after a while.
+    /// Steps to come, each with the delay before it.
     plan: VecDeque<(u64, Step)>,
 }
 
@@ -64,9 +62,9 @@ pub fn relied_us(lease_ms: u64) -> u64 {
 }
 
 impl World {
-    /// A worker takes up a task.
+    /// Begins a job for a task that a worker was granted.
     pub fn new_job(&mut self, client: usize, task: &Granted, session: Option<TaskId>, lease_from_us: u64) {
-        // Claims under a session are as long as that is kept alive, and work is not.
+        // Claims under a session last as long as that is kept alive, and work does not.
         let mut plan = self.draw_plan(task.lease_ms.min(self.options.lease_ms_max));
         let forged = task.token.needs_seal() && self.randoms.forged.chance(self.options.forged_percent, 100);
         if forged {
@@ -119,7 +117,7 @@ impl World {
                 plan.push_back((0, Step::Complete));
             }
             4 => {
-                // A shorter lease is asked for, which must not shorten the one at hand.
+                // A shorter lease is asked for, which must not shorten the present one.
                 plan.push_back((while_us, Step::Renew(Some(random.between(100, 200)))));
                 plan.push_back((lease_us, Step::Complete));
             }
@@ -140,7 +138,7 @@ impl World {
         plan
     }
 
-    /// Tells how long the worker believes to hold its task, if it does.
+    /// Reports how long the worker believes to hold its task, if it does.
     pub fn believe(&mut self, client: usize, number: u64) {
         let state = &self.clients[client];
         let Some(job) = state.jobs.get(&number).filter(|job| !job.stopped) else { return };
@@ -181,7 +179,7 @@ impl World {
         }
     }
 
-    /// A worker gives up all that it holds under a session.
+    /// Ends all jobs that a worker has under a session.
     pub fn leave_jobs(&mut self, client: usize, session: TaskId) {
         let of_session = |(_, job): &(&u64, &Job)| job.session == Some(session);
         let jobs: Vec<u64> = self.clients[client].jobs.iter().filter(of_session).map(|(number, _)| *number).collect();
@@ -194,13 +192,13 @@ impl World {
         }
     }
 
-    /// The least length of results and log entries: where memory is scarce they are large enough to leave it.
+    /// Least length of results and log entries: where memory is scarce, they are long enough to leave it.
     fn bytes_length(&self) -> usize {
         let scarce = self.options.payload_memory_bytes != Config::default().payload_memory_bytes;
         if scarce { 2 * SMALL_BYTES } else { 0 }
     }
 
-    /// The next step of a job.
+    /// Carries out the next step of a job.
     pub fn job_step(&mut self, client: usize, number: u64) {
         let healed = self.healed();
         let acks = self.draw_acks();
@@ -256,7 +254,7 @@ impl World {
         self.submit(client, Call::Request(request), Purpose::Job(number));
     }
 
-    /// The cluster has answered a step of a job.
+    /// Handles the answer to a step of a job.
     pub fn job_answered(
         &mut self,
         client: usize,
@@ -278,7 +276,7 @@ impl World {
         }
         let ends = matches!(call, Call::Complete { .. })
             || matches!(call, Call::Request(Request::Complete { .. } | Request::Fail { .. } | Request::Release { .. }));
-        // The session has tried for long; a refusal or an unknown outcome ends the job, and the lease sees to the rest.
+        // The session has tried for long. A refusal or an unknown outcome ends the job, and the lease takes care of the rest.
         let refused = match result {
             Err(_) => true,
             Ok(Response::Renewed(items)) => items.iter().any(Result::is_err),
@@ -296,7 +294,7 @@ impl World {
         }
     }
 
-    /// Has a task purged, now and then. One that has not ended is to stay.
+    /// Purges a task, now and then. A task that has not ended must stay.
     fn purge(&mut self, client: usize, id: TaskId) {
         if !self.healed() && self.randoms.purges.chance(self.options.purge_percent, 100) {
             let acks = self.draw_acks();
@@ -304,7 +302,7 @@ impl World {
         }
     }
 
-    /// Has a dead task enqueued again, now and then.
+    /// Redrives a dead task, now and then.
     fn redrive(&mut self, client: usize, id: TaskId) {
         if !self.healed() && self.randoms.letters.chance(self.options.letters_percent, 200) {
             let acks = self.draw_acks();

@@ -11,7 +11,7 @@ use std::rc::Rc;
 pub struct Link {
     /// Number, unique in the world.
     pub attempt: u64,
-    /// The client was told that it is up.
+    /// The client knows that it is up.
     pub up: bool,
 }
 
@@ -26,7 +26,7 @@ impl World {
         numbers.filter_map(|number| Some(self.connections.get(&number)?.node)).collect()
     }
 
-    /// Nothing gets from a client to a node any more, nor back, until cuts are mended.
+    /// Cuts a client off from a node in both directions, until cuts are mended.
     pub fn cut_client(&mut self, client: usize, node: usize) {
         let place = self.client_place(client);
         self.network.cut(place, node);
@@ -38,7 +38,7 @@ impl World {
         self.network.weather.delay_us(&mut self.randoms.links)
     }
 
-    /// Carries out what a session wants of its links.
+    /// Carries out a session's output about its links.
     pub fn link_output(&mut self, client: usize, output: Output) {
         match output {
             Output::Connect { endpoint } => {
@@ -62,7 +62,7 @@ impl World {
         self.clients[client].links.iter().find(|(_, link)| link.attempt == attempt).map(|(endpoint, _)| *endpoint)
     }
 
-    /// An attempt to connect gets to the node, or does not.
+    /// Handles an attempt to connect: it gets to the node, or does not.
     pub fn connect_arrives(&mut self, client: usize, attempt: u64) {
         let Some(endpoint) = self.endpoint_of(client, attempt) else { return };
         let place = self.client_place(client);
@@ -82,7 +82,7 @@ impl World {
         self.give_client(client, Input::Connected { endpoint });
     }
 
-    /// The client learns that an attempt failed or a connection broke.
+    /// Reports a failed attempt or a broken connection to the client.
     pub fn disconnected(&mut self, client: usize, attempt: u64) {
         if let Some(endpoint) = self.endpoint_of(client, attempt) {
             self.clients[client].links.remove(&endpoint);
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// A connection is over; what is on the way is lost, and both sides learn of it in their own time.
+    /// Ends a connection. What is on the way is lost, and both sides learn of it in their own time.
     pub fn break_connection(&mut self, number: u64) {
         let Some(connection) = self.connections.remove(&number) else { return };
         let delays = [self.randoms.links.between(0, 300_000), self.randoms.links.between(0, 300_000)];
@@ -101,7 +101,7 @@ impl World {
         self.schedule_in(delays[1], Event::ClientGone { node, boot, connection: number });
     }
 
-    /// When bytes arrive at one side of a connection: in order; never if the network is cut, and then it breaks.
+    /// When bytes arrive at one side of a connection: in order, and never if the network is cut; then the connection breaks.
     fn transfer(&mut self, number: u64, to_client: bool) -> Option<u64> {
         let delay_us = self.client_delay_us();
         let connection = self.connections.get(&number)?;
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// A request reaches its node.
+    /// Delivers a request to its node.
     pub fn request_arrives(&mut self, number: u64, bytes: &[u8]) {
         let Some(connection) = self.connections.get(&number) else { return };
         let (node, boot) = (connection.node, connection.boot);
@@ -137,14 +137,14 @@ impl World {
         self.ask_node(node, number, request_number, request);
     }
 
-    /// A node's answer sets out.
+    /// Sends a node's answer.
     pub fn send_response(&mut self, number: u64, bytes: Rc<[u8]>) {
         if let Some(at_us) = self.transfer(number, true) {
             self.schedule(at_us, Event::Response { connection: number, bytes });
         }
     }
 
-    /// An answer reaches its client.
+    /// Delivers an answer to its client.
     pub fn response_arrives(&mut self, number: u64, bytes: &[u8]) {
         let Some(connection) = self.connections.get(&number) else { return };
         let client = connection.client;

@@ -1,9 +1,9 @@
-//! Machines that are lost for good, and what an operator does about it: a new machine takes over the address, with an empty
-//! disk and thus as another node, and the old member is replaced by it, or removed before the new one is added.
+//! Machines that are lost for good, and what an operator does about it: a new machine takes over the address, with an empty disk and
+//! thus as another node; and the old member is replaced by it, or removed before the new one is added.
 //!
-//! A machine is lost only where the rest can do without: every partition has a quorum of others, no disk has anything to
-//! heal, and no other loss is open. Some come back long after, with their old disk. Nobody waits for those: they are members
-//! still, or exiles, or have been forgotten, and must do no harm. In the end they are gone.
+//! A machine is lost only where the others can do without it: every partition has a quorum of others, no disk has anything to heal,
+//! and no other loss is open. Some machines come back long after, with their old disk. No node waits for those: they are still
+//! members, or exiles, or have been forgotten, and must do no harm. In the end they are gone.
 
 use crate::changes::candidate;
 use crate::damage::replay;
@@ -15,36 +15,35 @@ use norn_wire::membership::ClusterChange;
 use norn_wire::response::Identity;
 use norn_wire::{NodeId, PartitionId};
 
-/// Members of each cohort, the root's as well, without one of which the others can do.
+/// Members that each cohort, the root's as well, must have so that it can do without one.
 const REPLICAS_MIN: usize = 3;
 
 /// One lost machine.
 #[derive(Debug)]
 struct Loss {
-    /// Its place.
+    /// Number of its node.
     old: usize,
-    /// Place of the machine at its address.
+    /// Number of the node that takes over its address.
     fresh: usize,
     /// It was started again, on its old disk.
     is_back: bool,
-    /// It is removed before the other is added.
+    /// It is removed before the new one is added.
     removes: bool,
     /// The operator has begun to replace it.
     begun: bool,
-    /// No cohort has it any more, and what was promised is whole again.
+    /// No cohort has it any more, and what was promised has enough copies again.
     healed: bool,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Losses {
     losses: Vec<Loss>,
-    /// Places of machines that were never started.
+    /// Numbers of machines that were never started.
     reserve: Vec<usize>,
 }
 
 impl Losses {
-    /// Nothing is lost; the last places are those of machines for later.
+    /// Nothing is lost. The places from `nodes` on are for later machines.
     pub fn new(nodes: usize, places: usize) -> Losses {
         Losses { losses: Vec::new(), reserve: (nodes..places).rev().collect() }
     }
@@ -54,17 +53,17 @@ impl Losses {
         self.reserve.contains(&place) || self.losses.iter().any(|loss| loss.old == place && !loss.is_back)
     }
 
-    /// Whether a machine was lost, and what it held is not whole again.
+    /// Whether a machine was lost, and what it held does not have enough copies again yet.
     pub fn is_open(&self) -> bool {
         self.losses.iter().any(|loss| !loss.healed)
     }
 
-    /// Whether any was lost.
+    /// Whether any machine was lost.
     pub fn is_any(&self) -> bool {
         !self.losses.is_empty()
     }
 
-    /// The machine that is reached now where the one at this place was.
+    /// Place of the machine that now has the address of the one at this place.
     pub fn heir(&self, place: usize) -> usize {
         self.losses
             .iter()
@@ -74,7 +73,7 @@ impl Losses {
             .map_or(place, |fresh| self.heir(fresh))
     }
 
-    /// The place whose address the machine at this place has.
+    /// Place whose address the machine at this place has.
     pub fn address(&self, place: usize) -> usize {
         self.losses.iter().find(|loss| loss.fresh == place).map_or(place, |loss| self.address(loss.old))
     }
@@ -86,7 +85,7 @@ impl World {
         self.copies.is_out(node) || self.losses.is_out(node)
     }
 
-    /// A machine is lost, if the others can do without it.
+    /// Loses a machine for good, if the others can do without it.
     pub fn lose_machine(&mut self, node: usize) {
         self.heal_losses();
         let usual = self.options.replicas >= 3 && !self.options.unsynced_facts && self.operator.done();
@@ -115,7 +114,7 @@ impl World {
         }
     }
 
-    /// The bug: the machine comes back with nothing, under the name that it had.
+    /// The planted bug: the machine comes back with nothing, under its old identity.
     fn forget_all(&mut self, node: usize) {
         self.stop_node(node, true);
         let lost = replay(&self.nodes[node].disk).unwrap_or_default();
@@ -137,7 +136,7 @@ impl World {
         (0..self.options.partitions as u16).map(PartitionId).chain([PartitionId::ROOT])
     }
 
-    /// A lost machine is started again, on its old disk.
+    /// Starts a lost machine again, on its old disk.
     pub fn return_node(&mut self, node: usize) {
         if self.healed() {
             return;
@@ -151,7 +150,7 @@ impl World {
         }
     }
 
-    /// Whoever was lost and is back is gone now.
+    /// Ends all lost machines that came back.
     pub fn end_returns(&mut self) {
         let was_back = |loss: &mut Loss| std::mem::take(&mut loss.is_back).then_some(loss.old);
         let back: Vec<usize> = self.losses.losses.iter_mut().filter_map(was_back).collect();
@@ -161,13 +160,13 @@ impl World {
         }
     }
 
-    /// Looks which losses have healed.
+    /// Notes which losses have healed.
     pub fn heal_losses(&mut self) {
         let wanted = |node: usize| {
             let of = self.nodes[node].identity.map(|identity| identity.node);
             self.operator.wanted.iter().any(|change| names(change) == of)
         };
-        // Until somebody has come in its place everywhere, another loss may be one too many.
+        // Until cohorts have a member in its place everywhere, another loss may be one too many.
         let as_many = || self.partitions().all(|partition| self.history.members(partition) >= REPLICAS_MIN);
         let is_over = |loss: &Loss| {
             let held = self.partitions().any(|partition| self.history.may_hold(partition, loss.old));
@@ -182,7 +181,7 @@ impl World {
         }
     }
 
-    /// The operator has heard who a node is: if it comes in the place of a lost one, it is to be a member.
+    /// Takes in a node's identity: if it comes in the place of a lost machine, the operator makes it a member.
     pub fn replace_lost(&mut self, fresh: usize, identity: &Identity) {
         let Some(loss) = self.losses.losses.iter_mut().find(|loss| loss.fresh == fresh && !loss.begun) else { return };
         loss.begun = true;
@@ -192,7 +191,7 @@ impl World {
         self.want(if removes { ClusterChange::Remove { node } } else { ClusterChange::Replace { node, with } });
     }
 
-    /// What the operator does where it was told that a removal or a replacement is done, or cannot be.
+    /// Goes on with a replacement, after the answer that a removal or a replacement is done, or cannot be.
     pub fn go_on_replacing(&mut self, change: &ClusterChange, done: bool) {
         let (ClusterChange::Remove { node } | ClusterChange::Replace { node, .. }) = change else { return };
         let Some(loss) = self.place_of(*node).and_then(|old| self.losses.losses.iter().find(|loss| loss.old == old))
@@ -201,7 +200,7 @@ impl World {
         };
         let Some(identity) = self.operator.told[loss.fresh].clone() else { return };
         let with = candidate(identity);
-        // The other way is tried in the end, as the first may have been gone half: nobody may know what came of a call.
+        // The other way is tried in the end, as the first may be half done: the outcome of a call may be unknown.
         let other = !done && self.randoms.losses.chance(1, 6);
         match change {
             ClusterChange::Remove { .. } if done => self.want(ClusterChange::Add { with }),
@@ -215,7 +214,7 @@ impl World {
     }
 }
 
-/// The node that a wish brings in, or takes out.
+/// Node that a change brings in, or takes out.
 fn names(change: &ClusterChange) -> Option<NodeId> {
     match change {
         ClusterChange::Add { with } => Some(with.node),

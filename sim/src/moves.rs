@@ -1,7 +1,7 @@
-//! A worker that waits for work moves to another node, as its link to the first one is cut; that node goes on, or dies. The worker repeats
-//! its call there, or gives it up and makes another.
+//! A worker that waits for work moves to another node, as its link to the first one is cut; the first node goes on, or dies. The
+//! worker repeats its call at the other node, or gives it up and makes a new one.
 //!
-//! Property: whatever comes meanwhile is with the worker soon. No task is held by a claim of which no client knows for longer than it
+//! Property: work that comes meanwhile is with the worker soon. No task is held by a claim that no client knows of for longer than it
 //! takes to notice that, though its lease is an hour long.
 
 use crate::adapter::{Call, Draft};
@@ -20,7 +20,7 @@ const PRODUCER: usize = 1;
 const LEASE_MS: u64 = 3_600_000;
 const WAIT: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What comes while the worker moves: enough for several partitions and their leaders.
+/// Tasks that come while the worker moves: enough for several partitions and their leaders.
 const TASKS: usize = 8;
 const ROUNDS: usize = 6;
 /// Two seconds until a node gives back what its client does not confirm, an election, and the claims of all that waits behind it.
@@ -49,7 +49,7 @@ impl Play {
         Play { stage, held_max, claim: None, told: BTreeSet::new() }
     }
 
-    /// Whether the worker's call has ended. What it was granted is noted.
+    /// Whether the worker's call has ended. Notes what it was granted.
     fn is_answered(&mut self) -> bool {
         let Some(cue) = self.claim else { return true };
         let answer = self.stage.answer(cue);
@@ -59,7 +59,7 @@ impl Play {
         answer.is_some()
     }
 
-    /// The worker asks again once it is answered, and the next thing happens.
+    /// Lets the worker claim again once it is answered, and carries out the next event.
     fn step(&mut self) {
         if !self.is_answered() {
             return self.stage.step();
@@ -89,7 +89,7 @@ impl Play {
         }
     }
 
-    /// The worker does not wait for its call any more.
+    /// Gives up the worker's call.
     fn give_up(&mut self) {
         if !self.is_answered() {
             self.claim.take().into_iter().for_each(|cue| self.stage.give_up(cue));
@@ -97,7 +97,7 @@ impl Play {
         self.claim = None;
     }
 
-    /// Tasks come, and soon after that the node dies and the worker gives up, if they do.
+    /// Enqueues tasks. Soon after that the node dies and the worker gives up, as `way` says.
     fn enqueue(&mut self, way: Way, node: Option<usize>) -> Vec<TaskId> {
         let drafts = (0..TASKS).map(|number| Draft::new(queue(), format!("task {number}"))).collect();
         let cue = self.stage.submit(PRODUCER, Call::Enqueue { drafts, acks: Acks::Quorum }, PATIENCE);
@@ -115,7 +115,7 @@ impl Play {
         }
     }
 
-    /// The worker waits at a node, is cut off from it, and tasks come.
+    /// Lets the worker wait at a node, cuts it off from that, and enqueues tasks.
     fn round(&mut self, way: Way) -> Result<(), String> {
         self.pass(Duration::from_secs(2));
         let node = self.stage.nodes_of(WORKER).first().copied();
@@ -135,7 +135,7 @@ impl Play {
     }
 }
 
-/// What happens so soon after tasks have come: the node dies, or the worker gives up, or both.
+/// What happens `after` tasks have come: the node dies, the worker gives up, both, or neither.
 #[derive(Debug, Clone, Copy)]
 struct Way {
     after: Duration,

@@ -1,7 +1,7 @@
 //! Links between nodes: loss, duplication, delay, reordering, one-way cuts.
 //!
-//! Weaker than QUIC on purpose: any message may be lost, doubled or overtaken. It only decides when copies arrive; the
-//! world delivers them.
+//! Weaker than QUIC on purpose: any message may be lost, doubled or overtaken. The network only decides when copies arrive; the world
+//! delivers them.
 
 use norn_wire::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,28 +9,28 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How links behave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weather {
-    /// Of a million messages, lost.
+    /// Messages lost, in a million.
     pub loss_ppm: u64,
-    /// Of a million messages, doubled.
+    /// Messages doubled, in a million.
     pub duplicate_ppm: u64,
     /// Least delay.
     pub delay_us_min: u64,
     /// Usual greatest delay.
     pub delay_us_max: u64,
-    /// Of a million messages, much delayed.
+    /// Messages much delayed, in a million.
     pub spike_ppm: u64,
-    /// Greatest delay of those.
+    /// Greatest delay of a much delayed message.
     pub spike_us_max: u64,
     /// Messages of a link keep their order.
     pub ordered: bool,
-    /// Of a million messages, such that arrive once more much later, out of any order.
+    /// Messages that arrive once more much later, out of any order, in a million.
     pub replay_ppm: u64,
-    /// Greatest delay of those.
+    /// Greatest delay of such a repeat.
     pub replay_us_max: u64,
 }
 
 impl Weather {
-    /// After healing.
+    /// Weather after healing.
     pub fn calm() -> Self {
         Weather {
             loss_ppm: 0,
@@ -45,12 +45,12 @@ impl Weather {
         }
     }
 
-    /// Whether messages are lost, doubled or late at any time.
+    /// Whether messages are lost, doubled or arbitrarily late.
     pub fn is_rough(&self) -> bool {
         self.loss_ppm + self.duplicate_ppm + self.spike_ppm + self.replay_ppm > 0
     }
 
-    /// One delay.
+    /// Draws a delay.
     pub fn delay_us(&self, random: &mut Random) -> u64 {
         if random.chance(self.spike_ppm, 1_000_000) {
             return random.between(self.delay_us_max, self.spike_us_max.max(self.delay_us_max));
@@ -59,7 +59,7 @@ impl Weather {
     }
 }
 
-/// What became of messages.
+/// Counters of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Handed over.
@@ -72,7 +72,7 @@ pub struct Counts {
     pub doubled: u64,
 }
 
-/// All links. Places are nodes, or beyond them clients.
+/// All links. Places are nodes, and behind them clients.
 #[derive(Debug)]
 pub struct Network {
     random: Random,
@@ -80,9 +80,8 @@ pub struct Network {
     pub weather: Weather,
     cuts: BTreeSet<(usize, usize)>,
     latest_us: BTreeMap<(usize, usize), u64>,
-    /// When the last message arrives that arrives once more.
+    /// When the last repeat arrives.
     replayed_us: u64,
-    /// Counters.
     pub counts: Counts,
 }
 
@@ -93,7 +92,7 @@ impl Network {
         Network { random, weather, cuts, latest_us, replayed_us: 0, counts: Counts::default() }
     }
 
-    /// When copies of a message arrive: none if it is lost.
+    /// Sends a message. Returns when copies of it arrive: none if it is lost.
     pub fn send(&mut self, now_us: u64, from: usize, to: usize) -> Vec<u64> {
         self.counts.sent += 1;
         // The draws do not depend on cuts, so that a cut shifts nothing else.
@@ -112,7 +111,7 @@ impl Network {
         let copies = if doubled { 2 } else { 1 };
         let mut arrivals: Vec<u64> =
             delays[..copies].iter().map(|delay| self.arrival(now_us + delay, from, to)).collect();
-        // Nothing is drawn where there are none, so that this fault shifts nothing else.
+        // Without this fault nothing is drawn, so that it shifts nothing else.
         if self.weather.replay_ppm > 0 && self.random.chance(self.weather.replay_ppm, 1_000_000) {
             let again_us = now_us + self.random.between(delays[0], self.weather.replay_us_max.max(delays[0]));
             self.replayed_us = self.replayed_us.max(again_us);
@@ -121,7 +120,7 @@ impl Network {
         arrivals
     }
 
-    /// Whether messages of former weather are still to arrive once more.
+    /// Whether repeats of earlier messages are still to arrive.
     pub fn replays(&self, now_us: u64) -> bool {
         now_us < self.replayed_us
     }
@@ -135,13 +134,13 @@ impl Network {
         *latest
     }
 
-    /// Whatever is on its way arrives that much later.
+    /// Delays all messages that are on their way by `length_us`.
     pub fn leap(&mut self, length_us: u64) {
         self.latest_us.values_mut().for_each(|latest_us| *latest_us += length_us);
         self.replayed_us += length_us;
     }
 
-    /// Whether nothing gets from one place to the other.
+    /// Whether nothing gets from one place to another.
     pub fn is_cut(&self, from: usize, to: usize) -> bool {
         self.cuts.contains(&(from, to))
     }
@@ -156,7 +155,7 @@ impl Network {
         !self.cuts.is_empty()
     }
 
-    /// Mends every cut; names the pairs that had any.
+    /// Mends every cut. Returns the pairs of places that had any.
     pub fn mend(&mut self) -> Vec<(usize, usize)> {
         let pairs: BTreeSet<_> = self.cuts.iter().map(|(from, to)| (*from.min(to), *from.max(to))).collect();
         self.cuts.clear();

@@ -1,5 +1,5 @@
-//! The operator: asks every node who it is, makes the founding record and gives it to each founder until it is taken. What it
-//! changes later is in `changes.rs`.
+//! The operator: asks every node for its identity, makes the founding record and gives it to each founder until it is taken. Its
+//! later changes are in `changes.rs`.
 
 use crate::adapter::ring;
 use crate::history::{Happening, Moment, Terms};
@@ -12,34 +12,33 @@ use norn_wire::response::{Genesis, Identity, Member, Response};
 use norn_wire::{ClusterId, Request};
 use std::collections::BTreeMap;
 
-/// Between looks at a node.
+/// Interval between calls to a node.
 const INTERVAL_US: u64 = 300_000;
 
-/// See the module.
 #[derive(Debug)]
 pub struct Operator {
     cluster: ClusterId,
     pub(crate) told: Vec<Option<Identity>>,
     founded: Vec<bool>,
     pub(crate) genesis: Option<Genesis>,
-    /// The first so many nodes found the cluster.
+    /// Number of founders, which are the first nodes.
     founders: usize,
-    /// What those must know that were added.
+    /// Latest membership, which nodes that were added must learn.
     pub(crate) latest: Option<Membership>,
-    /// How often each node was asked.
+    /// Number of calls to each node.
     pub(crate) numbers: Vec<u64>,
-    /// Calls about the cluster that are not answered, by node and number: when they were made, and in which life of the node.
+    /// Unanswered calls about the cluster, by node and number: when they were made, and the node's boot counter.
     pub(crate) asked: BTreeMap<(usize, u64), (Moment, u64)>,
-    /// What is asked for again until it is so, or refused.
+    /// Changes that are requested again until they are done, or refused.
     pub(crate) wanted: Vec<ClusterChange>,
-    /// It will be.
+    /// The next such request is scheduled.
     pub(crate) insists: bool,
     /// Whether schedules stand, have caught up, or are removed.
     pub(crate) schedules: Ending,
 }
 
 impl Operator {
-    /// Knows nothing yet.
+    /// An operator that knows nothing yet.
     pub fn new(nodes: usize, founders: usize, cluster: u128) -> Self {
         Operator {
             founders,
@@ -56,22 +55,22 @@ impl Operator {
         }
     }
 
-    /// The node has told who it is.
+    /// Whether the identity of a node is known.
     pub fn knows(&self, node: usize) -> bool {
         self.told[node].is_some()
     }
 
-    /// A founder has forgotten that it is one.
+    /// Notes that a founder has forgotten that it is one.
     pub fn found_again(&mut self, node: usize) {
         self.founded[node] = false;
     }
 
-    /// Every founder has taken the founding record.
+    /// Whether every founder has taken the founding record.
     pub fn done(&self) -> bool {
         self.founded.iter().take(self.founders).all(|founded| *founded)
     }
 
-    /// What a node should be given that told who it is.
+    /// The record to give to a node with a known identity.
     fn present(&self, identity: &Identity, founder: bool) -> Option<Request> {
         if founder {
             return Some(Request::Initialize(Box::new(self.genesis.clone()?)));
@@ -107,7 +106,7 @@ impl World {
         self.schedule_in(INTERVAL_US, Event::Operate { node });
     }
 
-    /// A node answers the operator.
+    /// Handles a node's answer to the operator.
     pub fn operator_answer(&mut self, node: usize, number: u64, request: &Request, response: &Response) {
         if let Some((asked, _)) = self.operator.asked.remove(&(node, number)) {
             return self.cluster_answer(request, asked, response);

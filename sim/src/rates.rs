@@ -1,8 +1,8 @@
 //! A rate so slow that no node is up for as long as a permit takes, while nodes are restarted in turn.
 //!
-//! Property: with work and workers all the while, and another leader of the queue's home every few seconds, at least half as many tasks
-//! are granted as the rate allows, and never more. Where nobody asks for so long that a permit is earned four times, it is there when
-//! somebody does.
+//! Property: with work and workers all the while, and another leader of the queue's coordinator partition every few seconds, at least
+//! half as many tasks are granted as the rate allows, and never more. If no worker claims for as long as it takes to earn a permit
+//! four times, the permit is there when a worker does.
 
 use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
@@ -17,9 +17,9 @@ use std::time::Duration;
 
 const RATE: Rate = Rate { claims: 1, per_ms: 20_000 };
 const LENGTH: Duration = Duration::from_secs(240);
-/// Between two restarts, of one node each: a node is up for three times that.
+/// Interval between two restarts, of one node each: a node is up for three times that.
 const RESTARTED_EVERY: Duration = Duration::from_secs(6);
-/// Of a rate that nobody asks for meanwhile.
+/// Rate for plays in which no worker claims meanwhile.
 const UNCLAIMED: Rate = Rate { claims: 1, per_ms: 60_000 };
 const DOWN_FOR: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ const WORKERS: usize = 3;
 
 struct Play {
     stage: Stage,
-    /// Calls of the workers that are under way.
+    /// Claim calls of the workers that are under way.
     claims: Vec<Option<Cue>>,
     granted: u64,
 }
@@ -47,7 +47,7 @@ impl Play {
         }
     }
 
-    /// A worker that was answered asks again.
+    /// Lets each worker claim again once it is answered.
     fn work(&mut self) {
         for worker in 0..WORKERS {
             if let Some(answer) = self.claims[worker].map(|cue| self.stage.answer(cue)) {
@@ -73,7 +73,7 @@ impl Play {
         }
     }
 
-    /// Nobody works.
+    /// Lets time pass without claims.
     fn rest_for(&mut self, length: Duration) {
         let end = self.stage.now() + length;
         self.stage.ring_at(end);
@@ -101,7 +101,7 @@ fn begin(seed: u64, conditions: Conditions, rate: Rate, bug: Option<Mutant>) -> 
     }
     let change = Box::new(ClusterChange::Queue { queue: queue(), setting: QueueSetting::Rate(Some(rate)) });
     let call = Call::Request(Request::Change { change, dry_run: false });
-    // Nodes that have not found together yet refuse it.
+    // Nodes that do not form a cluster yet refuse it.
     while !matches!(play.ask(call.clone()), Ok(Response::Changed(_))) {
         play.rest_for(Duration::from_millis(500));
     }
@@ -111,7 +111,7 @@ fn begin(seed: u64, conditions: Conditions, rate: Rate, bug: Option<Mutant>) -> 
 }
 
 impl Play {
-    /// Nodes are restarted in turn, while time passes as it is said. How long that took.
+    /// Restarts nodes in turn, while `pass` lets time pass. Returns how long that took.
     fn restart_in_turn(&mut self, pass: impl Fn(&mut Play, Duration)) -> Duration {
         let began = self.stage.now();
         for node in (0..self.stage.nodes()).cycle() {
@@ -127,14 +127,14 @@ impl Play {
     }
 }
 
-/// How many tasks are granted, and how many the rate allows.
+/// Number of tasks that are granted, and number that the rate allows.
 fn play(seed: u64, bug: Option<Mutant>) -> (u64, u64) {
     let mut play = begin(seed, Conditions::Calm, RATE, bug);
     let took = play.restart_in_turn(Play::work_for);
     (play.granted, took.as_millis() as u64 / RATE.per_ms)
 }
 
-/// How many tasks are granted soon after a time in which nobody asked.
+/// Number of tasks that are granted soon after a time without claims.
 fn play_unclaimed(seed: u64, conditions: Conditions, bug: Option<Mutant>) -> u64 {
     let mut play = begin(seed, conditions, UNCLAIMED, bug);
     play.restart_in_turn(Play::rest_for);
@@ -155,7 +155,8 @@ fn a_slow_rate_is_earned_while_nodes_restart_in_turn_and_nobody_claims() {
     for seed in 1..=6 {
         assert_eq!(play_unclaimed(seed, Conditions::Calm, None), 1, "seed {seed}");
     }
-    // Where other things break, too, the queue's home may be without leader at the end, or a leader have lost what came in last.
+    // With other faults, the queue's coordinator partition may be without a leader at the end, or a leader may have lost what came in
+    // last.
     let granted: Vec<u64> = (1..=6).map(|seed| play_unclaimed(seed, Conditions::Rough, None)).collect();
     assert!(granted.iter().all(|granted| *granted <= 1), "{granted:?}");
     assert!(granted.iter().sum::<u64>() >= 4, "{granted:?}");

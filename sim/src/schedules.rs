@@ -1,5 +1,5 @@
-//! Schedules that the operator sets, removes and pauses, and how they end: once everything is healed all of them catch up,
-//! and are removed then, so that a run has an end.
+//! Schedules that the operator sets, removes and pauses, and how they end: once everything is healed all of them catch up, and are
+//! removed then, so that a run has an end.
 
 use crate::clock::WALL_START_MS;
 use crate::workload::numbered_queue;
@@ -12,16 +12,16 @@ use norn_wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When}
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Schedules that there are.
+/// Number of different schedules.
 const NAMES: u64 = 3;
-/// Between two times that something is asked for.
+/// Interval between repeated requests.
 const INTERVAL_US: u64 = 700_000;
-/// For so long they go on after healing.
+/// How long schedules go on after healing.
 const STAND_US: u64 = 4_000_000;
-/// So late one may be that has caught up.
+/// How late a schedule may be that has caught up.
 const LATE_MS: u64 = 2_000;
 
-/// How far the end of the schedules is.
+/// Progress of the end of the schedules.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum Ending {
     /// They go on, or there are none.
@@ -29,7 +29,7 @@ pub enum Ending {
     None,
     /// They have not caught up yet.
     Open(String),
-    /// These are to be removed.
+    /// These are still to be removed.
     Removed(BTreeSet<String>),
 }
 
@@ -70,7 +70,7 @@ impl World {
         self.ask_about_cluster((node + 1) % self.nodes.len(), Request::Schedules { name: None });
     }
 
-    /// Everything is healed: what stands catches up.
+    /// Begins the end of the schedules once everything is healed: those that exist catch up.
     pub fn end_schedules(&mut self) {
         if self.options.schedule_mean_ms > 0 && self.operator.genesis.is_some() {
             self.operator.schedules = Ending::Open("nobody has told how they are".into());
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// Asks how they are, or has those removed that are left.
+    /// Asks how the schedules are, or removes those that are left.
     pub fn ask_for_schedules(&mut self, turn: usize) {
         let node = turn % self.nodes.len();
         match &self.operator.schedules {
@@ -95,7 +95,7 @@ impl World {
         self.schedule_in(INTERVAL_US, Event::EndSchedules { turn: turn + 1 });
     }
 
-    /// What keeps the end of the schedules from having come.
+    /// Why the end of the schedules has not come yet.
     pub fn schedules_left(&self) -> Option<String> {
         match &self.operator.schedules {
             Ending::None => self.owes_the_operator().map(|node| format!("node {node} owes the operator an answer")),
@@ -104,15 +104,15 @@ impl World {
         }
     }
 
-    /// A node that runs and has not answered all: a schedule may still come to stand.
+    /// A running node that has not answered all requests: a schedule may still come into being.
     fn owes_the_operator(&self) -> Option<usize> {
         let lives = |node: usize, boot: u64| self.nodes[node].running.is_some() && self.nodes[node].boot == boot;
         let owed = self.operator.asked.iter().find(|((node, _), (_, boot))| lives(*node, *boot));
         owed.map(|((node, _), _)| *node).filter(|_| self.options.schedule_mean_ms > 0)
     }
 
-    /// A schedule fires. One that was set by a node that crashed before it could answer may have come to stand behind the others'
-    /// removal.
+    /// Notes that a schedule fires. If the node at which it was set crashed before it could answer, the schedule may have come into
+    /// being after the others were removed.
     pub(crate) fn schedule_fires(&mut self) {
         let healed = matches!(self.phase, Phase::Healed { .. });
         if healed && matches!(self.operator.schedules, Ending::None) {
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// A call about schedules is answered.
+    /// Handles the answer to a call about schedules.
     pub(crate) fn schedules_answer(&mut self, request: &Request, response: &Response) {
         match (request, response, &mut self.operator.schedules) {
             (Request::Schedule(change), Response::Scheduled { .. }, Ending::Removed(names)) if is_removal(change) => {
@@ -140,7 +140,7 @@ impl World {
                 self.count("sometimes: a schedule was changed");
             }
             (Request::Schedules { name: None }, Response::Schedules(views), Ending::Open(_)) => {
-                // What was asked before may be answered late.
+                // An earlier question may be answered late.
                 let Phase::Healed { since_us } = self.phase else { return };
                 if self.now_us < since_us + STAND_US {
                     return;
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// In which way a schedule lags.
+    /// How a schedule lags, if it does.
     fn lag(&self, view: &ScheduleView) -> Option<String> {
         if view.pending > 0 {
             return Some(format!("{} has {} tasks pending", view.name, view.pending));

@@ -1,7 +1,7 @@
-//! Damage to the disk of a node that runs, and the node's own search for it.
+//! Damage to the disk of a running node, and the node's own search for it.
 //!
-//! A byte of what lies still becomes another. Nothing is lost by that as long as the process lives, so the log must find it
-//! and write what it knows once more. If the process ends before, its next start finds the loss.
+//! A byte at rest changes. Nothing is lost by that as long as the process lives, so the log must find it and write what it knows once
+//! more. If the process ends before, its next start finds the loss.
 
 use crate::world::World;
 use norn_node::config::Config;
@@ -21,13 +21,13 @@ impl World {
         pace
     }
 
-    /// A byte of a file that is not written any more may become another.
+    /// Changes a byte of a file that is not written any more, now and then.
     pub fn rot(&mut self, node: usize) {
         let rot_ppm = self.options.rot_ppm;
         if rot_ppm == 0 || !self.may_spoil(node) || !self.randoms.troubles.chance(rot_ppm, 1_000_000) {
             return;
         }
-        // What is on no other disk must stay readable.
+        // Data that is on no other disk must stay readable.
         let in_memory = self.options.payload_memory_bytes == Config::default().payload_memory_bytes;
         if !in_memory && !self.roots_agree() {
             return;
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// Lets the log read on, if it is time.
+    /// Lets the log scrub, if it is time.
     pub fn scrub(&mut self, node: usize) {
         let now_us = self.now_us;
         let Some(running) = &mut self.nodes[node].running else { return };
@@ -77,12 +77,12 @@ impl World {
         }
     }
 
-    /// Whether anything has happened to the disk of a node.
+    /// Whether anything may have happened to the disk of a node.
     pub fn may_be_damaged(&self, node: usize) -> bool {
         self.may_refuse(node) || self.nodes[node].flipped || self.disk_failed(node)
     }
 
-    /// A snapshot could not be written.
+    /// Handles a snapshot that could not be written.
     pub fn snapshot_given_up(&mut self, node: usize, error: &SnapshotError) {
         // The log itself may need the room.
         let is_full = self.options.disk_full_percent > 0 && matches!(error, SnapshotError::NoRoom);
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// A snapshot cannot have the bodies of these tasks.
+    /// Handles a snapshot that cannot have the bodies of these tasks.
     pub fn snapshot_lacks(&mut self, node: usize, ids: Vec<TaskId>) {
         if !self.may_be_damaged(node) {
             self.fail("log", format!("node {node}: bodies are lost on a good disk: {ids:?}"));
@@ -104,7 +104,7 @@ impl World {
         self.give(node, Input::BodiesLost { ids });
     }
 
-    /// Whether something is wrong on a disk.
+    /// Whether a disk has damage.
     pub fn is_rotten(&self, node: usize) -> bool {
         self.problem(node).is_some()
     }
@@ -116,13 +116,13 @@ impl World {
         problem
     }
 
-    /// The disk of a node that runs and scrubs, and on which something is wrong.
+    /// Damage on the disk of a node that runs and scrubs, if any.
     pub fn rotten(&self) -> Option<String> {
         let scrubs = self.options.scrub_bytes_per_second > 0;
         let running = |node: &usize| scrubs && self.nodes[*node].running.is_some();
         (0..self.nodes.len()).filter(running).find_map(|node| {
             let files = self.nodes[node].disk.copy().list().expect("a copy has no troubles");
-            // What is wrong with the segment that is written to is dealt with when that is full.
+            // Damage to the segment that is written to is handled when that is full.
             let last = files.iter().rfind(|file| file.ends_with(".log"));
             let problem = self.problem(node).filter(|problem| last != Some(&problem.file))?;
             Some(format!("node {node} has not made good what is wrong with its disk: {problem:?}"))

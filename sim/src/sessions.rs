@@ -1,4 +1,4 @@
-//! Workers that claim under a session: a task of one attempt, which they hold and whose lease they renew for all their claims.
+//! Workers that claim under a session: a task with one attempt, which they hold, and whose lease they renew for all their claims.
 
 use crate::adapter::{Call, Draft};
 use crate::jobs::relied_us;
@@ -14,15 +14,14 @@ const CAP_MS: u64 = 3_600_000;
 /// A session that a worker holds, as far as it knows.
 #[derive(Debug, Clone, Copy)]
 pub struct Held {
-    /// Its task.
     pub id: TaskId,
     token: Token,
     lease_ms: u64,
-    /// Until then on the client's clock.
+    /// End of its lease on the client's clock.
     pub stop_us: u64,
 }
 
-/// Where sessions are.
+/// Queue of sessions.
 pub fn queue_of_sessions() -> QueueName {
     QueueName::new(SESSIONS_QUEUE).expect("a good name")
 }
@@ -50,7 +49,7 @@ impl World {
         true
     }
 
-    /// The same claim under the worker's session, mostly, if it has one.
+    /// Puts a claim under the worker's session, mostly, if it has one.
     pub fn under_session(&mut self, client: usize, claim: Claim) -> Claim {
         let Some(held) = self.live_session(client).filter(|_| !self.healed()) else { return claim };
         if !self.randoms.sessions.chance(self.options.session_percent, 100) {
@@ -60,7 +59,7 @@ impl World {
         Claim { session: Some(held.id), lease_ms: CAP_MS, ..claim }
     }
 
-    /// The cluster has answered a step of a session.
+    /// Handles the answer to a step of a session.
     pub fn session_answered(
         &mut self,
         client: usize,
@@ -111,7 +110,7 @@ impl World {
         self.act_in(client, delay_us, Act::Heartbeat(held.id));
     }
 
-    /// Renews a session, or ends it, now and then. Near the end it runs out.
+    /// Renews a session, or ends it, now and then. After healing it expires.
     pub fn act_heartbeat(&mut self, client: usize, id: TaskId) {
         let Some(held) = self.live_session(client).filter(|held| held.id == id) else { return };
         if self.healed() {
@@ -119,7 +118,7 @@ impl World {
         }
         let (id, token) = (held.id, held.token);
         if self.randoms.sessions.chance(1, 10) {
-            // It works no more on what it holds.
+            // The worker stops its work on what it holds.
             self.count("sometimes: session ended by its worker");
             self.clients[client].held = None;
             self.leave_jobs(client, id);

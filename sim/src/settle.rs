@@ -1,4 +1,4 @@
-//! The end of a run: waiting until all is settled, then comparing with what a client is told.
+//! The end of a run: waiting until all is settled, then comparing the answers that a client gets with what is there.
 
 use crate::adapter::{self, Call};
 use crate::history::{Happening, Store};
@@ -12,14 +12,14 @@ use norn_wire::response::{Response, State};
 use norn_wire::{Error, NodeId, TaskId};
 use std::collections::BTreeSet;
 
-/// Between looks.
+/// Interval between checks.
 pub const INTERVAL_US: u64 = 250_000;
-/// What is compared of a tombstone.
+/// Stands for every tombstone in comparisons.
 const PLAIN: Tomb = Tomb { state: State::Done, at_ms: 0 };
-/// How many times longer it may take where a node is away.
+/// Factor by which it may take longer where a node is away.
 const PATIENCE_WITHOUT: u64 = 8;
-/// How much longer it may take for each task of a schedule, each group, and each task where few are worked on at a time, up to so
-/// many: a deadline that moves as fast as what it bounds is none.
+/// How much longer it may take for each task of a schedule, each group, and each task where few are worked on at a time, up to
+/// [`FIRED_MAX`] of them: a deadline that moves as fast as what it bounds is none.
 const FIRED_MS: u64 = 1_000;
 const FIRED_MAX: u64 = 2_000;
 /// Page of the final list.
@@ -30,14 +30,14 @@ fn keeps_hints(process: &Process) -> bool {
 }
 
 impl World {
-    /// Looks whether all is settled; if not in time, that is a failure.
+    /// Checks whether all is settled. If it is not in time, that is a failure.
     pub fn poll(&mut self) {
         let Phase::Healed { since_us } = self.phase else { return };
         self.let_go();
-        // Whoever wants the acknowledgement of all replicas waits for one that is gone until the deadline, again and again.
+        // A client that wants the acknowledgement of all replicas waits for one that is gone until its deadline, again and again.
         let away = self.copies.is_any_out() || self.losses.is_any() || self.absence.is_some();
         let patience = if away { PATIENCE_WITHOUT } else { 1 };
-        // What schedules caught up with is work that no client has chosen to have, and groups are made whole only now.
+        // The tasks of schedules that catch up are work that no client has chosen, and groups are completed only now.
         let fired = self.counters.get("sometimes: schedule fired").copied().unwrap_or_default();
         let options = &self.options;
         let bounds = options.rate_percent + options.concurrency_percent + options.key_concurrency_percent > 0;
@@ -82,7 +82,7 @@ impl World {
             return Some(format!("node {node} keeps hints that nobody has taken"));
         }
         let open = |process: &Process| process.running.as_ref().and_then(|running| running.core.open_moves());
-        // Nothing comes to a member that is gone for good before it is taken for that.
+        // A partition does not get to a member that is gone for good before that member is declared gone.
         let reachable = !self.copies.is_any_out();
         if reachable && let Some(open) = self.nodes.iter().filter_map(open).find(|open| *open > 0) {
             return Some(format!("{open} partitions are not where the layout wants them"));
@@ -94,7 +94,7 @@ impl World {
             .or_else(|| self.rotten())
     }
 
-    /// Whoever leaves a partition and runs is cleared in the end.
+    /// Reports a running node that leaves a partition and is not cleared yet.
     fn still_leaving(&self, stores: &[Store]) -> Option<String> {
         let runs = |node: &NodeId| self.place_of(*node).is_some_and(|place| self.nodes[place].running.is_some());
         let store = stores.iter().find(|store| store.view.exiles.iter().any(runs))?;
@@ -105,7 +105,7 @@ impl World {
         self.nodes[node].running.is_some() || self.is_out(node)
     }
 
-    /// Where finished tasks are kept for a short time only, and no clock is far off, all of them are forgotten in the end.
+    /// Reports a finished task that is not forgotten yet, where such tasks are kept for a short time only and no clock is far off.
     fn unforgotten(&self, stores: &[Store]) -> Option<String> {
         let options = &self.options;
         // A clock that drifts for days is minutes off.
@@ -114,8 +114,8 @@ impl World {
         if self.copies.is_any_out() || options.forgets_in_ms() > options.heal_limit_ms / 4 || wrong_clocks {
             return None;
         }
-        // What nobody knows is kept for longer, and for much longer where it would have to be archived.
-        // Nor is it known what became of a group that lost its join.
+        // A task that no node knows the spec of is kept for longer, and for much longer where it would have to be archived. Nor can
+        // nodes know what became of a group that lost its join.
         let is_whole = |task: &Task| task.spec.is_some() || task.tomb.is_some();
         let has_join = |task: &Task| {
             let group = task.member_of().map(|member| member.group);
@@ -128,7 +128,7 @@ impl World {
         Some(format!("partition {}: node {} has not forgotten task {id}", store.view.partition, store.node))
     }
 
-    /// A cheap look before the thorough one.
+    /// A cheap check before the thorough one.
     pub(crate) fn roots_agree(&self) -> bool {
         let views = self.nodes.iter().flat_map(|process| process.running.iter().flat_map(|run| run.core.inspect()));
         let views = views.filter(|view| !view.blank);
@@ -143,7 +143,7 @@ impl World {
         for (node, process) in self.nodes.iter().enumerate() {
             let Some(running) = &process.running else { continue };
             for view in running.core.inspect().into_iter().filter(|view| !view.blank) {
-                // What a tombstone says besides is for people; replicas need not agree on it.
+                // The rest of a tombstone is for people; replicas need not agree on it.
                 let plain = |task: Task| match task.tomb {
                     Some(_) => Task { facts: task.facts, ..Task::from_tomb(PLAIN) },
                     None => task,
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Whoever watched has seen it all. What nobody was told of may have come to light meanwhile.
+    /// Begins the audit, once all watchers have seen all. Tasks that no client knew of may have come to light meanwhile.
     pub fn begin_audit(&mut self) {
         self.audit.expected = self
             .stores()
@@ -191,7 +191,7 @@ impl World {
         self.submit(client, Call::Request(list), Purpose::Audit);
     }
 
-    /// What the auditor is told.
+    /// Handles an answer to the auditor.
     pub fn audit_answered(&mut self, client: usize, call: &Call, result: &Result<Response, Error>) {
         match result {
             Ok(Response::Count(count)) if self.is_expected(*count) => {
@@ -231,7 +231,7 @@ impl World {
     }
 }
 
-/// What the final look compares.
+/// Tasks that the final comparison expects, and those that were listed.
 #[derive(Debug, Default)]
 pub struct Audit {
     expected: BTreeSet<TaskId>,

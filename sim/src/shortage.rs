@@ -1,7 +1,7 @@
-//! Property `log`, where disks fill up: a log that is far longer than what lives does not stay so on a disk that has room for what
-//! lives.
+//! Property `log`, where disks fill up: a log that is far longer than its live data does not stay so on a disk that has room for the
+//! live data.
 //!
-//! What lives is counted more dearly than a snapshot takes, so that only what is beyond doubt is held against a node.
+//! The live data is counted as more than a snapshot takes, so that only what is beyond doubt is held against a node.
 
 use crate::adapter;
 use crate::world::World;
@@ -10,45 +10,45 @@ use norn_node::protocol::{Cursor, Record};
 use norn_node::storage::RESERVE;
 use norn_node::storage::disk::Disk;
 
-/// What is counted for a task besides what is encoded of it: more than the log does where it measures.
+/// Bytes counted for a task beside its encoding: more than the log counts where it measures.
 const TASK_BYTES: u64 = 200;
 /// The same for a body that is not in memory.
 const BODY_BYTES: u64 = 600;
 /// The same for any record: its frame, and what the end of a snapshot says of it.
 const RECORD_BYTES: u64 = 200;
-/// What the log may write while a snapshot is written, and the header of a segment.
+/// Bytes that the log may write while a snapshot is written, and the header of a segment.
 const MARGIN_BYTES: u64 = 4_000;
-/// A segment has a part for heads, so large a part of its records.
+/// One in this many bytes of a segment is for heads.
 const HEADS_PART: u64 = 16;
-/// Upkeep may do nothing for so long, besides the wait that earlier attempts in vain have earned.
+/// Time for which upkeep may do nothing, beside the wait that earlier vain attempts have earned.
 const REST_US: u64 = 3_000_000;
-/// Between two calls of upkeep, more time does not count: the process may have stood still.
+/// Most time that counts between two calls of upkeep: the process may have stood still.
 const GAP_US_MAX: u64 = 300_000;
-/// What lives is counted so often at most.
+/// Least time between two counts of the live data.
 const LOOK_US: u64 = 250_000;
 
-/// How long a process has left its disk full for nothing.
+/// How long a process has left its disk full without need.
 #[derive(Debug, Default)]
 pub struct Rest {
     started_us: u64,
     upkeep_us: u64,
-    /// The state is asked for.
+    /// The log has asked for the state.
     saving: bool,
     looked_us: u64,
-    /// Since when there is room for what lives.
+    /// Since when there is room for the live data.
     since_us: Option<u64>,
     rested_us: u64,
 }
 
 impl Rest {
-    /// Of a process that starts.
+    /// State of a process that starts.
     pub fn at(now_us: u64) -> Rest {
         Rest { started_us: now_us, upkeep_us: now_us, ..Rest::default() }
     }
 }
 
 impl World {
-    /// Upkeep has found nothing to do.
+    /// Notes that upkeep has found nothing to do.
     pub fn upkeep_rests(&mut self, node: usize) {
         let now_us = self.now_us;
         let Some(running) = &mut self.nodes[node].running else { return };
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Upkeep has asked for the state, or that is over.
+    /// Notes that upkeep has asked for the state, or that this is over.
     pub fn upkeep_saves(&mut self, node: usize, saving: bool) {
         if let Some(running) = &mut self.nodes[node].running {
             running.rest.saving = saving;
@@ -96,7 +96,7 @@ impl World {
     fn must_make_room(&mut self, node: usize) -> bool {
         let Some(running) = &self.nodes[node].running else { return false };
         let (stats, reserve_bytes) = (running.log.stats(), self.options.reserve_bytes);
-        // Without a reserve a node is never told of a shortage. One that is out of room stops.
+        // Without a reserve no shortage is reported to a node. One that is out of room stops.
         if reserve_bytes == 0 || running.log.room() != Room::Short || self.may_be_damaged(node) {
             return false;
         }
@@ -106,7 +106,8 @@ impl World {
         log_bytes > 2 * reserve_bytes && log_bytes > live_bytes + live_bytes.min(reserve_bytes) + MARGIN_BYTES && fits
     }
 
-    /// Whether a snapshot has room for certain, with the reserve but for what it must leave, and what is there of a snapshot.
+    /// Whether a snapshot surely has room, counting the reserve, without what must be left of it, and what exists already of a
+    /// snapshot.
     fn has_room_for_what_lives(&self, node: usize) -> bool {
         let Some(running) = &self.nodes[node].running else { return false };
         let disk = running.log.disk();

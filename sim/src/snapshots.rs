@@ -1,4 +1,4 @@
-//! Snapshots of a node's log, part by part as a real host writes them, and the proof that each is the state.
+//! Snapshots of a node's log, written part by part as by a real host, and the proof that each is the state.
 
 use crate::adapter::{self, Core, ReplicaView, Restorer, log};
 use crate::world::{Event, World};
@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 const LOOK_US: u64 = 60_000_000;
 
 impl World {
-    /// Lets the log do a little for itself.
+    /// Runs the log's upkeep.
     pub fn keep_up(&mut self, node: usize) {
         let boot = self.nodes[node].boot;
         let Some(running) = &mut self.nodes[node].running else { return };
-        // The thread of a log does this when all that was appended is told.
+        // The thread of a log does this once all that was appended is reported.
         if !running.places.is_empty() {
             return;
         }
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// The log takes the next part of the state for its snapshot.
+    /// Gives the next part of the state to the log, for its snapshot.
     pub fn save_part(&mut self, node: usize, boot: u64, anew: bool) {
         let paused_us = self.nodes[node].paused_until_us.saturating_sub(self.now_us);
         let process = &mut self.nodes[node];
@@ -76,12 +76,12 @@ impl World {
         }
     }
 
-    /// Whether little room is left on the disk of a node that runs.
+    /// Whether the disk of a running node is short of room.
     pub fn is_short(&self, node: usize) -> bool {
         self.nodes[node].running.as_ref().is_some_and(|running| running.log.room() != Room::Ample)
     }
 
-    /// A process that started on this disk now would be in the very state of the one that runs.
+    /// Checks that a process which started on this disk now would be in exactly the state of the running one.
     fn compare_with_disk(&mut self, node: usize) {
         let Some(running) = &self.nodes[node].running else { return };
         // A body may rot after the snapshot has it and before the node knows that.
@@ -109,7 +109,7 @@ impl World {
                 bodies_lost: 0,
                 forgets: 0,
                 answered: false,
-                // What is not started does not know what time it is.
+                // A core that is not started does not know what time it is.
                 ages: Vec::new(),
                 ..view
             };
@@ -118,7 +118,7 @@ impl World {
             records.retain(|record| !matches!(record, Record::Ran { .. } | Record::Ages { .. }));
             (views, records)
         };
-        // A replica that has lost something may find more in its log than when it started: it passed over what did not fit.
+        // A replica with losses may find more in its log than when it started: then it passed over what did not fit.
         let views = running.core.inspect();
         let wounded: BTreeSet<PartitionId> =
             views.iter().filter(|view| !view.wound.is_whole()).map(|view| view.partition).collect();

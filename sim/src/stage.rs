@@ -1,7 +1,7 @@
-//! A world without applications of its own: whoever has it makes the calls of its clients, and lets time pass.
+//! A world without applications of its own: a script makes the calls of its clients, and lets time pass.
 //!
-//! It is what a seed makes of it, and every property is in force; what is asked, and what must come of it, is for a script
-//! to say. So a script that is written for real nodes can be played here, as often and in as bad weather as one likes.
+//! The seed decides what goes wrong, and every property is in force; the script says what is asked, and what must come of it. So a
+//! script that is written for real nodes can be played here, as often and under conditions as bad as wanted.
 
 use crate::adapter::{Call, CallId};
 use crate::options::{Conditions, Options};
@@ -14,29 +14,29 @@ use norn_wire::random::Random;
 use norn_wire::response::Response;
 use std::time::Duration;
 
-/// Nothing that is played takes longer, in virtual time.
+/// Longest script, in virtual time.
 const LENGTH_US_MAX: u64 = 3_600_000_000;
 
-/// Names a call, with the client that makes it.
+/// Id of a call, with the client that makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cue(usize, CallId);
 
-/// See the module. Its methods panic as soon as a property does not hold.
+/// A simulated cluster whose calls come from a script. Its methods panic as soon as a property does not hold.
 pub struct Stage {
     world: World,
-    /// Clients before the first one of the stage.
+    /// Number of clients before the first one of the stage.
     others: usize,
-    /// Nodes that are not to be started before somebody says so.
+    /// Nodes that stay down until the script starts them.
     down: Vec<bool>,
 }
 
 impl Stage {
-    /// The stage of a seed with so many clients, once its cluster is founded: a client that reaches none at all fails at once.
+    /// The stage of a seed with this many clients, once its cluster is founded: a client that reaches no node at all fails at once.
     pub fn new(seed: u64, conditions: Conditions, clients: usize, keep: Keep, mutant: Option<Mutant>) -> Stage {
         Stage::with_nodes(3, (seed, conditions), clients, keep, mutant)
     }
 
-    /// The same with so many nodes, each of which holds everything.
+    /// The same with this many nodes, each of which holds everything.
     pub fn with_nodes(
         nodes: u64,
         (seed, conditions): (u64, Conditions),
@@ -60,13 +60,13 @@ impl Stage {
         stage
     }
 
-    /// Whether each node that runs is of the cluster.
+    /// Whether each running node belongs to the cluster.
     fn is_founded(&self) -> bool {
         let mut running = self.world.nodes.iter().filter_map(|node| node.running.as_ref()).peekable();
         running.peek().is_some() && running.all(|running| running.core.genesis().is_some())
     }
 
-    /// No property is in force any more: whoever plays a known bug wants to know what the script alone finds.
+    /// Turns all properties off, to see what the script alone finds of a known bug.
     pub fn close_eyes(&mut self) {
         self.world.close_eyes();
     }
@@ -76,19 +76,19 @@ impl Stage {
         Duration::from_micros(self.world.now_us)
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn nodes(&self) -> usize {
         self.world.nodes.len()
     }
 
-    /// A client makes a call, and wants its answer within `patience`.
+    /// Makes a call of a client, which wants its answer within `patience`.
     pub fn submit(&mut self, client: usize, call: Call, patience: Duration) -> Cue {
         let client = self.others + client;
         let cue = self.world.submit_for(client, call, Purpose::Stage, patience.as_micros() as u64);
         Cue(client, cue)
     }
 
-    /// Nobody waits for the answer of a call any more.
+    /// Gives up a call.
     pub fn give_up(&mut self, cue: Cue) {
         self.world.give_up(cue.0, cue.1);
         self.answer(cue);
@@ -99,19 +99,19 @@ impl Stage {
         self.world.answers.remove(&(cue.0, cue.1))
     }
 
-    /// Has a step come then, if none does anyway.
+    /// Schedules a step at `time`, in case no other one comes then.
     pub fn ring_at(&mut self, time: Duration) {
         self.world.schedule(time.as_micros() as u64, Event::Bell);
     }
 
-    /// The next thing happens.
+    /// Carries out the next event.
     pub fn step(&mut self) {
         self.world.step();
         if self.world.now_us > LENGTH_US_MAX {
             self.world.fail("stage", format!("the play is not over after {LENGTH_US_MAX} us"));
         }
         for node in 0..self.down.len() {
-            // A crash of the seed's own may have had it come back.
+            // The restart after a crash of the seed's own may have started it.
             if self.down[node] && self.world.nodes[node].running.is_some() {
                 self.world.crash_node(node);
             }
@@ -121,13 +121,13 @@ impl Stage {
         }
     }
 
-    /// A node crashes, and with its machine what it had not synced is lost.
+    /// Crashes a node, and with its machine what it had not synced is lost.
     pub fn kill(&mut self, node: usize) {
         self.world.crash_node(node);
         self.down[node] = true;
     }
 
-    /// A node starts again.
+    /// Starts a node again.
     pub fn restart(&mut self, node: usize) {
         self.down[node] = false;
         self.world.start_node(node);
@@ -138,22 +138,22 @@ impl Stage {
         self.world.nodes_of(self.others + client)
     }
 
-    /// Nothing gets from a client to a node any more, nor back.
+    /// Cuts a client off from a node, in both directions.
     pub fn cut_off(&mut self, client: usize, node: usize) {
         self.world.cut_client(self.others + client, node);
     }
 
-    /// All that was cut off is reached again.
+    /// Mends all cuts.
     pub fn mend(&mut self) {
         self.world.mend(self.world.cut_number);
     }
 
-    /// A node's wall clock is set so far ahead of true time.
+    /// Sets a node's wall clock ahead of true time.
     pub fn set_clock_ahead(&mut self, node: usize, ahead: Duration) {
         self.world.set_wall(node, ahead.as_micros() as i64);
     }
 
-    /// Nothing breaks any more. Once every task has ended, all replicas must come to hold the same, and be listed so.
+    /// Ends all faults. Once every task has ended, all replicas must come to hold the same, and be listed so.
     pub fn settle(&mut self) {
         self.down.fill(false);
         self.world.heal();
@@ -162,17 +162,17 @@ impl Stage {
         }
     }
 
-    /// What there was, by name.
+    /// Counters by name.
     pub fn counters(&self) -> &Counters {
         &self.world.counters
     }
 
-    /// What happened, line by line, as far as it is kept.
+    /// Lines of the trace, as far as they are kept.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.world.trace.lines()
     }
 
-    /// Hash of all that happened.
+    /// Hash of the whole trace.
     pub fn trace_hash(&self) -> u128 {
         self.world.trace.hash()
     }

@@ -1,8 +1,8 @@
 //! Clocks that are ahead for a while and right again.
 //!
-//! Property: with all clocks right again and a majority up, a client that reads or works is served, whatever was lent meanwhile; one that
-//! enqueues is served, or refused with `clock_ahead` and the time that is left; and the ids that a node lends do not go back. Whether
-//! there is one node or several, and whether other things break.
+//! Property: with all clocks right again and a majority up, a client that reads or works is served, whatever was lent meanwhile; one
+//! that enqueues is served, or refused with `clock_ahead` and the time that is left; and the ids that a node lends do not go back.
+//! This holds for one node and for several, with and without other faults.
 
 use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
@@ -23,23 +23,23 @@ struct Step {
 }
 
 const LONG: Step = Step { ahead: Duration::from_secs(240), ahead_for: Duration::from_secs(45) };
-/// Longer than a start counts with, and soon over.
+/// Further ahead than a start allows for, and soon over.
 const SHORT: Step = Step { ahead: Duration::from_secs(600), ahead_for: Duration::from_secs(5) };
-/// Within this time calls are answered.
+/// Time within which calls are answered.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Sessions that are opened while clocks are ahead, and afterwards: enough for each node to serve some.
 const SESSIONS: usize = 8;
-/// A claim waits so long for what there is.
+/// How long a claim waits for work.
 const WAIT_MS: u64 = 5_000;
-/// Within one session ids follow the client's clock from what was lent.
+/// Slack: within one session ids follow the client's clock from what was lent.
 const SPREAD_MS: u64 = 1_000;
 
 struct Play {
     stage: Stage,
     step: Step,
-    /// Sessions that were opened.
+    /// Number of sessions that were opened.
     opened: usize,
-    /// The latest time of a session's first id, by the node that lent it.
+    /// Latest time of a session's first id, by the node that lent it.
     lent_ms: BTreeMap<u64, u64>,
     refused: usize,
 }
@@ -87,7 +87,7 @@ impl Play {
         }
     }
 
-    /// A session is opened by an enqueue.
+    /// Opens a session by an enqueue.
     fn open(&mut self) -> Result<(), String> {
         self.opened += 1;
         match self.enqueue(self.opened) {
@@ -115,7 +115,7 @@ impl Play {
         answer.map_err(|error| format!("{verb} is not answered: {error:?}"))
     }
 
-    /// Sessions are opened by what needs no id, and served.
+    /// Opens a session by reads, which need no id and must be served.
     fn read(&mut self, old: TaskId) -> Result<(), String> {
         self.opened += 1;
         let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 100 };
@@ -129,7 +129,7 @@ impl Play {
         reads.into_iter().try_for_each(|request| self.must(request).map(drop))
     }
 
-    /// The same by somebody who works: what was enqueued while clocks were ahead is there to be claimed.
+    /// Opens a session by a claim: what was enqueued while clocks were ahead must be there to be claimed.
     fn work(&mut self) -> Result<(), String> {
         self.opened += 1;
         let Granted { id, token, .. } = self.claim()?;
@@ -170,7 +170,7 @@ fn queue(name: &str) -> QueueName {
     QueueName::new(name).expect("a good name")
 }
 
-/// How many enqueues were refused after a step; what of the property does not hold.
+/// Plays a step. Returns how many enqueues were refused, or what of the property does not hold.
 fn play(mut play: Play, conditions: Conditions, restarts: bool) -> Result<usize, String> {
     let old = play.enqueue_in(0, queue("kept")).expect("nothing has happened yet");
     play.set_clocks_ahead(play.step.ahead);
@@ -194,7 +194,7 @@ fn play(mut play: Play, conditions: Conditions, restarts: bool) -> Result<usize,
         }
         play.open()?;
     }
-    // A session of before goes on, and what it ends is ended by one that has no ids, with the server's time.
+    // An earlier session goes on; and its task is cancelled by a session without ids, with the server's time.
     play.enqueue(0).map_err(|error| format!("an earlier session is not served: {error:?}"))?;
     let cancel = Request::Cancel { id: old, reason: String::new(), at_ms: 0, acks: Acks::Quorum };
     let cancelled = play.ask(play.opened, Call::Request(cancel));
@@ -214,7 +214,7 @@ fn sessions_are_served_after_clocks_were_ahead() {
     }
 }
 
-/// Goal: a session that was lent ids while clocks were ahead, and stays open, gets others at a node that lent none then.
+/// Goal: a session that was lent ids while clocks were ahead, and stays open, gets other ids at a node that lent none then.
 #[test]
 fn a_session_that_stays_open_over_a_step_enqueues_again() {
     for seed in 1..=4 {

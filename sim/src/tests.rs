@@ -68,7 +68,8 @@ fn a_wrong_clock_is_noticed_and_costs_nothing_but_leadership() {
     assert!(fenced > 0, "no clock was found to be wrong");
 }
 
-/// Goal: where memory is scarce, logs of open tasks leave it, and who claims these is shown them. Method: leases run out often.
+/// Goal: where memory is scarce, logs of open tasks leave it, and workers that claim these tasks are shown the logs. Method: leases
+/// run out often.
 #[test]
 fn logs_of_open_tasks_leave_memory_and_are_shown() {
     let knobs = Overrides { payload_memory_bytes: Some(0), ..small() };

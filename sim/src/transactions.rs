@@ -1,5 +1,5 @@
-//! Applications that change several tasks at once: those of a bank, whose tasks have one routing tag. Workers claim them now and then,
-//! and change or end them, too; after healing they are worked off as all others are.
+//! Applications that change several tasks in a transaction: the tasks of a bank, which have one routing tag. Workers claim them now
+//! and then, and change or end them, too; after healing they are worked off as all others are.
 
 use crate::adapter::{Call, ChangeDraft, Draft, Seen, TransactionDraft};
 use crate::workload::{Act, Purpose};
@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 /// Most tasks of a bank that are remembered.
 const REMEMBERED_MAX: usize = 12;
 
-/// Tasks of banks, with the versions that somebody was told last, by tag.
+/// Tasks of banks, by tag, with the versions that a client learned last.
 #[derive(Debug, Default)]
 pub struct Banks(BTreeMap<u32, BTreeMap<TaskId, TaskVersion>>);
 
-/// Where the tasks of banks are.
+/// Queue of the tasks of banks.
 pub fn queue_of_banks() -> QueueName {
     QueueName::new("banks").expect("a good name")
 }
@@ -27,7 +27,7 @@ impl World {
         percent > 0 && (self.healed() || self.randoms.transactions.chance(1, 3))
     }
 
-    /// Changes some tasks at once, now and then.
+    /// Makes a transaction, now and then.
     pub fn act_transact(&mut self, client: usize) {
         let percent = self.options.transaction_percent;
         if percent == 0 || self.healed() {
@@ -40,7 +40,7 @@ impl World {
         self.submit(client, Call::Transact { draft: Box::new(draft) }, Purpose::Banking);
     }
 
-    /// The next one, after a while.
+    /// Schedules the next transaction.
     pub fn go_on_banking(&mut self, client: usize) {
         let delay_us = self.randoms.transactions.between(10_000, 1_000_000);
         self.act_in(client, delay_us, Act::Transact);
@@ -81,8 +81,8 @@ impl World {
         if draft.changes.len() + draft.deletes.len() == 0 { draft.enqueue(self.coin()) } else { draft }
     }
 
-    /// A worker that was given a task of a bank changes it and hands it back, or ends it and adds another one, now and then, rather
-    /// than do what workers do.
+    /// Lets a worker that was granted a task of a bank change and release it, or end it and add another one, now and then, instead of
+    /// what workers do otherwise. Returns whether it does.
     pub fn transact_granted(&mut self, client: usize, task: &Granted) -> bool {
         let own = self.options.transaction_percent > 0 && task.queue == queue_of_banks();
         if !own || self.healed() || !self.randoms.transactions.chance(1, 2) {
@@ -99,7 +99,7 @@ impl World {
         true
     }
 
-    /// The cluster has answered a transaction.
+    /// Handles the answer to a transaction.
     pub fn transacted(&mut self, result: &Result<Response, Error>) {
         match result {
             Ok(Response::Transacted(Ok(stamps))) => {
@@ -114,7 +114,7 @@ impl World {
             }
             Ok(Response::Transacted(Err(refusal))) => {
                 self.count("sometimes: transaction refused");
-                // Whoever was refused looks for others, mostly.
+                // After a refusal the client looks for other tasks, often.
                 let gone = refusal.changes.iter().chain(&refusal.deletes).chain(&refusal.depends);
                 for id in gone {
                     if self.randoms.transactions.chance(1, 2)

@@ -1,8 +1,7 @@
-//! What goes wrong with the disks of nodes, and what becomes of a node then: its log stops, its process ends as a real one
-//! does, and another one starts later.
+//! What goes wrong with the disks of nodes, and what follows: the log stops, the process ends as a real one does, and another one
+//! starts later.
 //!
-//! Troubles are drawn for each process. Bytes that were synced stay as they are, so the cluster is supposed to recover from
-//! all of this.
+//! Troubles are drawn for each process. Synced bytes stay as they are, so the cluster is supposed to recover from all of this.
 
 use crate::adapter::log::LogError;
 use crate::disk::Troubles;
@@ -10,17 +9,17 @@ use crate::world::World;
 use norn_node::protocol::Event as Input;
 use norn_node::protocol::host::DiskReport;
 
-/// Room that is left on a disk which is nearly full.
+/// Most room that is left on a disk which is nearly full, without a reserve.
 const ROOM_BYTES_MAX: u64 = 10_000;
-/// And so many times the reserve.
+/// With a reserve, it is up to this many reserves more.
 const ROOM_TIMES_MAX: u64 = 6;
-/// Operations on files that are about their names.
+/// Operations on the names of files.
 const NAMING: [&str; 2] = ["rename", "remove"];
-/// Times by which a disk can be slow.
+/// Factors by which a disk can be slow.
 const SLOWNESS: [u64; 3] = [10, 100, 1_000];
 
 impl World {
-    /// Draws what goes wrong with a disk under the process that starts now.
+    /// Draws the troubles of the disk for the process that starts now.
     pub fn trouble_disk(&mut self, node: usize) {
         let sync_lies_ppm = self.lies_ppm(node);
         self.nodes[node].disk_errors = self.nodes[node].disk.suffered().errors();
@@ -52,7 +51,7 @@ impl World {
         }
     }
 
-    /// Tells the node how its disk is, if that has changed.
+    /// Reports the state of the disk to the node, if that has changed.
     pub fn tell_disk(&mut self, node: usize) {
         let now_us = self.now_us;
         let Some(running) = &mut self.nodes[node].running else { return };
@@ -64,14 +63,14 @@ impl World {
         }
     }
 
-    /// Looks after a disk that is full or slow.
+    /// Checks a disk that is full or slow.
     pub fn watch_disk(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut().filter(|running| running.gauge.is_watched()) else {
             return;
         };
         match running.log.look_for_room() {
             Ok(_) => {
-                // Even if nothing is written meanwhile.
+                // Upkeep is due even if nothing is written meanwhile.
                 if self.is_short(node) {
                     self.keep_up(node);
                 }
@@ -81,19 +80,19 @@ impl World {
         }
     }
 
-    /// A node has handed over and stopped. One that did so for want of room is started again later.
+    /// Handles a node that has handed over and stopped. One that did so for want of room is started again later.
     pub fn node_stopped(&mut self, node: usize) {
         self.line(format_args!("n{node} stopped"));
         if self.nodes[node].running.as_ref().is_some_and(|running| running.core.is_retired()) {
             return self.retired(node);
         }
-        // Whatever room there is by now: its host ends a node that says so.
+        // Whatever room there is by now, the host ends a node that says so.
         self.count("sometimes: stopped without room");
         self.stop_node(node, false);
         self.schedule_restart(node);
     }
 
-    /// Disks are well again.
+    /// Ends the troubles of all disks.
     pub fn heal_disks(&mut self) {
         self.nodes.iter().for_each(|process| process.disk.end_troubles());
     }
@@ -103,7 +102,7 @@ impl World {
         self.nodes[node].disk.suffered().errors() > self.nodes[node].disk_errors
     }
 
-    /// A node that cannot read its log, or not mend it, ends, and is started again later.
+    /// Ends a node that cannot read or mend its log, and starts it again later.
     pub fn start_failed(&mut self, node: usize, reason: &str) {
         self.line(format_args!("n{node} does not start: {reason}"));
         self.count("sometimes: disk failed during a start");
@@ -112,9 +111,9 @@ impl World {
         self.schedule_restart(node);
     }
 
-    /// A log has stopped. Its process ends, and sometimes the machine: if that lives on, it may show the next process bytes
-    /// that are on no disk, as their sync has failed. Not so for names: a file system whose own records cannot be written
-    /// takes no more of them until it is mounted anew.
+    /// Handles a log that has stopped. Its process ends, and sometimes the machine: if that lives on, it may show the next process
+    /// bytes that are on no disk, as their sync has failed. This does not hold for names: a file system that cannot write its own
+    /// records takes no more of them until it is mounted anew.
     pub fn log_stopped(&mut self, node: usize, error: &LogError) {
         let owed = matches!(error, LogError::Disk(_)) && self.disk_failed(node);
         if !owed {

@@ -1,4 +1,4 @@
-//! Watchers: they look on at queues from the founding of the cluster to the end, each behind the cursor of its last answer.
+//! Watchers: they watch queues from the founding of the cluster to the end, each behind the cursor of its last answer.
 
 use crate::adapter::Call;
 use crate::workload::{Act, Purpose, numbered_queue};
@@ -7,20 +7,20 @@ use norn_wire::request::Request;
 use norn_wire::response::Response;
 use norn_wire::{Error, Subject, WatchCursor};
 
-/// Calls that may fail once all is settled, before the rest is looked at without an answer: some nodes may be too old for ever.
+/// Calls that may fail once all is settled, before the audit goes on without an answer: some nodes may stay too old for ever.
 const FAILURES_MAX: u32 = 20;
 
-/// One that looks on.
+/// A watcher of a queue.
 #[derive(Debug, Default)]
 pub struct Watcher {
     cursor: Option<WatchCursor>,
-    /// Behind all that has happened, or as far as it comes.
+    /// It has seen all that has happened, or as much as it will.
     over: bool,
     failures: u32,
 }
 
 impl World {
-    /// Some queues are watched, by whoever looks at everything in the end.
+    /// Begins to watch some queues, as the client that audits in the end.
     pub fn begin_watches(&mut self) {
         let auditor = self.clients.len() - 1;
         for number in 0..self.options.watchers as usize {
@@ -30,7 +30,7 @@ impl World {
         }
     }
 
-    /// Looks on.
+    /// Asks for news of a queue.
     pub fn act_watch(&mut self, client: usize, number: usize) {
         let queue = numbered_queue(number as u64 % self.options.queues);
         let wait_ms = if self.phase == Phase::Audit { 200 } else { self.randoms.watches.between(1, 3_000) };
@@ -40,7 +40,7 @@ impl World {
         self.submit_for(client, Call::Request(request), Purpose::Watch(number, self.phase == Phase::Audit), length_us);
     }
 
-    /// The answer of a call that watches; `late` says that all had been settled when it was made.
+    /// Handles the answer to a watcher's call; `late` says that all had been settled when the call was made.
     pub fn watch_answered(&mut self, client: usize, (number, late): (usize, bool), result: &Result<Response, Error>) {
         let before = self.watches_over();
         let pause_ms = match result {
@@ -58,7 +58,7 @@ impl World {
                 if late_over {
                     self.count("sometimes: watch complete");
                 }
-                // Now and then it is away for long.
+                // Now and then the watcher is away for long.
                 if self.randoms.watches.chance(1, 20) { 3_000 } else { self.randoms.watches.between(1, 300) }
             }
             _ => {

@@ -1,27 +1,26 @@
-//! What peers ought to remember of the log that may turn out to be an earlier one, by what has reached them.
+//! What peers must remember of the log that may turn out to be an earlier image, by the messages that have reached them.
 //!
-//! The simulator counts for itself, for each process of a peer, how far that log was durable in all that the process was
-//! told of it. Whoever is told by such a process that its start was heard must retire if it had more to remember than the
-//! start began with. Nobody else can say that a core forgets, as the node is none the wiser.
+//! For each process of a peer, the simulator itself counts how far that log was durable in all messages that the process received. A
+//! node that learns from such a process that its start was heard must retire if the process had more to remember than the start began
+//! with. Nothing else can show that a core forgets, as the node itself does not notice.
 //!
-//! - **Not too lax.** A promise counts for all that was on its sender's disk when it left, whatever it says of that: so a
-//!   promise without its word is noticed. A memory counts from the step that takes the message to the end of the process.
-//!   It makes no difference whether the core drops the message, as one of an earlier start or of an image: of an
-//!   earlier start it remembers the log all the same, and it drops as an image's only what says less than it remembers.
-//! - **Not too strict.** Only words of earlier processes count, and only those that came before the answer left. Of
-//!   starts that nobody has answered the log counts as it began with the first; the only member of a cluster needs no
-//!   answer. An answer of a process counts for nothing once a later one of that peer was heard, as it is dropped then. And
-//!   what a message says before its sender is answered is taken as it is said, since only a single replica promises
-//!   anything then, and that has no witness.
+//! - **Not too lax.** A promise counts for all that was on its sender's disk when it left, whatever it says of that: so a promise
+//!   without its log position is noticed. A memory counts from the step that takes the message to the end of the process. It makes no
+//!   difference whether the core drops the message as one of an earlier start or of an image: it remembers the log of an earlier
+//!   start all the same, and it drops as an image's only messages that say less than it remembers.
+//! - **Not too strict.** Only positions of earlier processes count, and only those that came before the answer left. For starts that
+//!   no peer has answered the log counts as it began with the first; the only member of a cluster needs no answer. An answer of a
+//!   process counts for nothing once a later process of that peer was heard, as it is dropped then. And what a message says before
+//!   its sender is answered is taken as it is said, since only a single replica promises anything then, and that has no witness.
 
 use crate::world::World;
 use norn_node::protocol::{Event as Input, PeerMessage};
 use std::collections::BTreeMap;
 
-/// How far the log was durable that a message rests on.
+/// Durable log position that a message rests on.
 #[derive(Debug, Clone, Copy)]
 pub struct Word {
-    /// Which process of its sender.
+    /// Boot counter of the sender's process.
     boot: u64,
     durable: u64,
 }
@@ -29,39 +28,38 @@ pub struct Word {
 /// What a process has heard of the log.
 #[derive(Debug, Default)]
 struct Heard {
-    /// Which process of its node.
+    /// Boot counter of the node's process.
     boot: u64,
-    /// How far it was durable, by the process that said so.
+    /// How far the log was durable, by the process that said so.
     durable: BTreeMap<u64, u64>,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Witnesses {
     heard: BTreeMap<usize, Heard>,
-    /// Of the present process: how far it knows its log to be durable.
+    /// How far the present process knows its log to be durable.
     durable: u64,
-    /// Where it began, or the first process that nobody has answered since.
+    /// Where its log ended when it began, or when the first process began that no peer has answered since.
     began: u64,
-    /// Its start counter and the number drawn for it, once told.
+    /// Its start counter and the number drawn for it, once it has sent them.
     start: Option<(u64, u64)>,
-    /// It was not told that a peer has heard that.
+    /// No peer has answered it yet, as far as it knows.
     unanswered: bool,
-    /// Answers to it: by whom, the counter of that start, and the number; and what was to be remembered.
+    /// Answers to it, by peer, the peer's start counter and the number of its heartbeat; with what the peer had to remember.
     answers: BTreeMap<(usize, u64, u64), u64>,
-    /// The latest start of each peer that it has heard of.
+    /// Latest start of each peer that it has heard of.
     latest: BTreeMap<usize, u64>,
 }
 
 impl Witnesses {
-    /// A process begins on a log that is durable so far. `anew`: whether somebody has answered is not to be found in it.
+    /// Begins a process on a log that is durable up to record `durable`. `anew`: the log may not show whether a peer has answered.
     pub fn begin(&mut self, durable: u64, anew: bool) {
         let began = if self.unanswered && !anew { durable.min(self.began) } else { durable };
         let heard = std::mem::take(&mut self.heard);
         *self = Witnesses { heard, began, unanswered: true, ..Witnesses::default() };
     }
 
-    /// The process knows its log to be durable so far. Whoever is `alone` has nobody to wait for.
+    /// Notes how far the process knows its log to be durable. A process that is `alone` waits for no answer.
     pub fn note_durable(&mut self, durable: u64, alone: bool) {
         self.durable = durable;
         self.unanswered &= !alone;
@@ -75,7 +73,7 @@ impl Witnesses {
 }
 
 impl World {
-    /// A message leaves a node: what it says of the log in question, if it is that node's.
+    /// Notes a message that leaves a node. Returns what it says of the log in question, if that is the node's own.
     pub fn word_of(&mut self, node: usize, to: usize, message: &PeerMessage) -> Option<Word> {
         let victim = self.copies.victim();
         let boots = [node, victim].map(|node| self.nodes[node].boot);
@@ -98,7 +96,7 @@ impl World {
         durable.map(|durable| Word { boot: boots[0], durable })
     }
 
-    /// A process takes a message. Where it is an answer to the start in question: what its sender had to remember.
+    /// Notes a message that a process takes. Returns what its sender had to remember, if it answers the start in question.
     pub fn witness(&mut self, node: usize, input: &Input, word: Option<Word>) -> u64 {
         let Input::Peer { from, message } = input else { return 0 };
         let victim = self.copies.victim();
@@ -124,7 +122,7 @@ impl World {
         remembers
     }
 
-    /// After a step in which a start was answered by one that had so much to remember.
+    /// Judges a step in which a start was answered by a peer that had this much to remember.
     pub fn judge_answer(&mut self, node: usize, remembers: u64) {
         let began = self.copies.witnesses.began;
         if remembers <= began {
@@ -141,7 +139,7 @@ impl World {
     }
 }
 
-/// Whether somebody relies on it that what its sender has on disk stays there.
+/// Whether other nodes rely on what the sender has on disk to stay there.
 fn promises(message: &PeerMessage) -> bool {
     match message {
         PeerMessage::VoteAnswer { granted, .. } => *granted,

@@ -1,23 +1,23 @@
 //! Damage to bytes at rest, between two processes that use the disk.
 //!
-//! What was synced is promised to be there, so a world that does this must see to it that a good copy of everything is
-//! left elsewhere. Each damage says what it spoiled, for that budget.
+//! Synced data is promised to be there, so a world that does this must see to it that a good copy of everything is left elsewhere.
+//! Each damage says what it spoiled, for that budget.
 
 use super::{Directory, File, SimDisk};
 use norn_wire::random::Random;
 use std::ops::Range;
 
-/// What a disk reads and writes at once.
+/// Unit in which a disk reads and writes.
 const SECTOR_BYTES: usize = 512;
-/// What a file system does.
+/// Unit of a file system.
 const BLOCK_BYTES: usize = 4096;
-/// Places looked at for one where the damage makes a difference.
+/// Places that are tried for one where the damage makes a difference.
 const ATTEMPTS: usize = 64;
 
 /// A kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
-    /// One bit is another.
+    /// One bit is flipped.
     FlippedBit,
     /// 512 bytes are zeroes.
     ZeroedSector,
@@ -49,37 +49,37 @@ impl Harm {
     ];
 }
 
-/// Bytes that are not what was synced there.
+/// Bytes that differ from what was synced there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file.
     pub file: String,
-    /// Which of its bytes, as it was before or is now, whichever is longer.
+    /// Range of its bytes, in the file as it was before or as it is now, whichever is longer.
     pub bytes: Range<u64>,
 }
 
-/// What was damaged.
+/// Damage that was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// How.
+    /// Kind.
     pub harm: Harm,
-    /// Where: one place, or two that are not the same.
+    /// Places: one, or two that differ.
     pub places: Vec<Place>,
 }
 
 impl SimDisk {
-    /// From now on files keep what each sector held before its latest change, so that it can come back. This takes time in
-    /// proportion to a file's length at each of its syncs.
+    /// Makes files keep what each sector held before its latest change, so that it can come back. This takes time in proportion to a
+    /// file's length at each of its syncs.
     pub fn keep_earlier(&self) {
         self.0.borrow_mut().keeps_earlier = true;
     }
 
-    /// Whether all that is on the disk is at rest.
+    /// Whether all bytes on the disk are at rest.
     pub fn is_settled(&self) -> bool {
         self.0.borrow().is_settled()
     }
 
-    /// A file is gone, has the bytes of another one, or none of its own. None of its records is left.
+    /// Destroys a file: it is gone, has the bytes of another one, or only zeroes. None of its records is left.
     pub fn lose(&self, file: &str, other: &str, random: &mut Random) -> Harm {
         let mut directory = self.0.borrow_mut();
         assert!(directory.is_settled(), "damage is done to bytes at rest");
@@ -103,8 +103,8 @@ impl SimDisk {
         }
     }
 
-    /// Damages what is on the disk, somewhere. None if there is nothing that could be damaged so: no second file, no
-    /// earlier sector, only zeroes already. No process may be using the disk, and a crash must have settled what it left.
+    /// Damages some place of the disk. None if nothing can be damaged in this way: no second file, no earlier sector, only zeroes
+    /// already. No process may be using the disk, and a crash must have settled what it left.
     pub fn damage(&self, harm: Harm, random: &mut Random) -> Option<Damage> {
         let mut directory = self.0.borrow_mut();
         assert!(directory.is_settled(), "damage is done to bytes at rest");
@@ -117,7 +117,7 @@ fn place(file: &str, from: usize, to: usize) -> Place {
     Place { file: file.to_owned(), bytes: from as u64..to as u64 }
 }
 
-/// Any aligned range of so many bytes, fewer at the end of the file.
+/// Draws an aligned range of `bytes` bytes, or fewer at the end of the file.
 fn draw_range(length: usize, bytes: usize, random: &mut Random) -> Range<usize> {
     let start = random.below(length.div_ceil(bytes) as u64) as usize * bytes;
     start..(start + bytes).min(length)
@@ -128,7 +128,7 @@ impl Directory {
         self.pending.is_empty() && self.files.values().all(|file| file.pending.is_empty())
     }
 
-    /// Tries one place, drawn at random; none if nothing changed there.
+    /// Damages one place, drawn at random; none if nothing changed there.
     fn damage(&mut self, harm: Harm, random: &mut Random) -> Option<Vec<Place>> {
         let name = self.draw_name(random)?;
         let file = self.files.get_mut(&self.names[&name]).expect("names name files");
@@ -164,7 +164,7 @@ impl Directory {
         }
     }
 
-    /// Any file that is not empty.
+    /// Draws a file that is not empty.
     fn draw_name(&self, random: &mut Random) -> Option<String> {
         let names: Vec<&String> = self
             .names
@@ -224,7 +224,7 @@ impl File {
         self.current = self.durable.clone();
     }
 
-    /// Puts bytes in place; whether that changed anything.
+    /// Puts bytes in place. Returns whether that changed anything.
     fn put(&mut self, start: usize, bytes: &[u8]) -> bool {
         let before = self.durable.clone();
         self.damage(|durable| {
@@ -239,7 +239,7 @@ impl File {
         self.put(range.start, &vec![0; range.len()]).then_some(range)
     }
 
-    /// Any sector of which there is an earlier state, and that: where it begins, and its bytes.
+    /// Draws a sector with an earlier state: where it begins, and its earlier bytes.
     fn draw_earlier(&self, random: &mut Random) -> Option<(usize, Vec<u8>)> {
         let known: Vec<_> = self.earlier.iter().filter(|(start, _)| **start < self.durable.len() as u64).collect();
         if known.is_empty() {
@@ -250,8 +250,8 @@ impl File {
         Some((*start as usize, bytes[..bytes.len().min(left)].to_vec()))
     }
 
-    /// Takes note of the sectors that are not as `before`. What lay behind the end of the file was zeroes; a sector of which
-    /// nothing existed has no earlier state.
+    /// Notes the earlier contents of sectors that differ from `before`. What lay behind the end of the file counts as zeroes; a
+    /// sector of which nothing existed has no earlier state.
     pub(super) fn keep_earlier(&mut self, before: &[u8]) {
         for (place, earlier) in before.chunks(SECTOR_BYTES).enumerate() {
             let start = place * SECTOR_BYTES;

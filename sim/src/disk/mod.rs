@@ -1,9 +1,9 @@
-//! A disk that forgets at a crash what was not synced, and does worse if it is told to.
+//! A disk that forgets at a crash what was not synced, and does worse on request.
 //!
-//! Per file it knows the durable bytes and the operations since; per directory the durable names and the changes since.
-//! A crash keeps any of the writes since, each whole, in part or not at all, and a random prefix of the changes of names.
-//! Beyond that, `troubles` says what may go wrong with operations, and `damage` what may become of bytes at rest. By
-//! itself the disk does neither, and draws nothing for it.
+//! For each file it keeps the durable bytes and the operations since; for the directory the durable names and the changes since. A
+//! crash keeps any of the writes since, each whole, in part or not at all, and a random prefix of the changes of names. Beyond that,
+//! `troubles` says what may go wrong with operations, and `damage` what may happen to bytes at rest. By itself the disk does neither,
+//! and draws nothing for it.
 
 use norn_node::storage::disk::{Disk, DiskError};
 use norn_wire::random::Random;
@@ -32,7 +32,7 @@ struct File {
     pending: Vec<Change>,
     /// A failed sync has lost changes: what is read is not what is durable, and no later sync makes it so.
     stranded: bool,
-    /// Durable contents of sectors before those of now, where they are kept.
+    /// Durable contents of sectors before their latest change, where those are kept.
     earlier: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -50,7 +50,7 @@ struct Directory {
     names: BTreeMap<String, u64>,
     names_durable: BTreeMap<String, u64>,
     pending: Vec<Rename>,
-    /// As of a file.
+    /// As in [`File`], for names.
     stranded: bool,
     /// Files keep what their sectors held before.
     keeps_earlier: bool,
@@ -62,14 +62,14 @@ struct Directory {
 #[derive(Debug, Clone, Default)]
 pub struct SimDisk(Rc<RefCell<Directory>>);
 
-/// What a crash did.
+/// Result of a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lost {
     /// Bytes that were not synced and are gone.
     pub bytes: u64,
-    /// Bytes that were not synced and are there all the same.
+    /// Bytes that were not synced and survive all the same.
     pub kept: u64,
-    /// Changes of names that are gone.
+    /// Changes of names that are lost.
     pub names: u64,
 }
 
@@ -101,7 +101,7 @@ impl Change {
         }
     }
 
-    /// What a crash leaves of it: all, nothing, or a part of a write, as a disk may bring its sectors in any order.
+    /// What a crash leaves of a change: all, nothing, or a part of a write, as a disk may write its sectors in any order.
     fn crash(self, random: &mut Random, lost: &mut Lost) -> Option<Change> {
         let Change::Write(offset, bytes) = self else { return random.chance(1, 2).then_some(self) };
         let length = bytes.len() as u64;
@@ -116,7 +116,7 @@ impl Change {
         };
         lost.kept += end - start;
         lost.bytes += length - (end - start);
-        // The file may have grown for bytes that never came.
+        // The file may have grown for bytes that were never written.
         if start == end && random.chance(1, 2) {
             return None;
         }
@@ -136,7 +136,7 @@ impl File {
         self.current[start..end].to_vec()
     }
 
-    /// Keeps any part of what was not synced.
+    /// Crashes: keeps any part of what was not synced.
     fn crash(&mut self, keeps_earlier: bool, random: &mut Random, lost: &mut Lost) {
         let pending = std::mem::take(&mut self.pending);
         let before = if keeps_earlier { self.durable.clone() } else { Vec::new() };
@@ -154,7 +154,7 @@ impl File {
         self.keep_earlier(&before);
     }
 
-    /// Makes durable those of the pending changes that are chosen; the others are lost.
+    /// Makes the chosen ones of the pending changes durable; the others are lost.
     fn sync(&mut self, keeps_earlier: bool, mut chosen: impl FnMut() -> bool) {
         let before = if keeps_earlier { self.durable.clone() } else { Vec::new() };
         for change in std::mem::take(&mut self.pending) {
@@ -187,7 +187,7 @@ impl Directory {
 }
 
 impl SimDisk {
-    /// Another disk, a good one, with what a process sees of this one.
+    /// Another disk, without troubles, with what a process sees of this one.
     pub fn copy(&self) -> SimDisk {
         let directory = self.0.borrow();
         let copied =
@@ -201,7 +201,7 @@ impl SimDisk {
         })))
     }
 
-    /// What a file has there, as whoever has no trouble with this disk reads it.
+    /// Reads a part of a file, without the disk's troubles.
     pub fn peek(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
         let directory = self.0.borrow();
         let number = directory.number("peek", file)?;
@@ -212,7 +212,7 @@ impl SimDisk {
     pub fn flip(&self, file: &str, place: u64, change: u8) {
         let mut directory = self.0.borrow_mut();
         let file = directory.file("flip", file).expect("only files that are there are damaged");
-        // After a sync that was a lie there is less at rest than what is read.
+        // After a sync that was a lie, fewer bytes are at rest than are read.
         for bytes in [&mut file.durable, &mut file.current] {
             if let Some(byte) = bytes.get_mut(place as usize) {
                 *byte ^= change;
@@ -220,7 +220,7 @@ impl SimDisk {
         }
     }
 
-    /// The machine stops: what was not synced is lost, or some of it.
+    /// Stops the machine: what was not synced is lost, or some of it.
     pub fn crash(&self, random: &mut Random) -> Lost {
         let mut directory = self.0.borrow_mut();
         let directory = &mut *directory;

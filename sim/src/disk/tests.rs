@@ -23,7 +23,7 @@ fn a_crash_keeps_what_was_synced_and_any_of_the_rest() {
         assert!(bytes.starts_with(b"durable"));
         let from_write = |(place, byte): (usize, &u8)| *byte == 0 || *byte == b"durable1234"[place];
         assert!(bytes.iter().enumerate().all(from_write), "{bytes:?}");
-        // What came through one crash comes through the next.
+        // What survived one crash survives the next.
         disk.crash(&mut Random::new(seed + 1));
         assert_eq!(disk.read("a", 0, 100).unwrap(), bytes);
         *states.entry(bytes).or_insert(0) += 1;
@@ -78,7 +78,7 @@ fn a_cut_that_was_not_synced_may_be_undone() {
     }
 }
 
-/// A disk on which this goes wrong.
+/// A disk with these troubles.
 fn troubled(troubles: Troubles, seed: u64) -> SimDisk {
     let disk = written();
     disk.trouble(troubles, Random::new(seed));
@@ -137,7 +137,7 @@ fn a_failed_cut_may_have_happened() {
     assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [2, 7]);
 }
 
-/// The next sync succeeds, and what the failed one lost is read until a crash shows that it is gone.
+/// The next sync succeeds, and the lost changes are read until a crash shows that they are gone.
 #[test]
 fn a_failed_sync_loses_what_it_was_to_make_durable() {
     let mut left = BTreeMap::new();
@@ -242,7 +242,7 @@ fn a_slow_disk_says_so() {
     assert_eq!(disk.slowness(), 1);
 }
 
-/// Two files of several blocks without a zero, of which every sector was written twice, and what they held before that.
+/// Two files of several blocks without a zero, each sector of which was written twice; and their contents before the second write.
 fn at_rest() -> (SimDisk, BTreeMap<String, Vec<u8>>) {
     let mut disk = SimDisk::default();
     disk.keep_earlier();
@@ -265,7 +265,7 @@ fn read_or_nothing(disk: &SimDisk, file: &str) -> Vec<u8> {
     disk.read(file, 0, 100_000).unwrap_or_default()
 }
 
-/// Goal: a damage is where it says, nowhere else, and lasts. Method: whatever differs must be in one of its places.
+/// Goal: damage is where it says, nowhere else, and lasts. Method: each byte that differs must be in one of its places.
 #[test]
 fn every_damage_changes_what_it_names_and_nothing_else() {
     for harm in Harm::ALL {

@@ -4,7 +4,7 @@ use super::{Directory, SimDisk, apply, failure};
 use norn_node::storage::disk::DiskError;
 use norn_wire::random::Random;
 
-/// What a failed operation says.
+/// Cause that a failed operation reports.
 pub(super) const CAUSE: &str = "input/output error";
 const MILLION: u64 = 1_000_000;
 
@@ -13,20 +13,19 @@ const MILLION: u64 = 1_000_000;
 pub struct Troubles {
     /// Reads that fail, in a million.
     pub read_errors_ppm: u64,
-    /// Writes and cuts of files that fail, in a million. A part may have happened.
+    /// Writes and truncations of files that fail, in a million. A part may have happened.
     pub write_errors_ppm: u64,
-    /// Syncs of files that fail, in a million. Each change since the last sync is durable or lost, which nobody can tell
-    /// before a crash: it is read as before, and the next sync succeeds without it.
+    /// Syncs of files that fail, in a million. Each change since the last sync is durable or lost, which shows only after a crash:
+    /// until then it is read as before, and the next sync succeeds without it.
     pub sync_errors_ppm: u64,
-    /// Operations on the directory that fail, in a million. A failed sync of it loses changes as that of a file does, but
-    /// for a prefix of them.
+    /// Operations on the directory that fail, in a million. A failed sync of it loses changes as that of a file does, but keeps a
+    /// prefix of them.
     pub name_errors_ppm: u64,
-    /// Syncs that succeed and do nothing, in a million: all stays pending until one that is honest.
+    /// Syncs that succeed and do nothing, in a million: all changes stay pending until an honest sync.
     pub sync_lies_ppm: u64,
-    /// Bytes for which there is room, holes counted. A write that goes beyond fails as [`DiskError::full`]; a part may
-    /// have happened.
+    /// Capacity, holes counted. A write beyond it fails as [`DiskError::full`]; a part may have happened.
     pub capacity_bytes: Option<u64>,
-    /// How many times longer than usual a sync takes. The disk has no clock: this is for its host.
+    /// Factor by which a sync takes longer than usual. The disk has no clock: its host applies this.
     pub slowness: u64,
 }
 
@@ -44,12 +43,12 @@ impl Default for Troubles {
     }
 }
 
-/// What a disk has done to those who used it.
+/// Counters of what went wrong with a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Suffered {
     /// Reads that failed.
     pub reads: u64,
-    /// Writes and cuts that failed, those for want of room not counted.
+    /// Writes and truncations that failed, without those for want of room.
     pub writes: u64,
     /// Syncs of files that failed.
     pub syncs: u64,
@@ -57,7 +56,7 @@ pub struct Suffered {
     pub names: u64,
     /// Syncs that were lies.
     pub lies: u64,
-    /// Writes for which there was no room.
+    /// Writes that failed for want of room.
     pub full: u64,
 }
 
@@ -68,7 +67,7 @@ impl Suffered {
     }
 }
 
-/// Troubles, and what they are drawn from.
+/// Troubles, and their random generator.
 #[derive(Debug)]
 pub(super) struct Troubled {
     troubles: Troubles,
@@ -76,23 +75,23 @@ pub(super) struct Troubled {
 }
 
 impl SimDisk {
-    /// From now on this goes wrong, drawn from `random`. It replaces the troubles before.
+    /// Sets what goes wrong from now on, drawn from `random`. It replaces the troubles before.
     pub fn trouble(&self, troubles: Troubles, random: Random) {
         assert!(troubles.slowness > 0, "time passes during a sync");
         self.0.borrow_mut().troubled = Some(Troubled { troubles, random });
     }
 
-    /// From now on all goes well. What a failed or lying sync did not make durable is not mended by that.
+    /// Ends all troubles. That does not mend what a failed or lying sync did not make durable.
     pub fn end_troubles(&self) {
         self.0.borrow_mut().troubled = None;
     }
 
-    /// All that went wrong since there is this disk.
+    /// Counters since the disk exists.
     pub fn suffered(&self) -> Suffered {
         self.0.borrow().suffered
     }
 
-    /// How many times longer than usual a sync takes now.
+    /// Factor by which a sync takes longer than usual now.
     pub fn slowness(&self) -> u64 {
         self.0.borrow().troubled.as_ref().map_or(1, |troubled| troubled.troubles.slowness)
     }
@@ -104,7 +103,7 @@ impl SimDisk {
 }
 
 impl Directory {
-    /// Draws only where there is something to draw.
+    /// Whether a trouble strikes. Draws only if its rate is not 0.
     fn strikes(&mut self, ppm: impl Fn(&Troubles) -> u64) -> bool {
         self.troubled.as_mut().is_some_and(|Troubled { troubles, random }| {
             let ppm = ppm(troubles);
@@ -131,7 +130,7 @@ impl Directory {
         fails
     }
 
-    /// How many bytes of a write happen all the same, and the error, if it fails.
+    /// If a write fails: how many of its bytes are written all the same, and the error.
     pub(super) fn write_fails(&mut self, file: &str, offset: u64, bytes: usize) -> Option<(usize, DiskError)> {
         if self.strikes(|troubles| troubles.write_errors_ppm) {
             self.suffered.writes += 1;
@@ -149,7 +148,7 @@ impl Directory {
         Some((part, DiskError { full: true, ..failure("write", file, "no space left on device") }))
     }
 
-    /// Whether a cut happens all the same, if it fails.
+    /// If a truncation fails: whether it happens all the same.
     pub(super) fn truncate_fails(&mut self) -> Option<bool> {
         if !self.strikes(|troubles| troubles.write_errors_ppm) {
             return None;
@@ -158,7 +157,7 @@ impl Directory {
         Some(self.random().chance(1, 2))
     }
 
-    /// Makes some of the pending changes durable and loses the others, if the sync fails.
+    /// Whether a sync fails. Then some of the pending changes become durable, and the others are lost.
     pub(super) fn sync_fails(&mut self, number: u64) -> bool {
         if !self.strikes(|troubles| troubles.sync_errors_ppm) {
             return false;
@@ -182,7 +181,7 @@ impl Directory {
         fails
     }
 
-    /// Makes a prefix of the pending changes of names durable and loses the others, if the sync fails.
+    /// Whether a sync of the directory fails. Then a prefix of the pending changes of names becomes durable, and the others are lost.
     pub(super) fn directory_sync_fails(&mut self) -> bool {
         if !self.name_operation_fails() {
             return false;

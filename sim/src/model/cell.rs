@@ -1,40 +1,40 @@
-//! A claim's cell without the register: who leads asks a majority what they have, and takes the union of that, where the
-//! newest value of a cell wins. Leaders of later epochs may then answer differently, unless each writes what it found again, in
-//! its own name, before it uses it. The protocol does not do this at all; the model shows why.
+//! A claim's cell without the register: a leader asks a majority for what they have, and takes the union of that, where the newest
+//! value of a cell wins. Leaders of later epochs may then answer differently, unless each writes what it found again, in its own
+//! name, before it uses it. The protocol does not do this at all; the model shows why.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Replicas.
 const REPLICAS: u8 = 3;
-/// Epochs; each is led by whoever comes first.
+/// Epochs; each is led by the replica that comes first.
 const EPOCHS: u8 = 4;
 
-/// The value of the cell: when it was written, and who holds the task. 0 is nobody.
+/// Value of the cell: when it was written, and the holder of the task. 0 is none.
 type Cell = (u8, u8);
 
-/// What a leader does.
+/// State of a leader.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Leading {
-    /// Which replica it is.
+    /// Its replica.
     at: u8,
     votes: BTreeMap<u8, Cell>,
-    /// What it writes everywhere, once enough have voted.
+    /// Value that it writes everywhere, once enough replicas have voted.
     written: Option<Cell>,
     acks: BTreeSet<u8>,
 }
 
-/// Everything.
+/// State of the world.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     /// Promise and cell of each replica.
     replicas: Vec<(u8, Cell)>,
-    /// By epoch.
+    /// Leaders by epoch.
     leaders: BTreeMap<u8, Leading>,
-    /// Whom clients were told to hold the task.
+    /// Holders of the task that clients were answered.
     answered: BTreeSet<u8>,
 }
 
-/// What may happen. A question and its answer are one step; it may be late, and may never be.
+/// An action that may happen. A question and its answer are one step; it may be late, and may never be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// A replica begins the next epoch.
@@ -48,7 +48,7 @@ pub enum Action {
 /// The world; a leader writes what it found in its own name, or as it found it.
 #[derive(Debug, Clone)]
 pub struct Union {
-    /// In its own name.
+    /// Leaders write in their own name.
     pub stamps_again: bool,
 }
 
@@ -99,7 +99,7 @@ impl stateright::Model for Union {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         if state.leaders.len() < usize::from(EPOCHS) {
-            // All are alike before the first.
+            // Before the first campaign all replicas are alike.
             let candidates = if state.leaders.is_empty() { 1 } else { REPLICAS };
             actions.extend((0..candidates).map(Action::Campaign));
         }

@@ -6,7 +6,7 @@ use norn_node::protocol::consistent::cohort::{Change, Cohort as Real};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_wire::NodeId;
 
-/// Who counts.
+/// Cohort of the model, and the flaw in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cohort {
     real: Real,
@@ -36,7 +36,7 @@ fn joint(cohort: &Real, next: &[Id], index: usize) -> Result<Real, &'static str>
 }
 
 impl Cohort {
-    /// As a table says.
+    /// Cohort that a table leads to.
     pub fn of(genesis: &[Id], table: &[Op], flaw: Option<Flaw>) -> Cohort {
         let mut real = founded(genesis);
         for (index, op) in table.iter().enumerate() {
@@ -52,12 +52,12 @@ impl Cohort {
         Cohort { real, flaw }
     }
 
-    /// Whether a replica may vote and lead here.
+    /// Whether a replica may vote and lead.
     pub fn has(&self, id: Id) -> bool {
         self.real.has_voter(real(id).node)
     }
 
-    /// Whether both sides count.
+    /// Whether the cohort is joint.
     pub fn is_joint(&self) -> bool {
         self.real.is_joint()
     }
@@ -67,7 +67,7 @@ impl Cohort {
         joint(&self.real, members, usize::MAX / 4).is_ok()
     }
 
-    /// Whether those that are present are a quorum.
+    /// Whether the replicas that are present are a quorum.
     pub fn quorum(&self, present: impl Fn(Id) -> bool) -> bool {
         let there = |node: NodeId| present(id(node));
         match self.flaw {

@@ -1,8 +1,8 @@
-//! Exhaustive exploration of the register, where random schedules would rarely come: changes of the cohort that cross
-//! elections, and replicas that lost something.
+//! Exhaustive exploration of the consensus group (register), where random schedules would rarely come: changes of the cohort that
+//! cross elections, and replicas that lost something.
 //!
-//! Each case is a bounded world, explored breadth-first ([stateright](https://docs.rs/stateright)). Without a flaw nothing
-//! may be found, and what is said to be reachable must be; each flaw must be found.
+//! Each case is a bounded world, explored breadth-first ([stateright](https://docs.rs/stateright)). Without a flaw no violation may
+//! be found, and what is said to be reachable must be reached; each flaw must be found.
 
 mod cell;
 mod cohort;
@@ -19,13 +19,13 @@ use std::time::Instant;
 /// A mistake that the model can make, and that must be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// A crash forgets a vote that was told.
+    /// A crash forgets a vote that was sent.
     VoteNotDurable,
     /// A wiped replica keeps its name.
     SameIdentity,
     /// A replica acknowledges operations of an epoch below its promise.
     AcksAfterPromise,
-    /// A vote for a table that is older than the voter's.
+    /// A replica votes for a table that is older than its own.
     VoteIgnoresStamp,
     /// A replica that lost its table votes and counts at once.
     LostTableVotes,
@@ -33,7 +33,7 @@ pub enum Flaw {
     RegainsByInstall,
     /// While joint, a majority of the new cohort is enough.
     JointNewSideOnly,
-    /// The new cohort rules alone before the joint one is committed.
+    /// The new cohort counts alone before the joint one is committed.
     StableEarly,
     /// A leader changes the cohort without a joint one.
     NoJoint,
@@ -41,13 +41,13 @@ pub enum Flaw {
     SwitchesEarly,
     /// A leader takes a change back before its installation is committed.
     RevertsEarly,
-    /// A candidate reads the tables of a majority, and others may vote for it, whatever their tables are.
+    /// A candidate reads the tables of a majority, and other replicas may vote for it, whatever their tables are.
     StateFromOthers,
     /// Half of the members is a majority.
     HalfCounts,
 }
 
-/// A bounded world, and how far it is explored.
+/// A bounded world and its name.
 struct Case {
     name: &'static str,
     bounds: Bounds,
@@ -83,8 +83,8 @@ fn sound() -> Vec<Case> {
     ]
 }
 
-/// Leader 0 has made the joint cohort of all count, and the new one alone is in its own table only. Then 1 wins an election
-/// among all.
+/// Steps after which leader 0 has made the joint cohort count for all replicas, and has the new cohort alone in its own table only.
+/// Then 1 wins an election among all.
 fn abandoned() -> Vec<Step> {
     use Step::{Do, Hear};
     let joint = [Do(Action::Joint(0, 0)), Hear(1), Hear(3), Hear(0), Do(Action::Stable(0))];
@@ -135,7 +135,7 @@ fn flawed() -> Vec<Case> {
     ]
 }
 
-/// What came of a case.
+/// Result of a case.
 struct Explored {
     states: usize,
     depth: usize,
@@ -156,7 +156,7 @@ fn explore(case: &Case, states_max: usize, threads: usize) -> Explored {
     Explored { states: checker.unique_state_count(), depth: checker.max_depth(), exhausted, found, unreached }
 }
 
-/// The union of cells, which is sound only if each leader writes what it found again. Whether it came out so.
+/// Explores the union of cells, which is sound only if each leader writes what it found again. Returns whether it came out so.
 fn explore_unions(states_max: usize, threads: usize, out: &mut dyn Write) -> io::Result<bool> {
     let mut well = true;
     for (name, stamps_again) in [("union of cells, stamped again", true), ("union of cells as they are", false)] {
@@ -176,7 +176,7 @@ fn explore_unions(states_max: usize, threads: usize, out: &mut dyn Write) -> io:
     Ok(well)
 }
 
-/// Explores all cases; whether all came out as they must.
+/// Explores all cases. Returns whether all came out as they must.
 pub fn run(states_max: usize, out: &mut dyn Write) -> io::Result<bool> {
     let mut well = true;
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -206,17 +206,17 @@ pub fn run(states_max: usize, out: &mut dyn Write) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// The order in which several come to the states differs from run to run.
+    /// With several threads, the order in which they come to the states differs from run to run.
     const THREADS: usize = 1;
-    /// Of each sound world.
+    /// States that are explored of each sound world.
     const STATES: usize = 20_000;
-    /// Within which each flaw is found.
+    /// States within which each flaw is found.
     const FLAWED_STATES: usize = 300_000;
-    /// Within which the union of cells is found to be wrong.
+    /// States within which the union of cells is found to be wrong.
     const UNION_STATES: usize = 1_000_000;
 
-    /// Goal: a change of the rules that the model shares with the protocol is noticed without anybody asking. Method: as many
-    /// states as are explored in seconds; `cargo sim -- model` goes deeper.
+    /// Goal: a change of the rules that the model shares with the protocol is noticed by every test run. Method: as many states as
+    /// are explored in seconds; `cargo sim -- model` goes deeper.
     #[test]
     fn sound_worlds_are_safe_as_far_as_explored() {
         for case in sound() {

@@ -111,7 +111,7 @@ impl stateright::Model for Bounds {
             }
         }
         self.judge(&mut state);
-        // What changes nothing is no step.
+        // An action that changes nothing is no step.
         (state != *last).then_some(state)
     }
 
@@ -215,7 +215,7 @@ impl Bounds {
         self.count_vote(state, place, candidate);
     }
 
-    /// Half of a majority reads the newer table of the two, whoever votes later.
+    /// Takes the newer of two tables, the candidate's own and another replica's, whichever replicas vote later.
     fn read_another(&self, state: &mut State, place: u8) {
         let other = state.replicas[(usize::from(place) + 1) % state.replicas.len()].clone();
         let replica = &mut state.replicas[usize::from(place)];
@@ -306,7 +306,7 @@ impl Bounds {
         true
     }
 
-    /// Says where the table stands, unless it does not count, or is of another epoch.
+    /// Acknowledges up to where the table stands, unless the replica does not count, or is of another epoch.
     fn acknowledge(&self, state: &mut State, place: u8, epoch: u8) {
         let replica = &mut state.replicas[usize::from(place)];
         if let Some(target) = replica.recovering
@@ -355,7 +355,7 @@ impl Bounds {
         self.commit(state, place);
     }
 
-    /// What a quorum of the leader's newest cohort has.
+    /// Commits what a quorum of the leader's newest cohort has.
     fn commit(&self, state: &mut State, place: u8) {
         let replica = &mut state.replicas[usize::from(place)];
         let cohort = self.cohort_of(&replica.table);
@@ -384,7 +384,7 @@ impl Bounds {
         }
     }
 
-    /// What must hold of every state, and what candidates may fetch from it.
+    /// Checks the invariants of a state, and notes which tables candidates may fetch.
     fn judge(&self, state: &mut State) {
         for (place, one) in state.replicas.iter().enumerate() {
             let differs = |other: &Replica| other.stamp == one.stamp && other.table != one.table;

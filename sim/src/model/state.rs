@@ -1,4 +1,4 @@
-//! What the register's model consists of: replicas, what travels between them, what may happen, and how much of it.
+//! Parts of the register's model: replicas, messages between them, actions, and bounds.
 
 use super::Flaw;
 use super::cohort::Cohort;
@@ -26,33 +26,33 @@ pub fn viewstamp(stamp: Stamp) -> Viewstamp {
 pub enum Op {
     /// A change of claims, by the leader of an epoch.
     Claims(u8, u8),
-    /// From here on majorities of both the cohort and this one are needed.
+    /// Joint: from here on majorities of both the cohort and this one are needed.
     Joint(Vec<Id>),
-    /// The new cohort alone.
+    /// The new cohort counts alone.
     Stable,
-    /// Another cohort at once, as no leader may.
+    /// Another cohort at once, which no leader may write.
     Switch(Vec<Id>),
-    /// The old cohort alone.
+    /// The old cohort counts alone.
     Revert,
 }
 
 /// Content of a table.
 pub type Table = Vec<Op>;
 
-/// What travels.
+/// A message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// A candidate asks.
+    /// A candidate asks for a vote.
     Vote { epoch: u8, candidate: Id, stamp: Stamp },
-    /// It gets a vote.
+    /// A voter grants it.
     Voted { epoch: u8, candidate: Id, voter: Id },
     /// A leader's whole table: an installation or a snapshot.
     Whole { stamp: Stamp, table: Table },
     /// An operation.
     Next { stamp: Stamp, op: Op },
-    /// All up to here is on disk.
+    /// All up to `stamp` is on the replica's disk.
     Ack { stamp: Stamp, replica: Id },
-    /// The leader stands here, asked by a replica after it lost something.
+    /// Answer to a replica that lost something: the leader stands at `stamp`.
     Target { replica: Id, stamp: Stamp },
 }
 
@@ -70,17 +70,17 @@ pub struct Replica {
     pub id: Id,
     pub promised: u8,
     pub voted_for: Option<Id>,
-    /// What a crash leaves of the two.
+    /// Promise and vote that a crash leaves.
     pub durable: (u8, Option<Id>),
     pub stamp: Stamp,
     pub table: Table,
-    /// It lost its table, and must reach this.
+    /// The replica lost its table, and must reach this viewstamp, once it knows that.
     pub recovering: Option<Option<Stamp>>,
     pub role: Role,
 }
 
 impl Replica {
-    /// As it begins, with nothing on its disk.
+    /// A replica with nothing on its disk.
     pub fn new(id: Id) -> Replica {
         Replica {
             id,
@@ -95,16 +95,16 @@ impl Replica {
     }
 }
 
-/// Everything.
+/// State of a world.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     pub replicas: Vec<Replica>,
     pub sent: BTreeSet<Message>,
-    /// Of `sent`, tables that a candidate behind may fetch.
+    /// Tables of `sent` that a candidate that is behind may fetch.
     pub shown: BTreeSet<(Stamp, Table)>,
-    /// The longest table that was ever committed, and in which epoch.
+    /// Longest table that was ever committed, and its epoch.
     pub committed: (u8, Table),
-    /// Who won which epoch, with which table.
+    /// Winner of each epoch, with its table.
     pub leaders: BTreeMap<u8, (Id, Table)>,
     pub crashes: u8,
     pub losses: u8,
@@ -112,7 +112,7 @@ pub struct State {
     pub violation: Option<&'static str>,
 }
 
-/// What may happen.
+/// An action that may happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     Campaign(u8),
@@ -135,36 +135,36 @@ pub enum Action {
 pub enum Step {
     /// A replica does something.
     Do(Action),
-    /// It gets whatever was sent so far that concerns it.
+    /// It gets all messages so far that concern it.
     Hear(u8),
 }
 
-/// Sizes of what is explored, and what is wrong in it.
+/// Bounds of what is explored, and the flaw in it.
 #[derive(Debug, Clone, Default)]
 pub struct Bounds {
     /// Replicas; the first `cohort` of them are the first cohort.
     pub replicas: u8,
     pub cohort: u8,
     pub epochs: u8,
-    /// Operations about claims by each leader.
+    /// Operations about claims that each leader appends.
     pub appends: u8,
     /// Cohorts that may be changed to, by place.
     pub targets: Vec<Vec<u8>>,
     pub changes: u8,
     pub crashes: u8,
-    /// Losses of a table, or, with `wipes`, of all.
+    /// Losses of a table, or, with `wipes`, of everything.
     pub losses: u8,
     pub wipes: bool,
     pub fetch: bool,
-    /// How it begins: replica 0 leads epoch 1, which the first cohort has installed, and then this.
+    /// Beginning: replica 0 leads epoch 1, which the first cohort has installed; then these steps.
     pub begin: Option<Vec<Step>>,
-    /// Only these campaign; all if empty.
+    /// Replicas that campaign; all if empty.
     pub candidates: Vec<u8>,
     pub flaw: Option<Flaw>,
 }
 
 impl Bounds {
-    /// Whether this is the mistake.
+    /// Whether the world has this flaw.
     pub fn has(&self, flaw: Flaw) -> bool {
         self.flaw == Some(flaw)
     }

@@ -1,4 +1,4 @@
-//! What a core wants done, carried out: its log on the simulated disk, its messages, its answers.
+//! Effects of a core, carried out: its log on the simulated disk, its messages, its answers.
 
 use super::{OPERATOR, Waiting};
 use crate::adapter::log;
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// What a leader knew to be committed is so, though it crashed before it could say it.
+    /// Reports the cohorts that a leader knew to be committed, though it crashed before it could report them.
     fn tell_lost(&mut self, node: usize, boot: u64, effects: impl Iterator<Item = Effect>) {
         for effect in effects {
             if let Effect::Observe(observation @ Observation::CohortCommitted { .. }) = effect {
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// If the node crashes, gives back what was not carried out.
+    /// Carries out an effect. Some if the node crashes, with the effect if that was not carried out.
     fn carry_out_or_crash(&mut self, node: usize, effect: Effect) -> Option<Option<Effect>> {
         match &mut self.nodes[node].effects_left {
             Some(0) => {
@@ -54,13 +54,13 @@ impl World {
         let flag = matches!(&effect, Effect::Send { message: PeerMessage::Ack { done, .. }, .. } if !done.is_empty());
         let (before, after) = (self.options.crash_before_flag_percent, self.options.crash_after_vote_percent);
         if flag && self.crashes_briefly(node, before, "fault: crash before a flag") {
-            // What it was about to tell is what it must not seem to know any more.
+            // The facts that it was about to report are those that it must not seem to know any more.
             let damage_percent = self.options.damage_percent;
             self.nodes[node].forgetful = damage_percent > 0 && self.randoms.faults.chance(1, 2);
             return Some(Some(effect));
         }
         let step = self.options.crash_in_change_percent > 0 && is_step(&effect);
-        // What is observed has happened already: the history must know it.
+        // An observation tells of what has happened already: the history must know it.
         let done = matches!(&effect, Effect::Observe(_));
         if step && !done && self.crashes_at_step(node, "fault: crash before a step of a change") {
             return Some(Some(effect));
@@ -81,7 +81,7 @@ impl World {
         crashed.then_some(None)
     }
 
-    /// The instants at which what is only in memory does the most harm.
+    /// Crashes a node at an instant at which state that is only in memory does the most harm. It comes back at once.
     fn crashes_briefly(&mut self, node: usize, percent: u64, fault: &str) -> bool {
         if percent == 0 || self.healed() || !self.randoms.faults.chance(percent, 100) {
             return false;
@@ -93,7 +93,7 @@ impl World {
         true
     }
 
-    /// Changes of the cohort cross whatever else happens where a node fails between two of their steps.
+    /// Crashes a node between two steps of a cohort change, so that the change crosses whatever else happens.
     fn crashes_at_step(&mut self, node: usize, fault: &str) -> bool {
         let strikes = self.strikes_at_step();
         if strikes {
@@ -127,7 +127,7 @@ impl World {
         })
     }
 
-    /// Who shall hold a partition, as far as any node knows of a change.
+    /// Nodes that are to hold a partition, as far as any node knows of a change.
     fn next_members(&self, partition: PartitionId) -> Option<Vec<NodeId>> {
         let running = self.nodes.iter().filter_map(|process| process.running.as_ref());
         let mut cohorts = running.flat_map(|running| running.core.cohorts()).filter(|(id, _)| *id == partition);
@@ -174,14 +174,14 @@ impl World {
         }
     }
 
-    /// Finished tasks are in the archive, but sometimes nobody is told.
+    /// Puts finished tasks into the archive, but sometimes does not report that.
     pub fn archived(&mut self, node: usize, boot: u64, (partition, number): (PartitionId, u64), tasks: &[TaskView]) {
         if self.nodes[node].boot != boot {
             return;
         }
         self.count("sometimes: archived");
         self.tell(Happening::Archived { tasks });
-        // Somebody may take the file away in the very moment.
+        // An operator may take the file away at that very moment.
         let done = self.randoms.saves.chance(9, 10);
         self.give(node, Input::Archived { partition, number, done });
     }
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// What the replica of a leader has of the log of a task that it tells of.
+    /// Reports a granted task's log as the leader's replica has it.
     fn tell_log(&mut self, node: usize, id: TaskId, token: Token) {
         let Some(running) = &self.nodes[node].running else { return };
         let task = running.core.task(self.history.partition(&id), &id);
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// A sync has ended on the disk of this process.
+    /// Handles the end of a sync on the disk of this process.
     pub fn synced(&mut self, node: usize, boot: u64, ticket: Ticket) {
         if self.nodes[node].boot != boot || self.nodes[node].running.is_none() {
             return;
@@ -286,7 +286,7 @@ impl World {
         self.rot(node);
     }
 
-    /// The disk gives bodies back, or fails.
+    /// Reads bodies from the disk for a core. Those that cannot be read are missing.
     pub fn load(&mut self, node: usize, boot: u64, number: u64, wanted: &[Wanted]) {
         let process = &self.nodes[node];
         let Some(running) = process.running.as_ref().filter(|_| process.boot == boot) else { return };
@@ -349,7 +349,7 @@ fn ops_of(record: &Record) -> Option<&[Arc<Op>]> {
     }
 }
 
-/// Whether a change of a cohort goes on by it, or is told.
+/// Whether an effect takes a cohort change further, or reports it.
 fn is_step(effect: &Effect) -> bool {
     match effect {
         Effect::Persist { records, .. } => {

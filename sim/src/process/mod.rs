@@ -24,7 +24,7 @@ use norn_wire::random::Random;
 use norn_wire::{NodeId, Request};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Name of the operator's connections among the numbers of clients.
+/// Client number of the operator at node 0. At each further node it is one less.
 pub const OPERATOR: u64 = u64::MAX;
 
 /// A started process.
@@ -33,22 +33,22 @@ pub struct Running {
     pub core: Core,
     pub(crate) log: log::Log<SimDisk>,
     appended: Ticket,
-    /// Where records of facts are that are not reported as durable yet.
+    /// Places of records of facts that are not reported as durable yet.
     pub places: VecDeque<(Ticket, Vec<Option<Place>>)>,
     syncing: bool,
     sync_began_us: u64,
     pub(crate) gauge: DiskGauge,
-    /// When the log reads on through what lies still.
+    /// When the log scrubs next.
     pub(crate) pace: ScrubPace,
     /// How much of its state the log has for a snapshot.
     pub(crate) saved: Cursor,
-    /// It knows its cluster.
+    /// The node knows its cluster.
     pub joined: bool,
     wake_us: Option<u64>,
     clients: BTreeSet<u64>,
     requests: BTreeMap<(u64, u64), Request>,
     steps: u64,
-    /// How long its log was left as it is on a disk that is nearly full.
+    /// How long the log has not been shortened on a disk that is nearly full.
     pub(crate) rest: Rest,
 }
 
@@ -57,39 +57,37 @@ enum Waiting {
     Synced(Ticket),
 }
 
-/// A node: what outlives its processes, and the process if there is one.
+/// A node: what outlives its processes, and the process, if one runs.
 pub struct Process {
-    /// Its disk.
     pub disk: SimDisk,
-    /// Operations of the disk that had failed before this process.
+    /// Disk operations that had failed before this process.
     pub disk_errors: u64,
     /// Its monotonic clock.
     pub clock: Monotonic,
     /// Its wall clock.
     pub wall: Wall,
-    /// The process.
     pub running: Option<Running>,
-    /// How often it was started.
+    /// Number of its starts.
     pub boot: u64,
-    /// It does nothing until then.
+    /// End of its present pause.
     pub paused_until_us: u64,
-    /// It crashes after so many further effects.
+    /// Number of further effects after which it crashes.
     pub effects_left: Option<u64>,
     /// It crashes during its next sync.
     pub crash_in_sync: bool,
     /// Rate of its monotonic clock.
     pub rate_ppm: u64,
-    /// Its next start finds facts lost that it knew when it crashed, unless another node has something to heal.
+    /// Its next start loses facts that it knew when it crashed, unless another node has something to heal.
     pub forgetful: bool,
-    /// Records on its disk were spoiled.
+    /// Records on its disk were damaged.
     pub flipped: bool,
-    /// Who it is, once drawn.
+    /// Its identity, once drawn.
     pub identity: Option<log::Identity>,
     crashed_us: u64,
     inbox: VecDeque<Waiting>,
 }
 
-/// A rate within the bound, in parts per million of true time.
+/// Draws a rate within the bound, in parts per million of true time.
 pub fn draw_rate(options: &Options, random: &mut Random) -> u64 {
     (1_000_000 + draw_signed(random, options.drift_ppm)) as u64
 }
@@ -100,10 +98,10 @@ impl Process {
         let rate_ppm =
             if options.wild_monotonic { random.between(500_000, 2_000_000) } else { draw_rate(options, random) };
         let epsilon_us = options.config().clock_epsilon_ms as i64 * 1_000;
-        // Clocks within their contract; where clocks fence, none is far enough from the others for it.
+        // Clocks keep their contract; where clocks fence, no offset is large enough for that.
         let bound_us = if options.clock_fencing { epsilon_us * 38 / 100 } else { epsilon_us / 2 - 10_000 };
         let offset_us = draw_signed(random, bound_us as u64);
-        // Where monotonic clocks are wild, claims rest on wall clocks that tick truly.
+        // Where monotonic clocks are wild, claims rely on wall clocks that tick truly.
         let drift_ppm = if options.wild_monotonic { 0 } else { draw_signed(random, options.drift_ppm) };
         let bound_us = if options.wild_wall_clock { 5 * 3_600_000_000 } else { bound_us };
         Process {
@@ -131,7 +129,7 @@ impl Process {
 }
 
 impl World {
-    /// Place of a node by its identity.
+    /// Number of a node by its identity.
     pub fn place_of(&self, node: NodeId) -> Option<usize> {
         self.nodes.iter().position(|process| process.identity.is_some_and(|identity| identity.node == node))
     }
@@ -258,12 +256,12 @@ impl World {
         self.schedule_node_wake(node);
     }
 
-    /// The process is gone, and of its disk what was not synced.
+    /// Crashes a node. What its disk has not synced is lost, unless machines do not lose power (`unsynced_facts`).
     pub fn crash_node(&mut self, node: usize) {
         self.stop_node(node, !self.options.unsynced_facts);
     }
 
-    /// The process is gone; with the machine, also what was not synced.
+    /// Ends a node's process; with its machine, also what was not synced.
     pub fn stop_node(&mut self, node: usize, machine: bool) {
         if self.nodes[node].running.take().is_none() {
             return;
@@ -287,7 +285,7 @@ impl World {
         broken.into_iter().for_each(|connection| self.break_connection(connection));
     }
 
-    /// The process does nothing for a while.
+    /// Pauses a node's process.
     pub fn pause_node(&mut self, node: usize, length_us: u64) {
         self.line(format_args!("n{node} pause {length_us}"));
         self.count("fault: pause");
@@ -297,7 +295,7 @@ impl World {
         self.schedule_in(length_us, Event::NodeResume { node });
     }
 
-    /// A paused process works off what has come in meanwhile.
+    /// Ends a pause: the process handles what has come in meanwhile.
     pub fn resume_node(&mut self, node: usize) {
         if self.nodes[node].paused_until_us > self.now_us || self.nodes[node].running.is_none() {
             return;
@@ -336,7 +334,7 @@ impl World {
         self.step_told(node, input, None);
     }
 
-    /// A step, and what its message says of a log that is watched.
+    /// Steps a node. `word` is what the message says of the log that is watched.
     fn step_told(&mut self, node: usize, input: Input, word: Option<Word>) {
         if self.nodes[node].running.is_none() {
             return;
@@ -373,7 +371,7 @@ impl World {
         }
     }
 
-    /// A message of a peer is there.
+    /// Delivers a message of a peer.
     pub fn peer_arrives(&mut self, from: usize, to: usize, bytes: &[u8], word: Option<Word>) {
         let Some(from) = self.nodes[from].identity else { return };
         if self.nodes[to].running.as_ref().is_some_and(|running| running.joined) {
@@ -382,14 +380,14 @@ impl World {
         }
     }
 
-    /// The link of two nodes connects by itself, soon.
+    /// Connects the link of two nodes, after a short delay.
     pub fn link(&mut self, one: usize, other: usize) {
         let delay_us = self.network.weather.delay_us_min + self.randoms.links.between(0, 50_000);
         let boots = [self.nodes[one].boot, self.nodes[other].boot];
         self.schedule_in(delay_us, Event::PeerUp { nodes: [one, other], boots });
     }
 
-    /// Both sides learn that their connection is new.
+    /// Reports the new connection to both sides.
     pub fn peer_up(&mut self, nodes: [usize; 2], boots: [u64; 2]) {
         let up = (0..2).all(|side| {
             let process = &self.nodes[nodes[side]];
@@ -404,7 +402,7 @@ impl World {
         }
     }
 
-    /// A request is there; the connection is known to be open.
+    /// Delivers a request; the connection is known to be open.
     pub fn ask_node(&mut self, node: usize, client: u64, number: u64, request: Request) {
         let Some(running) = &mut self.nodes[node].running else { return };
         running.clients.insert(client);
@@ -414,7 +412,7 @@ impl World {
         self.give(node, Input::Request { client: ClientId(client), number, principal, request });
     }
 
-    /// The node learns that a connection is closed.
+    /// Reports a closed connection to the node.
     pub fn client_gone(&mut self, node: usize, boot: u64, connection: u64) {
         let process = &mut self.nodes[node];
         let Some(running) = process.running.as_mut().filter(|_| process.boot == boot) else { return };
@@ -438,7 +436,7 @@ impl World {
         self.schedule(at_us, Event::NodeWake { node, boot });
     }
 
-    /// The time that the node asked for, or asked for earlier.
+    /// Handles a timer, which is the one that the node asked for or an earlier one.
     pub fn node_wake(&mut self, node: usize, boot: u64) {
         let now_us = self.now_us;
         let paused = self.is_paused(node);
