@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// Puts finished tasks into the archive, but sometimes does not report that.
+    /// Puts finished tasks into the archive, but sometimes reports to the node that this failed.
     pub fn archived(&mut self, node: usize, boot: u64, (partition, number): (PartitionId, u64), tasks: &[TaskView]) {
         if self.nodes[node].boot != boot {
             return;
