@@ -162,15 +162,15 @@ impl Node {
             self.answer_root_call(from, ask, Response::Error(error));
             return;
         }
+        let changes = matches!(request, Request::Schedule(_) | Request::Change { .. } | Request::Arrange { .. });
+        if changes && !self.steward.changes.is_news(from, ask) {
+            return;
+        }
         let Some(root) = self.led_root() else {
             let error = Error::unavailable("the leader of the cluster's root has moved; ask again");
             self.answer_root_call(from, ask, Response::Error(error));
             return;
         };
-        let changes = matches!(request, Request::Schedule(_) | Request::Change { .. } | Request::Arrange { .. });
-        if changes && !self.steward.changes.is_news(from, ask) {
-            return;
-        }
         let (change, dry_run) = match request {
             Request::Schedule(change) => return self.on_schedule((from, ask), change),
             Request::Schedules { name } => {
