@@ -23,6 +23,8 @@ struct Ghost {
     pending: Vec<(Ticket, TaskId)>,
     buried: BTreeSet<TaskId>,
     forgotten: BTreeSet<TaskId>,
+    /// Tasks that the node forgot while it was no member of their cohort, as a majority of the members did not have them.
+    outside: BTreeSet<TaskId>,
     /// Tasks whose spec the node knows, and since when.
     specs: BTreeMap<TaskId, u64>,
     /// Completions that the node knows, and since when.
@@ -51,6 +53,13 @@ impl Ghost {
         self.forgotten.retain(stays);
         self.specs.retain(|id, _| stays(id));
         self.completions.retain(|(id, _), _| stays(id));
+    }
+
+    /// The node has forgotten tasks. Those that it forgot as no member may come back: the cohort has not forgotten them, and one of its
+    /// members may have a task that was never acknowledged.
+    fn forget(&mut self, ids: &[TaskId], of_cohort: &BTreeSet<TaskId>) {
+        let is_final = |id: &&TaskId| of_cohort.contains(*id) || !self.outside.contains(*id);
+        self.forgotten.extend(ids.iter().filter(is_final));
     }
 
     fn know(&mut self, id: TaskId, task: &Task, since_us: u64) {
@@ -118,7 +127,7 @@ impl Forgotten {
         if facts.iter().any(|fact| matches!(fact, Fact::Completion(_) | Fact::Cancel)) {
             self.ended.insert(id);
         }
-        // An exile forgets what a majority says is forgotten; one of the other replicas may still have it for a while.
+        // A replica outside the cohort forgets what a majority does not have; a member may still have it.
         let counts = at.history.cohort(at.history.partition(&id)).contains(&node);
         let ghost = self.ghosts.entry(node).or_default();
         ghost.know(id, task, time_us);
@@ -165,7 +174,12 @@ impl Forgotten {
                     self.op(at.history, op)?;
                 }
             }
-            Record::Forgot { ids, .. } => self.ghosts.entry(at.node).or_default().forgotten.extend(ids),
+            Record::Forgot { ids, .. } => {
+                let ghost = self.ghosts.entry(at.node).or_default();
+                let is_member = |id: &TaskId| at.history.cohort(at.history.partition(id)).contains(&at.node);
+                ghost.outside.extend(ids.iter().filter(|id| !is_member(id)));
+                ghost.forget(ids, &self.forgotten);
+            }
             Record::Left { partition, .. } => {
                 self.ghosts.entry(at.node).or_default().leave(at.history, *partition);
             }
@@ -235,7 +249,7 @@ impl Property for Forgotten {
                 ghost.completions.clear();
                 for record in *records {
                     if let Record::Forgot { ids, .. } = record {
-                        ghost.forgotten.extend(ids);
+                        ghost.forget(ids, &self.forgotten);
                     }
                     if let Record::Left { partition, .. } = record {
                         ghost.leave(history, *partition);
@@ -395,5 +409,15 @@ mod tests {
         appends(&mut bench, 0, Record::Forgot { partition: PartitionId(0), ids: vec![id(1)] }).unwrap();
         assert!(appends(&mut bench, 1, live()).is_ok(), "another one may still know it");
         assert!(appends(&mut bench, 0, live()).is_err());
+    }
+
+    /// Goal: a learner that forgets what a majority does not have may learn of it again as a member, unless the cohort has forgotten it.
+    #[test]
+    fn a_task_that_was_forgotten_outside_a_cohort_may_come_back() {
+        let mut ghost = Ghost { outside: BTreeSet::from([id(1)]), ..Ghost::default() };
+        ghost.forget(&[id(1), id(2)], &BTreeSet::new());
+        assert_eq!(ghost.forgotten, BTreeSet::from([id(2)]));
+        ghost.forget(&[id(1)], &BTreeSet::from([id(1)]));
+        assert_eq!(ghost.forgotten, BTreeSet::from([id(1), id(2)]));
     }
 }
