@@ -283,7 +283,7 @@ fn a_grant_that_is_made_for_a_process_that_has_ended_goes_back() {
             cluster.restart(broker);
             cluster.connect_all();
         }
-        cluster.advance_losing(1_000, is_late);
+        cluster.advance_losing(500, is_late);
         assert!(!cluster.replies.contains_key(&number), "it is not committed");
         cluster.advance(1_000);
         assert_eq!(cluster.state_of(leader, id), state, "restarts: {restarts}");
