@@ -226,6 +226,20 @@ impl Durability {
         }
     }
 
+    /// Checks the answer to a redrive. It counts the disks that have the copy once that is written in its own partition, which may have
+    /// more replicas than that of the dead task, and otherwise those that have the fact in the dead task.
+    fn redriven(&self, history: &History, request: &Request, (dead, acked): (TaskId, Acked)) -> Result<(), String> {
+        let fact = Lesson::Fact(dead, Fact::Completion(Token::of_copy(acked.id)));
+        let spec = history.specs.get(&acked.id);
+        let copy = spec.map(|spec| Lesson::Fact(acked.id, Fact::Spec(crate::history::spec_hash(spec))));
+        let disks = |lesson: Lesson| self.holders(lesson).len() + self.left_with(lesson);
+        match copy.filter(|copy| disks(*copy) >= acked.acks as usize) {
+            Some(_) if disks(fact) == 0 => Err(format!("{fact:?} was confirmed, and no disk has it")),
+            Some(copy) => self.write(history, request, copy, &acked),
+            None => self.write(history, request, fact, &Acked { id: dead, ..acked }),
+        }
+    }
+
     fn reply(&self, history: &History, request: &Request, response: &Response) -> Result<(), String> {
         if let Response::Claimed { tasks, .. } = response {
             for task in tasks {
@@ -244,8 +258,7 @@ impl Durability {
                 return Err(format!("{} has no item {place}, but the answer has", request.verb()));
             };
             if let Request::Redrive { .. } = request {
-                let fact = Fact::Completion(Token::of_copy(acked.id));
-                self.write(history, request, Lesson::Fact(*id, fact), &Acked { id: *id, ..acked })?;
+                self.redriven(history, request, (*id, acked))?;
                 continue;
             }
             if matches!(response, Response::AckedUnique { existing: true, .. }) {
@@ -412,6 +425,7 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use norn_node::protocol::consistent::Viewstamp;
+    use norn_node::protocol::task::Completed;
     use norn_wire::ClaimId;
     use std::sync::Arc;
 
@@ -481,6 +495,30 @@ mod tests {
         assert!(reply(&mut bench, 1, Guarantee::Strict).is_err());
         bench.see(Happening::Synced { node: 1, ticket: Ticket(1) }).unwrap();
         assert!(reply(&mut bench, 2, Guarantee::Strict).is_ok());
+    }
+
+    /// Goal: the partition of a copy may have more replicas than that of the dead task, and the answer counts its disks.
+    #[test]
+    fn the_answer_to_a_redrive_counts_the_disks_of_the_copy() {
+        let done = Completed { sequence: None, result: None, at_ms: 1, children: None };
+        let fact = Task::from_completion(Token::of_copy(id(2)), done);
+        let record = |number: u32, task: Task| Record::Facts {
+            partition: PartitionId(0),
+            items: Arc::new(vec![(id(number), task)]),
+        };
+        let (dead, copy) = (record(1, fact), record(2, Task::from_spec(Arc::new(spec()))));
+        let request = Request::Redrive { id: id(1), child: id(2), queue: None, acks: Acks::Quorum };
+        let response = Response::AckedOne(acked(2, 2, Guarantee::Sloppy));
+        let holds = |places: &[(usize, &Record)]| {
+            let mut bench = Bench::new();
+            bench.see(Happening::Sent { request: &enqueue(2) }).unwrap();
+            places.iter().for_each(|(node, record)| store(&mut bench, *node, std::slice::from_ref(*record), true));
+            bench.see(Happening::Replied { request: &request, response: &response }).is_ok()
+        };
+        assert!(holds(&[(0, &copy), (1, &copy), (0, &dead)]));
+        assert!(holds(&[(0, &dead), (1, &dead)]), "it is recorded");
+        assert!(!holds(&[(0, &copy), (1, &copy)]), "it is not recorded");
+        assert!(!holds(&[(0, &copy), (0, &dead)]), "one disk has it");
     }
 
     #[test]
