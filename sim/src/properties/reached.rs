@@ -6,8 +6,9 @@
 //! it waits, a grant that was found again may be in its hands.
 //!
 //! Left to the lease are grants of a client that vanished, if it had confirmed them or they had been found again; also where a node
-//! crashed that the client had asked, for it may have been the only one that knew of them. Such a lease may be an attempt, too.
-//! Grants are not judged where clocks may have any rate.
+//! crashed that the client had asked, or the leader that had made them before any node answered with them, for it may have been the
+//! only one that knew which question they were made for. Such a lease may be an attempt, too. Grants are not judged where clocks may
+//! have any rate.
 //!
 //! Troubles are crashes and starts, pauses, cuts, changes of a partition's replicas and of its leader, and, of the client itself,
 //! what stops it and breaks its connections. Messages that were sent in vain in the meantime are repeated after pauses that double.
@@ -57,6 +58,12 @@ struct Asked {
 #[derive(Debug)]
 struct Grant {
     claim: ClaimId,
+    /// The leader's node.
+    node: usize,
+    /// The leader has crashed since, and with it what it had granted to which question.
+    crashed: bool,
+    /// A node has answered its client with the grant, and can give it back whoever leads.
+    told: bool,
     at_us: u64,
     /// It was renewed, as when it is found again.
     renewed: bool,
@@ -87,7 +94,7 @@ pub struct Reached {
 
 impl Reached {
     /// Takes in records. Each node writes down a grant; the first to do so is the leader.
-    fn note(&mut self, records: &[Record], now_us: u64) {
+    fn note(&mut self, node: usize, records: &[Record], now_us: u64) {
         for record in records {
             let Record::Ops { after, ops, .. } = record else { continue };
             for op in ops {
@@ -102,7 +109,8 @@ impl Reached {
                 for (id, number) in items.iter().filter(|_| self.confirming.contains(claim)) {
                     let grant = (*id, Token { epoch: after.epoch, number: *number });
                     if !self.taken.contains(&grant) {
-                        let new = || Grant { claim: *claim, at_us: now_us, renewed: false };
+                        let (crashed, told, renewed) = (false, false, false);
+                        let new = || Grant { claim: *claim, node, crashed, told, at_us: now_us, renewed };
                         self.granted.entry(grant).or_insert_with(new);
                     }
                 }
@@ -152,7 +160,8 @@ impl Reached {
         if asked.ended_us.is_none() && (asked.confirmed || grant.renewed) {
             return Ok(());
         }
-        if asked.vanished && (asked.confirmed || grant.renewed || asked.forgotten) {
+        let forgotten = asked.forgotten || grant.crashed && !grant.told;
+        if asked.vanished && (asked.confirmed || grant.renewed || forgotten) {
             return Ok(());
         }
         let since_us = grant.at_us.max(asked.ended_us.unwrap_or_default());
@@ -206,7 +215,12 @@ impl Property for Reached {
                 self.confirming.insert(claim.claim);
             }
             Happening::Claims { client, node, claim, calls } => self.claims(*client, *node, *claim, calls),
-            Happening::Appended { records, .. } => self.note(records, now_us),
+            Happening::Appended { node, records, .. } => self.note(*node, records, now_us),
+            Happening::Replied { response: Response::Claimed { tasks, .. }, .. } => {
+                for task in tasks {
+                    self.granted.get_mut(&(task.id, task.token)).into_iter().for_each(|grant| grant.told = true);
+                }
+            }
             Happening::Sent { request: Request::Confirm { claim } } => {
                 self.confirmed.insert(*claim);
                 self.asked.get_mut(claim).into_iter().for_each(|asked| asked.confirmed = true);
@@ -235,6 +249,7 @@ impl Property for Reached {
             }
             Happening::Crashed { node } | Happening::Gone { node } => {
                 self.asked.values_mut().for_each(|asked| asked.forgotten |= asked.nodes.contains(node));
+                self.granted.values_mut().for_each(|grant| grant.crashed |= grant.node == *node);
             }
             Happening::Observed {
                 observation:
@@ -268,12 +283,13 @@ mod tests {
     const CLAIM: ClaimId = ClaimId(7);
     const PARTITION: PartitionId = PartitionId(0);
     const CLIENT: usize = 0;
+    const LEADER: usize = 0;
     const BROKER: usize = 2;
 
     fn append(bench: &mut Bench<Reached>, op: Op) {
         let after = Viewstamp { epoch: 1, length: 0 };
         let records = [Record::Ops { partition: PARTITION, after, ops: vec![Arc::new(op)] }];
-        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records }).unwrap();
+        bench.see(Happening::Appended { node: LEADER, ticket: Ticket(1), records: &records }).unwrap();
     }
 
     /// Makes a call that is granted a task. Returns when it was made, which names it.
@@ -388,6 +404,14 @@ mod tests {
         let mut bench = granted();
         bench.see(Happening::Crashed { node: BROKER }).unwrap();
         assert!(vanishes(&mut bench).is_ok());
+        let mut bench = granted();
+        bench.see(Happening::Crashed { node: LEADER }).unwrap();
+        assert!(vanishes(&mut bench).is_ok());
+        let mut bench = granted();
+        let response = super::super::check::granted(1, token(1, 1));
+        bench.see(Happening::Replied { request: &claim(), response: &response }).unwrap();
+        bench.see(Happening::Crashed { node: LEADER }).unwrap();
+        assert!(vanishes(&mut bench).is_err(), "its node gives it back at any leader");
     }
 
     fn expires(bench: &mut Bench<Reached>) -> Result<(), String> {
