@@ -3,7 +3,7 @@
 use super::recall::{FIRST, ask_until, claim_until, cluster_of_many, is_ack, is_answer, is_on_its_way};
 use super::*;
 use crate::protocol::consistent::Viewstamp;
-use norn_wire::Granted;
+use norn_wire::{Granted, Versions};
 
 const CLAIM: ClaimId = ClaimId(77);
 const LEASE_MS: u64 = 600_000;
@@ -280,8 +280,15 @@ fn a_grant_that_is_made_for_a_process_that_has_ended_goes_back() {
         let is_late = |to: usize, message: &PeerMessage| to == leader && is_ack(message);
         cluster.advance_losing(1, is_late);
         if restarts {
-            cluster.restart(broker);
-            cluster.connect_all();
+            // Step by step, so that no acknowledgement comes in the meantime.
+            let effects = cluster.begin_restart(broker, 99);
+            cluster.carry_out(broker, effects);
+            for (index, peer) in
+                (0..3).flat_map(|index| [(index, broker), (broker, index)]).filter(|(one, two)| one != two)
+            {
+                let (peer, version) = (NodeId(peer as u128 + 1), Versions::SPOKEN.newest);
+                cluster.queue.push_back((index, Event::PeerConnected { peer, version }));
+            }
         }
         cluster.advance_losing(500, is_late);
         assert!(!cluster.replies.contains_key(&number), "it is not committed");
