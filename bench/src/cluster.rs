@@ -1,7 +1,6 @@
 //! A cluster of `norn start` processes on this machine, with its own directory for certificates and data.
 
-use crate::ClusterOptions;
-use crate::process;
+use crate::{ClusterOptions, process};
 use anyhow::{Context, Result, bail, ensure};
 use norn_client::client::{Client, ClientConfig};
 use std::fs::{self, File};

@@ -4,8 +4,8 @@
 mod databases;
 
 use anyhow::{Result, anyhow};
-use norn_node::protocol::Record;
-use norn_node::protocol::task::Task;
+use norn_model::record::Record;
+use norn_model::task::Task;
 use norn_node::runtime::disk::FileDisk;
 use norn_node::storage::disk::{Disk, DiskError};
 use norn_node::storage::{Identity, Log, LogConfig};

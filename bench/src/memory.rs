@@ -4,7 +4,7 @@ use crate::host::{Host, Nowhere, WALL_MS, batch};
 use crate::report::{Report, Row};
 use anyhow::Result;
 use clap::Args;
-use norn_node::config::Config;
+use norn_model::config::Config;
 use norn_wire::QueueName;
 use peak_alloc::PeakAlloc;
 

@@ -1,7 +1,7 @@
 //! Disk latency meter: turns measured syncs into reports for the core; the same for every host. Reads no clock; the host passes in
 //! the measurements.
 
-use crate::protocol::host::{DiskReport, Room, SLOW_US_MIN};
+use norn_model::host::{DiskReport, Room, SLOW_US_MIN};
 
 /// Shortest interval of reports, unless the disk space state changes.
 const TOLD_US_MIN: u64 = 1_000_000;

@@ -11,9 +11,7 @@
 // Without the mutants feature, each planted bug is the constant `false`.
 #![cfg_attr(not(feature = "mutants"), allow(clippy::nonminimal_bool, clippy::eq_op, clippy::overly_complex_bool_expr))]
 
-pub mod config;
 pub mod gauge;
-pub mod limits;
 pub mod protocol;
 pub mod restore;
 pub mod storage;

@@ -1,11 +1,11 @@
 //! Restores a node from the records and losses of its log; the same for every host.
 
-use crate::config::Config;
-use crate::protocol::record::Kind;
 use crate::protocol::{Founding, Node};
 use crate::storage::disk::Disk;
 use crate::storage::repair::{self, Lost, Overlay, Plan, RepairError, Step, Tried};
 use crate::storage::{Identity, Log, LogConfig, Loss, Owner, Replay, Replayed, segment_name};
+use norn_model::config::Config;
+use norn_model::record::Kind;
 use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;

@@ -8,7 +8,7 @@ use crate::adapter;
 use crate::properties::is_open;
 use crate::settle::INTERVAL_US;
 use crate::world::{Event, Phase, World};
-use norn_node::protocol::consistent::cohort::Role;
+use norn_model::cohort::Role;
 use norn_wire::{PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -12,7 +12,7 @@ use crate::history::Happening;
 use crate::process::Running;
 use crate::witnesses::Witnesses;
 use crate::world::World;
-use norn_node::protocol::Record;
+use norn_model::record::Record;
 
 /// The disk is copied before one in this many appends.
 const IMAGES: u64 = 150;

@@ -2,12 +2,12 @@
 
 use crate::adapter::{Call, ReplicaView};
 use crate::transactions::queue_of_banks;
-use norn_node::protocol::consistent::Viewstamp;
-use norn_node::protocol::consistent::cohort::Cohort;
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
-use norn_node::protocol::schedules::{Operation, Turn};
-use norn_node::protocol::task::Task;
+use norn_model::claim_table::table::Op;
+use norn_model::cohort::Cohort;
+use norn_model::record::Record;
+use norn_model::schedules::{Operation, Turn};
+use norn_model::task::Task;
+use norn_model::viewstamp::Viewstamp;
 use norn_node::protocol::{Observation, Ticket};
 use norn_wire::membership::ClusterChange;
 use norn_wire::request::{Acks, NewTask, Request, Spec};
@@ -303,7 +303,7 @@ impl History {
         let Some(genesis) = &self.genesis else { return Cohort::default() };
         match self.committed.get(&partition) {
             Some(cohort) => cohort.clone(),
-            None => Cohort::founded(&crate::adapter::ring::cohort(genesis, partition)),
+            None => Cohort::founded(&norn_model::root::cohort(genesis, partition)),
         }
     }
 
@@ -320,7 +320,7 @@ impl History {
     /// Whether a node has ever held a partition.
     pub fn had_seat(&self, node: usize, partition: PartitionId) -> bool {
         let Some(genesis) = &self.genesis else { return false };
-        let founders = crate::adapter::ring::cohort(genesis, partition);
+        let founders = norn_model::root::cohort(genesis, partition);
         self.seated.contains(&(node, partition)) || founders.iter().any(|replica| self.places[&replica.node] == node)
     }
 

@@ -10,7 +10,7 @@ use crate::damage::replay;
 use crate::disk::SimDisk;
 use crate::history::Happening;
 use crate::world::{Event, World};
-use norn_node::config::Mutant;
+use norn_model::config::Mutant;
 use norn_wire::membership::ClusterChange;
 use norn_wire::response::Identity;
 use norn_wire::{NodeId, PartitionId};

@@ -1,7 +1,7 @@
 //! Known bugs that can be put back, to see that the simulator catches them.
 
 use crate::options::Overrides;
-use norn_node::config::Mutant;
+use norn_model::config::Mutant;
 
 /// All bugs that the simulator catches within a thousand seeds, with their names.
 pub const ALL: [(&str, Mutant); 100] = [

@@ -6,7 +6,7 @@ use crate::history::{Happening, Moment, Terms};
 use crate::process::OPERATOR;
 use crate::schedules::Ending;
 use crate::world::{Event, World};
-use norn_node::config::Config;
+use norn_model::config::Config;
 use norn_wire::membership::{ClusterChange, Membership};
 use norn_wire::response::{Genesis, Identity, Member, Response};
 use norn_wire::{ClusterId, Request};

@@ -7,7 +7,7 @@ mod stage;
 pub use stage::Conditions;
 
 use crate::mutants;
-use norn_node::config::{Config, Mutant};
+use norn_model::config::{Config, Mutant};
 use norn_wire::random::Random;
 
 macro_rules! options {

@@ -8,7 +8,7 @@ use crate::adapter::{Call, Draft};
 use crate::options::Conditions;
 use crate::stage::{Cue, Stage};
 use crate::trace::Keep;
-use norn_node::config::Mutant;
+use norn_model::config::Mutant;
 use norn_wire::membership::{ClusterChange, QueueSetting, Rate};
 use norn_wire::request::{Acks, Claim, Request};
 use norn_wire::response::Response;

@@ -4,7 +4,7 @@
 use crate::clock::WALL_START_MS;
 use crate::workload::numbered_queue;
 use crate::world::{Event, Phase, World};
-use norn_node::protocol::schedules::Calendar;
+use norn_model::schedules::Calendar;
 use norn_wire::ErrorCode;
 use norn_wire::request::Request;
 use norn_wire::response::Response;

@@ -4,7 +4,7 @@
 //! more. If the process ends before, its next start finds the loss.
 
 use crate::world::World;
-use norn_node::config::Config;
+use norn_model::config::Config;
 use norn_node::protocol::Event as Input;
 use norn_node::storage::SnapshotError;
 use norn_node::storage::disk::Disk;

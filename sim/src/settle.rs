@@ -6,7 +6,7 @@ use crate::process::Process;
 use crate::properties::unsettled;
 use crate::workload::{Act, Purpose};
 use crate::world::{Event, Phase, World};
-use norn_node::protocol::task::{Task, Tomb};
+use norn_model::task::{Task, Tomb};
 use norn_wire::request::Request;
 use norn_wire::response::{Response, State};
 use norn_wire::{Error, NodeId, TaskId};

@@ -5,8 +5,9 @@
 
 use crate::adapter;
 use crate::world::World;
-use norn_node::protocol::host::Room;
-use norn_node::protocol::{Cursor, Record};
+use norn_model::host::Room;
+use norn_model::record::Record;
+use norn_node::protocol::Cursor;
 use norn_node::storage::RESERVE;
 use norn_node::storage::disk::Disk;
 

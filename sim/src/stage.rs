@@ -8,7 +8,7 @@ use crate::options::{Conditions, Options};
 use crate::trace::Keep;
 use crate::workload::Purpose;
 use crate::world::{Counters, Event, Phase, World};
-use norn_node::config::Mutant;
+use norn_model::config::Mutant;
 use norn_wire::Error;
 use norn_wire::random::Random;
 use norn_wire::response::Response;

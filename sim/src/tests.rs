@@ -3,7 +3,7 @@
 use crate::options::Overrides;
 use crate::report::run;
 use crate::trace::Keep;
-use norn_node::config::Mutant;
+use norn_model::config::Mutant;
 use std::collections::BTreeMap;
 
 fn small() -> Overrides {

@@ -1,7 +1,7 @@
 //! Messages as bytes, through the real codecs.
 
-use norn_node::limits::PEER_FRAME_BYTES_MAX;
-use norn_node::protocol::PeerMessage;
+use norn_model::limits::PEER_FRAME_BYTES_MAX;
+use norn_model::message::PeerMessage;
 use norn_wire::codec::{self, HEADER_BYTES, Kind};
 use norn_wire::{Request, Response, Versions};
 use std::rc::Rc;

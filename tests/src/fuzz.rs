@@ -10,8 +10,9 @@ pub mod mutation;
 pub mod samples;
 
 use bounded::Bounded;
-use norn_node::limits::{FRAME_BYTES_MAX, PEER_FRAME_BYTES_MAX};
-use norn_node::protocol::{PeerMessage, Record};
+use norn_model::limits::{FRAME_BYTES_MAX, PEER_FRAME_BYTES_MAX};
+use norn_model::message::PeerMessage;
+use norn_model::record::Record;
 use norn_node::storage::disk::{Disk, DiskError};
 use norn_node::storage::verify::{Entry, inspect, verify};
 use norn_node::storage::{Identity, Log, LogConfig, Replay};

@@ -11,7 +11,7 @@ use crate::workers::{ClaimCall, drained};
 use crate::{Cli, Cluster, ClusterOptions, Habits, Ledger, Rule, Workers};
 use norn_client::client::Client;
 use norn_client::session::Draft;
-use norn_node::protocol::ring::partition_of_task;
+use norn_model::ring::partition_of_task;
 use norn_wire::response::PartitionView;
 use norn_wire::{Acks, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,7 @@
 //! mutations, the same ones in each run. The memory of the whole process is limited, so that an allocation of a length that the input
 //! merely claims ends it.
 
-use norn_node::protocol::Record;
+use norn_model::record::Record;
 use norn_node::storage::Replay;
 use norn_sim::disk::Harm;
 use norn_tests::fuzz::mutation::mutate;

@@ -46,20 +46,7 @@ impl Draft {
 
     /// A task of priority 0 without delay, headers or limit of attempts.
     pub fn new(queue: QueueName, payload: impl Into<Vec<u8>>) -> Self {
-        let payload = payload.into();
-        let spec = Spec {
-            queue,
-            payload,
-            priority: 0,
-            not_before_ms: 0,
-            headers: Vec::new(),
-            attempts_max: 0,
-            after: Vec::new(),
-            key: None,
-            grouping: None,
-            revision: None,
-        };
-        Draft { id: None, spec, delay_ms: 0, near: None }
+        Draft { id: None, spec: Spec::new(queue, payload), delay_ms: 0, near: None }
     }
 
     /// Places the task with another one (same tag, same partition), so that one [transaction](TransactionDraft) can change both.

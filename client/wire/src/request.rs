@@ -75,6 +75,22 @@ pub struct Revision {
 }
 
 impl Spec {
+    /// A task of priority 0 without delay, headers or limit of attempts.
+    pub fn new(queue: QueueName, payload: impl Into<Vec<u8>>) -> Spec {
+        Spec {
+            queue,
+            payload: payload.into(),
+            priority: 0,
+            not_before_ms: 0,
+            headers: Vec::new(),
+            attempts_max: 0,
+            after: Vec::new(),
+            key: None,
+            grouping: None,
+            revision: None,
+        }
+    }
+
     /// Returns the routing tag of all tasks with this queue and key, or `None` for a task without a key.
     pub fn tag(&self) -> Option<u32> {
         const SEPARATOR: u8 = 0;

@@ -3,8 +3,8 @@
 //! Every step can be repeated: nodes that have the record already are recognised, and the rest is completed.
 
 use super::failure::Failure;
-use norn_node::limits::{NODES_MAX, PARTITIONS_MAX, REPLICAS_MAX};
-use norn_node::protocol::ring::assign;
+use norn_model::limits::{NODES_MAX, PARTITIONS_MAX, REPLICAS_MAX};
+use norn_model::ring::assign;
 use norn_node::runtime::caller::{CallError, Caller};
 use norn_wire::response::{Genesis, Identity, Member};
 use norn_wire::{ClusterId, Request, Response};

@@ -8,7 +8,7 @@ use super::{Global, examples, say, told, write_line};
 use clap::Subcommand;
 use content::Content;
 use norn_cli::Part;
-use norn_node::protocol::record::Kind;
+use norn_model::record::Kind;
 use norn_node::restore::plan_repair;
 use norn_node::runtime::disk::{FileDisk, FileDiskError, is_of_log};
 use norn_node::storage::disk::{Disk, DiskError};

@@ -287,7 +287,7 @@ async fn serve(settings: Settings) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use norn_node::config::table::find;
+    use norn_model::config::table::find;
     use std::os::unix::ffi::OsStringExt;
 
     /// Goal: a setting in a variable is used or refused.

@@ -20,13 +20,13 @@
 
 use super::effect::Ticket;
 use super::loads::Then;
-use super::partition::{Counted, Whose};
-use super::peer::{PeerMessage, WantPart};
-use super::record::Record;
-use super::snapshot::Moved;
-use super::task::{Filling, Outline, Part, Place, Slot, Task, Wanted};
 use super::{Node, Observation};
-use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
+use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
+use norn_model::message::{PeerMessage, WantPart};
+use norn_model::record::Record;
+use norn_model::replica::{Counted, Whose};
+use norn_model::snapshot::Moved;
+use norn_model::task::{Filling, Outline, Part, Place, Slot, Task, Wanted};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;

@@ -1,10 +1,10 @@
 //! Effects: everything that a node can ask its host to do.
 
-use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::record::Record;
-use crate::protocol::task::Wanted;
+use norn_model::cohort::Cohort;
+use norn_model::message::PeerMessage;
+use norn_model::record::Record;
+use norn_model::task::Wanted;
 use norn_wire::membership::Roster;
 use norn_wire::response::{Genesis, Standing};
 use norn_wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
@@ -31,7 +31,7 @@ pub enum Effect {
     Load {
         /// Number to report back.
         number: u64,
-        /// Parts to read, of about [`crate::limits::LOAD_BYTES_MAX`] bytes at most.
+        /// Parts to read, of about [`norn_model::limits::LOAD_BYTES_MAX`] bytes at most.
         wanted: Vec<Wanted>,
     },
     /// Send to a peer; may be lost when the connection breaks or its queue is full.

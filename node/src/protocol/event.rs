@@ -1,10 +1,10 @@
 //! Events: everything that can happen to a node.
 
 use crate::protocol::effect::Ticket;
-use crate::protocol::host::{DiskReport, MemoryReport};
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::snapshot::Moved;
-use crate::protocol::task::{Filling, Place};
+use norn_model::host::{DiskReport, MemoryReport};
+use norn_model::message::PeerMessage;
+use norn_model::snapshot::Moved;
+use norn_model::task::{Filling, Place};
 use norn_wire::{NodeId, PartitionId, Request, TaskId};
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub enum Event {
     Persisted {
         /// Ticket of an earlier [`crate::protocol::Effect::Persist`].
         ticket: Ticket,
-        /// Log location of each [`crate::protocol::Record::Facts`] in the batches that this event is the first to cover, in
+        /// Log location of each [`norn_model::record::Record::Facts`] in the batches that this event is the first to cover, in
         /// order; none where the location is unknown.
         places: Vec<Option<Place>>,
         /// Ordinal of the last record up to which nothing of the log can be lost now. Facts that may be acknowledged before they

@@ -1,13 +1,14 @@
-//! Recovery of replicas that lost a part of the node's log. The rules are in `partition/wound.rs`.
+//! Recovery of replicas that lost a part of the node's log. The rules are in `model/src/wound.rs`.
 
-use super::consistent::cohort::Role;
-use super::consistent::{Viewstamp, rules};
-use super::partition::Wound;
-use super::peer::PeerMessage;
-use super::record::Record;
 use super::timers::Key;
 use super::{Node, Observation};
-use crate::config::mutant;
+use norn_model::cohort::Role;
+use norn_model::config::mutant;
+use norn_model::message::PeerMessage;
+use norn_model::record::Record;
+use norn_model::rules;
+use norn_model::viewstamp::Viewstamp;
+use norn_model::wound::Wound;
 use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
 
@@ -33,7 +34,8 @@ impl Node {
 
     /// Whether any replica here may lack facts that it acknowledged.
     pub(super) fn has_holes(&self) -> bool {
-        let holes = |replica: &super::Partition| replica.healing.wound.facts && replica.healing.losses != 0;
+        let holes =
+            |replica: &norn_model::replica::Partition| replica.healing.wound.facts && replica.healing.losses != 0;
         self.partitions.values().any(holes)
     }
 
@@ -169,7 +171,7 @@ impl Node {
 
     /// Partitions in which this node needs the agreement of a peer and does not have it yet.
     pub(super) fn open_with(&self, node: NodeId) -> BTreeSet<PartitionId> {
-        let open = |replica: &&super::Partition| {
+        let open = |replica: &&norn_model::replica::Partition| {
             replica.cohort().has_member(node)
                 && !replica.healing.agreed.contains(&node)
                 && self.wants_agreement(replica.id)

@@ -1,12 +1,12 @@
 //! Inspection for checkers: the state that a simulator's properties are about.
 
 use super::Node;
-use super::consistent::cohort::{Cohort, Role};
-use super::consistent::table::Table;
-use super::consistent::{ReplicaId, Viewstamp};
-use super::partition::Wound;
-use super::task::{Outline, Task, Wanted};
 use super::timers::Key;
+use norn_model::claim_table::table::Table;
+use norn_model::cohort::{Cohort, Role};
+use norn_model::task::{Outline, Task, Wanted};
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
+use norn_model::wound::Wound;
 use norn_wire::{NodeId, PartitionId, TaskId};
 
 /// State of a replica.

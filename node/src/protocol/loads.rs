@@ -6,10 +6,10 @@
 
 use super::Node;
 use super::effect::Effect;
-use super::peer::PeerMessage;
-use super::task::{Filling, Part, Slot, Task, Wanted};
-use crate::config::mutant;
-use crate::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
+use norn_model::config::mutant;
+use norn_model::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
+use norn_model::message::PeerMessage;
+use norn_model::task::{Filling, Part, Slot, Task, Wanted};
 use norn_wire::{NodeId, PartitionId, TaskId};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

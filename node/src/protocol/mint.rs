@@ -3,9 +3,9 @@
 
 use super::Node;
 use super::event::ClientId;
-use super::record::Record;
-use crate::config::mutant;
-use crate::limits::{ID_AHEAD_MS_MAX, MARK_SESSIONS, MARK_TIME_MS};
+use norn_model::config::mutant;
+use norn_model::limits::{ID_AHEAD_MS_MAX, MARK_SESSIONS, MARK_TIME_MS};
+use norn_model::record::Record;
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::response::Welcome;
 use norn_wire::{Response, TaskId};

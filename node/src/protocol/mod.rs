@@ -5,47 +5,30 @@
 
 pub mod available;
 mod bodies;
-mod clocks;
 pub mod consistent;
 pub mod effect;
 pub mod event;
 mod healing;
-pub mod host;
 mod inspect;
 mod latest;
 mod loads;
 pub mod membership;
 mod mint;
 mod outbox;
-pub mod partition;
-// Fields of messages are documented where the message is.
-#[allow(missing_docs)]
-pub mod peer;
-pub mod record;
 mod recovery;
 mod requests;
-pub mod ring;
-pub mod root;
 mod save;
-pub mod schedules;
-mod snapshot;
 mod status;
-pub mod task;
-pub mod time;
 pub mod timers;
 
 #[cfg(test)]
 mod tests;
 
-use crate::config::{Config, mutant};
-use crate::limits::{LOOPBACKS_MAX, WAKE_KEYS_MAX};
 use available::{Asks, Hints, Journals, WriteAnswer};
 use bodies::Bodies;
-use clocks::Clocks;
 use consistent::ages::Running;
 use consistent::broker::Broker;
 use consistent::claims::Calls;
-use consistent::cohort::Told;
 use consistent::demand::Demand;
 use consistent::dependencies::Dependencies;
 use consistent::grants::Grants;
@@ -62,22 +45,26 @@ pub use inspect::ReplicaView;
 use loads::Loads;
 use membership::{OwnDisk, OwnLog, OwnMemory, Peer, Scheduler, Steward};
 use mint::Mint;
+use norn_model::clocks::Clocks;
+use norn_model::cohort::Told;
+use norn_model::config::{Config, mutant};
+use norn_model::limits::{LOOPBACKS_MAX, WAKE_KEYS_MAX};
+pub use norn_model::message::PeerMessage;
+pub use norn_model::record::Record;
+use norn_model::replica::Partition;
+pub use norn_model::snapshot::{Gap, Moved, Part};
+pub use norn_model::time::Now;
+pub use norn_model::wound::Wound;
 use norn_wire::membership::Roster;
 use norn_wire::random::Random;
 use norn_wire::response::Genesis;
 use norn_wire::{NodeId, PartitionId, TaskId};
 pub use outbox::COUNTED;
 use outbox::Outbox;
-use partition::Partition;
-pub use partition::Wound;
-pub use peer::PeerMessage;
-pub use record::Record;
 pub use save::Cursor;
-pub use snapshot::{Gap, Moved, Part};
 pub use status::{CLOCKS, STANDINGS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-pub use time::Now;
 use timers::{Key, Timers};
 
 /// Bootstrap parameters of a node, which do not come from its log.
@@ -293,7 +280,7 @@ impl Node {
         if mutant!(self.config, WordMissing) {
             for effect in effects.iter_mut() {
                 if let Effect::Send { message: message @ PeerMessage::Ack { .. }, .. } = effect {
-                    message.set_log(peer::LogWord::default());
+                    message.set_log(norn_model::message::LogWord::default());
                 }
             }
         }
@@ -537,7 +524,7 @@ impl Node {
 
     fn partition_of(&self, id: &TaskId) -> PartitionId {
         let genesis = self.genesis.as_ref().expect("asked only in a cluster");
-        ring::partition_of_task(id, genesis.partitions)
+        norn_model::ring::partition_of_task(id, genesis.partitions)
     }
 
     fn after_ms(&self, ms: u64) -> u64 {

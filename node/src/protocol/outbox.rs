@@ -2,8 +2,8 @@
 
 use crate::protocol::effect::{Effect, Observation, Ticket};
 use crate::protocol::event::ClientId;
-use crate::protocol::peer::{LogWord, PeerMessage};
-use crate::protocol::record::Record;
+use norn_model::message::{LogWord, PeerMessage};
+use norn_model::record::Record;
 use norn_wire::{NodeId, Request, Response, Versions};
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,19 +1,20 @@
 //! Replay of the log, and the start of a node.
 
+use super::Node;
 use super::bodies::blobs_of;
 use super::effect::{Effect, Ticket};
-use super::partition::wound;
-use super::partition::{Partition, Wound};
-use super::record::Record;
-use super::root::Root;
-use super::time::Now;
 use super::timers::Key;
-use super::{Node, ring};
-use crate::config::mutant;
-use crate::protocol::consistent::register::{Ages, UNDATED_US};
-use crate::protocol::consistent::table::{Op, Table};
-use crate::protocol::consistent::{ReplicaId, Viewstamp};
-use crate::protocol::task::{Place, Slot, Task};
+use norn_model::claim_table::table::{Op, Table};
+use norn_model::config::mutant;
+use norn_model::record::Record;
+use norn_model::register::{Ages, UNDATED_US};
+use norn_model::replica::Partition;
+use norn_model::ring;
+use norn_model::root::{self, Root};
+use norn_model::task::{Place, Slot, Task};
+use norn_model::time::Now;
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
+use norn_model::wound::{self, Wound};
 use norn_wire::response::Genesis;
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::sync::Arc;
@@ -250,7 +251,7 @@ impl Node {
     }
 
     /// Notes that a record of this replica is lost between the last recovered record and the next one. Called once for each lost
-    /// record, with its ordinal, and in every start as long as the damage is there; [`super::record::Kind::wound`] gives what the
+    /// record, with its ordinal, and in every start as long as the damage is there; [`norn_model::record::Kind::wound`] gives what the
     /// record may have contained. An error means that the partition is not held here.
     pub fn lose(&mut self, partition: PartitionId, loss: u64, wound: Wound) -> Result<(), String> {
         self.replica_mut(partition)?.healing.lose(loss, wound);
@@ -360,7 +361,7 @@ impl Node {
     pub(super) fn join(&mut self, genesis: Arc<Genesis>) {
         let me = ReplicaId { node: self.me, incarnation: self.founding.incarnation };
         for partition in (0..genesis.partitions as u16).map(PartitionId) {
-            let preference = ring::cohort(&genesis, partition);
+            let preference = root::cohort(&genesis, partition);
             if preference.contains(&me) {
                 self.partitions.insert(partition, Partition::new(partition, me, preference));
             }

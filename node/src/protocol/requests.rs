@@ -1,14 +1,15 @@
 //! Clients' requests: validated against the limits, then dispatched to the code that answers them.
 
 use super::available::{Asker, Purger, Selection, Shape, Until};
-use super::consistent::register::Rescue;
 use super::event::{ClientId, Principal};
 use super::membership::is_sound;
-use super::task::{Cancel, GroupFacts, Task};
 use super::timers::Key;
-use super::{Effect, Node, ring};
-use crate::limits::REQUESTS_MAX;
-use crate::protocol::record::Record;
+use super::{Effect, Node};
+use norn_model::limits::REQUESTS_MAX;
+use norn_model::record::Record;
+use norn_model::register::Rescue;
+use norn_model::ring;
+use norn_model::task::{Cancel, GroupFacts, Task};
 use norn_wire::error::{Cause, Error, ErrorCode};
 use norn_wire::membership::Membership;
 use norn_wire::response::{Genesis, Standing};

@@ -1,11 +1,11 @@
 //! Snapshot of a node's state, as records of the log.
 
 use super::Node;
-use super::record::Record;
-use super::snapshot::{Gap, Part};
-use crate::limits::{EXCHANGE_TASKS_MAX, within};
-use crate::protocol::consistent::Viewstamp;
-use crate::protocol::task::{Content, Task};
+use norn_model::limits::{EXCHANGE_TASKS_MAX, within};
+use norn_model::record::Record;
+use norn_model::snapshot::{Gap, Part};
+use norn_model::task::{Content, Task};
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Status views: a node's report on itself and its cluster.
 
 use super::Node;
-use super::consistent::cohort::Cohort;
-use super::peer::StateCounts;
+use norn_model::cohort::Cohort;
+use norn_model::message::StateCounts;
 use norn_wire::response::{Health, Identity, NodeView, PartitionView, Standing, Status};
 use norn_wire::{NodeId, PartitionId};
 use serde_bytes::ByteBuf;
@@ -25,7 +25,7 @@ const HELD_UP_SHOWN_MS: u64 = 5_000;
 
 impl Node {
     pub(super) fn identity(&self) -> Identity {
-        let waits = |replica: &super::Partition| replica.cohort().has(self.me) && !replica.is_blank();
+        let waits = |replica: &norn_model::replica::Partition| replica.cohort().has(self.me) && !replica.is_blank();
         // The metadata group may be without a leader for a while: tasks go on.
         let tasks = self.partitions.iter().filter(|(id, _)| **id != PartitionId::ROOT);
         let mut own = tasks.filter(|(_, replica)| waits(replica));

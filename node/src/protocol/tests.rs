@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::protocol::event::ClientId;
-use crate::protocol::peer::{DiskWord, Heartbeat, LogWord};
+use norn_model::message::{DiskWord, Heartbeat, LogWord};
+use norn_model::task::{Filling, Place, Wanted};
 use norn_wire::error::Error;
 use norn_wire::membership::ClusterChange;
 use norn_wire::request::Spec;
@@ -14,7 +15,6 @@ use norn_wire::{
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use task::{Filling, Place, Wanted};
 
 mod ages;
 mod agreement;
@@ -151,7 +151,7 @@ impl Cluster {
             name: "test".into(),
             partitions: PARTITIONS,
             replicas: 3,
-            assignment: ring::assign(&members, PARTITIONS, 3),
+            assignment: norn_model::ring::assign(&members, PARTITIONS, 3),
             members,
         };
         for index in 0..size {

@@ -1,10 +1,12 @@
 //! Error texts when a node cannot be restored.
 
 use super::*;
-use crate::protocol::partition::Wound;
-use crate::protocol::{Cursor, Part, Record};
+use crate::protocol::Cursor;
 use crate::storage::double::{Double, Files, sample};
 use crate::storage::verify::{Entry, inspect};
+use norn_model::record::Record;
+use norn_model::snapshot::Part;
+use norn_model::wound::Wound;
 
 /// The files without records of this kind, the last or all, with or without their heads; and the place of the first.
 fn without(files: &Files, kind: u8, all: bool, heads: bool) -> (Files, String) {

@@ -1,6 +1,6 @@
 //! The monotonic clock and the wall clock.
 
-use crate::protocol::Now;
+use norn_model::time::Now;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Two readings further apart than this are repeated...

@@ -1,8 +1,6 @@
 //! The driver owns the node: it passes events to it, carries out its effects, and sleeps until its next deadline.
 
-use crate::protocol::Node;
-use crate::protocol::host::MemoryReport;
-use crate::protocol::{ClientId, Cursor, Effect, Event, Observation, PeerMessage, Principal};
+use crate::protocol::{ClientId, Cursor, Effect, Event, Node, Observation, Principal};
 use crate::runtime::answers::AnswerSender;
 use crate::runtime::archive::{Archive, Batch};
 use crate::runtime::clock::Clock;
@@ -10,6 +8,8 @@ use crate::runtime::loader::{Loaded, Loader};
 use crate::runtime::metrics::{Counter, Metrics, PeerRefusals};
 use crate::runtime::peers::{NO_MEMBER, Peers};
 use crate::runtime::store::{Report, Store, fatal};
+use norn_model::host::MemoryReport;
+use norn_model::message::PeerMessage;
 use norn_wire::ClusterId;
 use norn_wire::membership::{Member, Roster};
 use norn_wire::{NodeId, PartitionId, Request, Response};

@@ -3,12 +3,10 @@
 //! A bidirectional stream carries requests and answers, a unidirectional one the messages of a peer after its hello. A sender of
 //! anything else loses the connection, and is sent the reason.
 
-use crate::limits::{FRAME_BYTES_MAX, IN_FLIGHT_MAX, NODES_MAX, PEER_FRAME_BYTES_MAX};
-use crate::protocol::{ClientId, PeerMessage, Principal};
+use crate::protocol::{ClientId, Principal};
 use crate::runtime::answers::{AnswerReceiver, WeakAnswerSender, answers};
 use crate::runtime::authorize::authorize;
-use crate::runtime::driver::Belonging;
-use crate::runtime::driver::{External, Inputs, Internal};
+use crate::runtime::driver::{Belonging, External, Inputs, Internal};
 use crate::runtime::frames::{Budget, FrameReader, ReadError};
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::{PeerHello, Speaker};
@@ -16,6 +14,8 @@ use crate::runtime::second::own_call;
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
 use norn_client::dial::version_of;
+use norn_model::limits::{FRAME_BYTES_MAX, IN_FLIGHT_MAX, NODES_MAX, PEER_FRAME_BYTES_MAX};
+use norn_model::message::PeerMessage;
 use norn_wire::codec::{Body, FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
 use norn_wire::membership::{Member, Roster};
 use norn_wire::{Error, ErrorCode, Request, Response, Versions};

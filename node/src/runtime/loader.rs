@@ -3,11 +3,11 @@
 //! A read may fail for reasons that say nothing about the disk, such as a shortage of handles or missing permission. A body that is
 //! reported lost costs a task its place in the queue, so such a load is retried for a while, and other loads go first.
 
-use crate::protocol::task::{Filling, Wanted};
 use crate::runtime::disk::FileReader;
 use crate::runtime::store::fatal;
 use crate::storage::Recent;
 use crate::storage::disk::DiskError;
+use norn_model::task::{Filling, Wanted};
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -109,7 +109,7 @@ impl<R: Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>> Worker<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::task::{Place, Slot};
+    use norn_model::task::{Place, Slot};
     use norn_wire::TaskId;
     use std::cell::Cell;
     use std::num::NonZeroU32;

@@ -2,9 +2,6 @@
 //!
 //! A link carries this node's messages; a peer's messages arrive over the peer's own link and the listener.
 
-use crate::limits::PEER_FRAME_BYTES_MAX;
-use crate::protocol::PeerMessage;
-use crate::protocol::peer::Class;
 use crate::runtime::caller::connecting_peer;
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::driver::Internal;
@@ -12,6 +9,8 @@ use crate::runtime::hints::Hints;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::transport::{CloseCode, PeerConfig};
 use norn_client::dial::{Reach, Reason, dial, version_of};
+use norn_model::limits::PEER_FRAME_BYTES_MAX;
+use norn_model::message::{Class, PeerMessage};
 use norn_wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
 use norn_wire::membership::{Member, Roster};
 use norn_wire::{ClusterId, NodeId, Versions};

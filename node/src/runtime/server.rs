@@ -1,9 +1,6 @@
 //! A running node: wires log, core, listener and links together.
 
-use crate::protocol::Node;
-use crate::protocol::host::Room;
-use crate::protocol::task::Place;
-use crate::protocol::{ClientId, Founding, Part, Principal, Record};
+use crate::protocol::{ClientId, Founding, Node, Principal};
 use crate::restore::Restorer;
 use crate::runtime::answers::answers;
 use crate::runtime::archive::Archive;
@@ -28,6 +25,10 @@ use crate::storage::scrub::{ScrubPace, Scrubbed};
 use crate::storage::{Identity, Log, LogError, Replayed, Saved, Shortage, Upkeep, WITHOUT_A_COPY};
 use norn_client::dial::addresses;
 use norn_client::tls::Renewal;
+use norn_model::host::Room;
+use norn_model::record::Record;
+use norn_model::snapshot::Part;
+use norn_model::task::Place;
 use norn_wire::membership::Roster;
 use norn_wire::response::Identity as NodeIdentity;
 use norn_wire::{NodeId, Request, Response, Versions};

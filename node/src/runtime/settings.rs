@@ -2,15 +2,15 @@
 //!
 //! The [`table`] is the only list of settings: names, bounds, defaults, meanings.
 
-use crate::config::table::{self, Form, Number};
-use crate::config::{Config, ConfigError, Retention};
-use crate::protocol::root::{check_address, check_zone};
 use crate::runtime::certificates::{CertificateError, CertificateFiles, find_node};
 use crate::runtime::hints::{PeerAddress, parse_peers};
 use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
 use crate::runtime::store::StoreBounds;
 use crate::storage::{LogConfig, NoSyncPolicy, SyncPolicy};
+use norn_model::config::table::{Form, Number};
+use norn_model::config::{Config, ConfigError, Retention, table};
+use norn_model::root::{check_address, check_zone};
 use norn_wire::QueueName;
 use norn_wire::ids::ParseError;
 use norn_wire::invitation::Invitation;

@@ -2,12 +2,14 @@
 //! it writes a part of a snapshot, if one is under way.
 
 use crate::gauge::DiskGauge;
-use crate::protocol::host::{DiskReport, Room};
-use crate::protocol::task::Place;
-use crate::protocol::{Moved, Part, Record, Ticket};
+use crate::protocol::Ticket;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::storage::scrub::{ScrubPace, Scrubbed};
 use crate::storage::{LogError, Saved, SnapshotError, Upkeep};
+use norn_model::host::{DiskReport, Room};
+use norn_model::record::Record;
+use norn_model::snapshot::{Moved, Part};
+use norn_model::task::Place;
 use norn_wire::TaskId;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

@@ -3,9 +3,6 @@
 //! Goal: a side without a right to connect is refused on both sides, and no data that arrives at the port harms a node. Method: after
 //! every attack a correct client must still get its answer.
 
-use crate::limits::FRAME_BYTES_MAX;
-use crate::protocol::PeerMessage;
-use crate::protocol::peer::PeerMessage as Message;
 use crate::runtime::caller::{CallError, Caller, ask};
 use crate::runtime::certificates::{
     AUTHORITY_DAYS, DAYS, Present, Role, create, create_authority, find_client, find_node,
@@ -17,6 +14,8 @@ use crate::runtime::settings::{Effective, Settings};
 use crate::runtime::tls::{Credentials, load, own_principal};
 use crate::runtime::transport::{CloseCode, client_config, endpoint, peer_config};
 use norn_client::dial::{Reason, version_of};
+use norn_model::limits::FRAME_BYTES_MAX;
+use norn_model::message::{PeerMessage, PeerMessage as Message};
 use norn_wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
 use norn_wire::response::{Genesis, Identity, Member};
 use norn_wire::{ClusterId, NodeId, Request, Response, Versions};
@@ -640,7 +639,7 @@ async fn many_requests_on_one_stream_are_all_answered() {
     let server = cluster.start("n1", &[]).await;
     let connection = cluster.connect(&server, Role::Client, "c").await;
     let (mut send, receive) = connection.open_bi().await.unwrap();
-    let count = 3 * crate::limits::IN_FLIGHT_MAX as u64;
+    let count = 3 * norn_model::limits::IN_FLIGHT_MAX as u64;
     let write = async move {
         let mut bytes = Vec::new();
         for number in 0..count {

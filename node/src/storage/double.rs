@@ -5,7 +5,7 @@
 //! of any write.
 
 use super::disk::{Disk, DiskError};
-use crate::protocol::record::Record;
+use norn_model::record::Record;
 use norn_wire::response::Genesis;
 use norn_wire::{ClusterId, PartitionId};
 use std::cell::RefCell;

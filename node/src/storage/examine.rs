@@ -6,7 +6,7 @@ use super::reader::{Frame, Next, Reader};
 use super::recovery::describe;
 use super::segment::{HEADER_BYTES, Header};
 use super::slot::{Owner, SLOT_BYTES, Slot};
-use crate::protocol::record::Kind;
+use norn_model::record::Kind;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;

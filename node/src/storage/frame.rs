@@ -1,8 +1,8 @@
 //! One record in a segment: a sentinel, then fingerprint, ordinal, unsynced, length and body, stuffed.
 
 use super::stuffing::{SENTINEL, Unstuffable, stuff, stuffed_bytes_max, unstuff};
-use crate::limits::RECORD_BYTES_MAX;
-use crate::protocol::record::Record;
+use norn_model::limits::RECORD_BYTES_MAX;
+use norn_model::record::Record;
 
 /// Bytes before the body, before stuffing.
 pub(crate) const HEAD_BYTES: usize = 20;

@@ -12,11 +12,12 @@ use super::segment::{self, Header};
 use super::slot::{SLOT_BYTES, Slot};
 use super::space::{Shortage, Space};
 #[cfg(feature = "mutants")]
-use crate::config::Mutant;
-use crate::limits::RECORD_BYTES_MAX;
-use crate::protocol::host::Room;
-use crate::protocol::record::Record;
-use crate::protocol::task::Place;
+use norn_model::config::Mutant;
+use norn_model::config::table::{AHEAD_BYTES, COMPACT_BYTES, SEGMENT_BYTES};
+use norn_model::host::Room;
+use norn_model::limits::RECORD_BYTES_MAX;
+use norn_model::record::Record;
+use norn_model::task::Place;
 use norn_wire::NodeId;
 
 mod compaction;
@@ -63,9 +64,9 @@ impl LogConfig {
 
     /// Settings suited to a real disk.
     pub const DEFAULT: LogConfig = LogConfig {
-        segment_bytes: 64 << 20,
-        compact_bytes: 256 << 20,
-        ahead_bytes: 1 << 20,
+        segment_bytes: SEGMENT_BYTES,
+        compact_bytes: COMPACT_BYTES,
+        ahead_bytes: AHEAD_BYTES,
         reserve_bytes: 0,
         sync: SyncPolicy::Always,
         #[cfg(feature = "mutants")]

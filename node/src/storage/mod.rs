@@ -81,4 +81,4 @@ pub(crate) use segment::name as segment_name;
 pub use segment::{MAGIC_BYTES, belongs_to_log};
 pub use slot::Owner;
 pub use snapshot::SnapshotError;
-pub use space::{RESERVE, RESERVES_FREE, Shortage};
+pub use space::{RESERVE, Shortage};

@@ -3,7 +3,7 @@
 //! All other records (identity, votes, tables, operations, marks) are always durable before they are answered: a replica that forgets
 //! a vote may vote twice, and no bound on the window of loss makes up for that. One sync makes all earlier records durable too.
 
-use crate::protocol::record::Record;
+use norn_model::record::Record;
 use std::fmt;
 use std::str::FromStr;
 

@@ -5,7 +5,7 @@
 //! have too, unless it is the last file.
 
 use super::slot::Owner;
-use crate::protocol::record::Record;
+use norn_model::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The last record of each kind and owner: a few for the node, and one for each replica.

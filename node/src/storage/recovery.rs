@@ -31,8 +31,8 @@ use super::segment::{self, FORMAT_VERSION, FORMAT_VERSION_MIN, HEADER_BYTES, Hea
 use super::sequence::Turn;
 use super::slot::{SLOT_BYTES, Slot};
 use super::snapshot;
-use crate::protocol::record::{RECORD_VERSION, Record};
-use crate::protocol::task::Place;
+use norn_model::record::{RECORD_VERSION, Record};
+use norn_model::task::Place;
 use norn_wire::{ClusterId, NodeId};
 
 mod error;

@@ -15,7 +15,7 @@ use super::recovery::{self, OpenError, header_error, mend_heads};
 use super::segment::{self, Header, HeaderFault};
 use super::slot::{SLOT_BYTES, Slot};
 use super::snapshot;
-use crate::protocol::record::Record;
+use norn_model::record::Record;
 use norn_wire::{ClusterId, NodeId};
 use std::collections::BTreeMap;
 

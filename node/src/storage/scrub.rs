@@ -23,7 +23,7 @@ use super::segment::{self, HEADER_BYTES, Header};
 use super::slot::{Owner, SLOT_BYTES, Slot};
 use super::snapshot;
 use super::stuffing::SENTINEL;
-use crate::protocol::record::Record;
+use norn_model::record::Record;
 use std::collections::BTreeSet;
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! One segment file of the log: its name and its header. A snapshot has a header too.
 
 use super::slot::SLOT_BYTES;
-use crate::protocol::record::RECORD_VERSION;
+use norn_model::record::RECORD_VERSION;
 use norn_wire::{ClusterId, NodeId};
 
 /// First bytes of every segment.

@@ -4,7 +4,7 @@
 //! record existed, where, and what it was about.
 
 use super::frame::{Head, synced_before};
-use crate::protocol::record::{Kind, Record};
+use norn_model::record::{Kind, Record};
 use norn_wire::PartitionId;
 use std::fmt;
 

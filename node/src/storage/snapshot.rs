@@ -16,9 +16,9 @@ use super::reader::{Frame, Next, Reader};
 use super::recovery::{self, OpenError, Replay};
 use super::segment::{self, HEADER_BYTES, Header};
 use super::slot::Owner;
-use crate::protocol::Moved;
-use crate::protocol::record::{Kind, Place, Record};
-use crate::protocol::task::Task;
+use norn_model::record::{Kind, Place, Record};
+use norn_model::snapshot::Moved;
+use norn_model::task::Task;
 use norn_wire::TaskId;
 use std::ops::RangeInclusive;
 

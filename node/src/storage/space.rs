@@ -16,7 +16,8 @@
 //! meanwhile.
 
 use super::disk::{Disk, DiskError};
-use crate::protocol::host::Room;
+use norn_model::config::table::RESERVES_FREE;
+use norn_model::host::Room;
 
 /// File name of the reserve. No segment has such a name.
 pub const RESERVE: &str = "reserve";
@@ -33,8 +34,6 @@ const START_PARTS: u64 = 16;
 const SPARE_PARTS: u64 = 4;
 /// Bytes that a snapshot measured for want of space leaves free, if there is no reserve.
 const KEPT_BYTES: u64 = 1 << 20;
-/// The reserve is written, at first and again, when there is space for this many of it.
-pub const RESERVES_FREE: u64 = 3;
 
 /// Space that the log can reclaim, because nothing depends on those files, or soon nothing will.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

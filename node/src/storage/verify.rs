@@ -11,7 +11,7 @@ use super::recovery::{OpenError, Position, describe, find_header, find_identity,
 use super::segment::{self, HEADER_BYTES, Header, HeaderFault};
 use super::slot::Owner;
 use super::snapshot;
-use crate::protocol::record::{Kind, Record};
+use norn_model::record::{Kind, Record};
 use norn_wire::ClusterId;
 
 /// Most records of one segment that this version does not understand and that are reported individually.

@@ -1,10 +1,10 @@
 //! The write-ahead log on real files: the formats of old data directories, and the output of `norn log` for damaged ones.
 
-use norn_node::protocol::Record;
-use norn_node::protocol::consistent::table::{Op, Table};
-use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
-use norn_node::protocol::partition::Wound;
-use norn_node::protocol::task::Task;
+use norn_model::claim_table::table::{Op, Table};
+use norn_model::record::Record;
+use norn_model::task::Task;
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
+use norn_model::wound::Wound;
 use norn_node::runtime::disk::FileDisk;
 use norn_node::storage::{Identity, Log, LogConfig, Replay, Saved, Upkeep};
 use norn_wire::request::Spec;

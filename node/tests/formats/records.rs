@@ -3,7 +3,7 @@
 //! `old-log.txt` is never rewritten: each line has the kind of a record and its body.
 
 use crate::samples::{of_digests, of_tables};
-use norn_node::protocol::Record;
+use norn_model::record::Record;
 use std::fmt::Write;
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,10 +1,10 @@
 //! Sample records with the content of logs of earlier versions.
 
-use norn_node::protocol::Record;
-use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
-use norn_node::protocol::consistent::table::{Cell, CellState, Ended, Op, Table};
-use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
-use norn_node::protocol::task::{Cancel, Children, Completed, Facts, PastClaim, Settled, Task, Tomb};
+use norn_model::claim_table::table::{Cell, CellState, Ended, Op, Table};
+use norn_model::cohort::{Change, Cohort, Told};
+use norn_model::record::Record;
+use norn_model::task::{Cancel, Children, Completed, Facts, PastClaim, Settled, Task, Tomb};
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::membership::{QueuePolicy, QueueSetting, Roster};
 use norn_wire::request::Spec;
 use norn_wire::response::{Genesis, Member, State};

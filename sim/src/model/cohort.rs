@@ -2,8 +2,8 @@
 
 use super::Flaw;
 use super::state::{Id, Op, real};
-use norn_node::protocol::consistent::cohort::{Change, Cohort as Real};
-use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
+use norn_model::cohort::{Change, Cohort as Real};
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::NodeId;
 
 /// Cohort of the model, and the flaw in it.

@@ -1,6 +1,6 @@
 //! The register of one partition as a model: a few replicas, a few epochs, and every order in which messages may arrive.
 //!
-//! The conditions are the protocol's own (`consistent/rules.rs`, `majority`). What is left out is time, batching, and
+//! The conditions are the protocol's own (`model/src/rules.rs`, `majority`). What is left out is time, batching, and
 //! everything about tasks: an operation is a name. A message that was sent can be delivered at any time, any number of times, or
 //! never. A table is the list of all operations that ever made it, so that a committed one that a leader lacks shows.
 //! Cohorts change by the protocol's own steps (`cohort.rs`).
@@ -9,7 +9,7 @@ use super::Flaw;
 use super::state::{
     Action, Bounds, Id, Message, Op, Replica, Role, Stamp, State, Step, Table, concerns, real, viewstamp,
 };
-use norn_node::protocol::consistent::rules;
+use norn_model::rules;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl stateright::Model for Bounds {

@@ -2,7 +2,7 @@
 
 use super::Flaw;
 use super::cohort::Cohort;
-use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! What the options of a run mean for its nodes.
 
 use super::Options;
-use norn_node::config::{Config, Retention};
+use norn_model::config::{Config, Retention};
 use std::sync::Arc;
 
 /// Greatest delay of a message where nothing fails.

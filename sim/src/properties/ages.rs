@@ -4,10 +4,10 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::consistent::Viewstamp;
-use norn_node::protocol::consistent::cell::CellState;
-use norn_node::protocol::consistent::table::{Op, Table};
-use norn_node::protocol::record::Record;
+use norn_model::claim_table::cell::CellState;
+use norn_model::claim_table::table::{Op, Table};
+use norn_model::record::Record;
+use norn_model::viewstamp::Viewstamp;
 use norn_node::protocol::{ReplicaView, Ticket};
 use norn_wire::{PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

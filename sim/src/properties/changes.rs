@@ -4,7 +4,8 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::{Observation, Record};
+use norn_model::record::Record;
+use norn_node::protocol::Observation;
 use norn_wire::membership::{ClusterChange, ClusterView, Member, MemberState, Roster};
 use norn_wire::response::Response;
 use norn_wire::{NodeId, Request};

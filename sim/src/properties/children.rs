@@ -3,9 +3,10 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, Store, spec_hash};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::task::Task;
-use norn_node::protocol::{Observation, Record};
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
+use norn_model::task::Task;
+use norn_node::protocol::Observation;
 use norn_wire::request::{NewTask, Request};
 use norn_wire::{TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +126,7 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
-    use norn_node::protocol::task::Completed;
+    use norn_model::task::Completed;
     use norn_wire::PartitionId;
     use norn_wire::request::{Acks, Completion};
     use norn_wire::response::{Guarantee, Response};

@@ -3,9 +3,9 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment, Store};
-use norn_node::limits::ID_AHEAD_MS_MAX;
-use norn_node::protocol::consistent::cohort::Role;
-use norn_node::protocol::task::Task;
+use norn_model::cohort::Role;
+use norn_model::limits::ID_AHEAD_MS_MAX;
+use norn_model::task::Task;
 use norn_wire::TaskId;
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
-    use norn_node::protocol::task::Cancel;
+    use norn_model::task::Cancel;
 
     fn stores() -> Vec<Store> {
         let task = Task::from_cancel(Cancel { dead: false, reason: String::new(), at_ms: 1 });

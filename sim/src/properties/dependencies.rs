@@ -5,9 +5,9 @@
 
 use super::Property;
 use crate::history::{Fact, Finished, Happening, History, Moment, facts_of};
-use norn_node::protocol::consistent::table::{CellState, Ended, Op, Table};
-use norn_node::protocol::record::Record;
-use norn_node::protocol::task::{Settled, Task};
+use norn_model::claim_table::table::{CellState, Ended, Op, Table};
+use norn_model::record::Record;
+use norn_model::task::{Settled, Task};
 use norn_wire::TaskId;
 use norn_wire::response::Response;
 use std::collections::BTreeSet;
@@ -109,8 +109,8 @@ impl Property for Dependencies {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_model::task::{Completed, Task};
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::task::{Completed, Task};
     use norn_wire::request::{Acks, NewTask, Request, Spec};
     use norn_wire::{PartitionId, Token};
     use std::sync::Arc;

@@ -6,9 +6,9 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, acks_of, acks_wanted, facts_of, writes_of};
-use norn_node::protocol::consistent::table::{Ended, Op, Table};
-use norn_node::protocol::record::Record;
-use norn_node::protocol::task::Task;
+use norn_model::claim_table::table::{Ended, Op, Table};
+use norn_model::record::Record;
+use norn_model::task::Task;
 use norn_node::protocol::{Observation, Ticket};
 use norn_wire::request::{Acks, Request};
 use norn_wire::response::{Acked, Guarantee, Response};
@@ -424,8 +424,8 @@ impl Property for Durability {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_node::protocol::consistent::Viewstamp;
-    use norn_node::protocol::task::Completed;
+    use norn_model::task::Completed;
+    use norn_model::viewstamp::Viewstamp;
     use norn_wire::ClaimId;
     use std::sync::Arc;
 

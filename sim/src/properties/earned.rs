@@ -6,10 +6,10 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::consistent::Viewstamp;
-use norn_node::protocol::consistent::levels::{Level, WHOLE};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
+use norn_model::claim_table::levels::{Level, WHOLE};
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::membership::{Rate, Roster};
 use norn_wire::{PartitionId, QueueName};
 use std::collections::BTreeMap;

@@ -9,8 +9,8 @@
 use super::Property;
 use super::known::{Grants, Known};
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
 use norn_wire::membership::{KeyConcurrency, Order};
 use norn_wire::{PartitionId, QueueName, Spec, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,9 +126,9 @@ impl Property for Fairness {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_model::task::Task;
+    use norn_model::viewstamp::Viewstamp;
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::consistent::Viewstamp;
-    use norn_node::protocol::task::Task;
     use norn_wire::membership::{QueuePolicy, Roster};
     use norn_wire::request::NewTask;
     use norn_wire::{Acks, ClaimId, Request};

@@ -8,9 +8,9 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, facts_of};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
-use norn_node::protocol::task::Task;
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
+use norn_model::task::Task;
 use norn_node::protocol::{Observation, Ticket};
 use norn_wire::{PartitionId, TaskId, TaskView, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -276,8 +276,8 @@ impl Property for Forgotten {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_node::protocol::consistent::Viewstamp;
-    use norn_node::protocol::task::{Cancel, Completed, Tomb};
+    use norn_model::task::{Cancel, Completed, Tomb};
+    use norn_model::viewstamp::Viewstamp;
     use norn_wire::response::{ClaimView, State};
     use std::sync::Arc;
 

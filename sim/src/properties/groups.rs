@@ -6,8 +6,8 @@
 use super::Property;
 use super::dependencies::Ends;
 use crate::history::{Fact, Finished, Happening, History, Moment, Store};
-use norn_node::protocol::record::Record;
-use norn_node::protocol::task::{Cancel, GROUP_FAILED, Settled, Task};
+use norn_model::record::Record;
+use norn_model::task::{Cancel, GROUP_FAILED, Settled, Task};
 use norn_wire::group::{Join, MemberOf};
 use norn_wire::request::Request;
 use norn_wire::response::Response;
@@ -73,7 +73,7 @@ impl Groups {
             }
             Record::Ops { ops, .. } => {
                 for op in ops {
-                    if let norn_node::protocol::consistent::table::Op::Kill { id, .. } = &**op {
+                    if let norn_model::claim_table::table::Op::Kill { id, .. } = &**op {
                         self.fail(history, id);
                     }
                 }
@@ -240,8 +240,8 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
+    use norn_model::task::{Completed, GroupFacts, Members, Tomb};
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::task::{Completed, GroupFacts, Members, Tomb};
     use norn_wire::group::Grouping;
     use norn_wire::request::{Acks, NewTask, Spec};
     use norn_wire::{Guarantee, PartitionId};

@@ -8,8 +8,8 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
 use norn_wire::membership::{Rate, Roster};
 use norn_wire::{PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -195,8 +195,8 @@ impl Property for Limits {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_model::viewstamp::Viewstamp;
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::consistent::Viewstamp;
     use norn_wire::ClaimId;
     use norn_wire::membership::QueuePolicy;
 

@@ -4,8 +4,8 @@
 use super::Property;
 use crate::history::{Happening, History, Moment};
 use crdts::CvRDT;
-use norn_node::protocol::Record;
-use norn_node::protocol::task::Task;
+use norn_model::record::Record;
+use norn_model::task::Task;
 use norn_wire::TaskId;
 use std::collections::BTreeMap;
 

@@ -7,8 +7,8 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Fact, Finished, Happening, History, Moment, writes_of};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
 use norn_wire::request::Request;
 use norn_wire::response::Response;
 use norn_wire::{QueueName, TaskId};

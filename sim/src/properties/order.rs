@@ -7,7 +7,7 @@
 use super::Property;
 use super::known::{Grants, Known};
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::partition::order::Standing;
+use norn_model::replica::order::Standing;
 use norn_wire::membership::{Order as Choice, QueuePolicy};
 use norn_wire::{Spec, TaskId};
 
@@ -73,11 +73,11 @@ impl Property for Order {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_model::claim_table::table::Op;
+    use norn_model::record::Record;
+    use norn_model::task::Task;
+    use norn_model::viewstamp::Viewstamp;
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::consistent::Viewstamp;
-    use norn_node::protocol::consistent::table::Op;
-    use norn_node::protocol::record::Record;
-    use norn_node::protocol::task::Task;
     use norn_wire::membership::Roster;
     use norn_wire::request::NewTask;
     use norn_wire::{Acks, ClaimId, PartitionId, Request};

@@ -2,9 +2,9 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
-use norn_node::protocol::task::Task;
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
+use norn_model::task::Task;
 use norn_wire::membership::{ClusterChange, QueueSetting};
 use norn_wire::{Request, TaskId};
 use std::collections::BTreeSet;
@@ -82,8 +82,8 @@ impl Property for Purged {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_model::task::{Cancel, Tomb};
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::task::{Cancel, Tomb};
     use norn_wire::response::State;
     use norn_wire::{Acks, PartitionId};
     use std::sync::Arc;

@@ -6,8 +6,8 @@
 use super::Property;
 use super::dependencies::Ends;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::record::Record;
-use norn_node::protocol::task::whole_bytes;
+use norn_model::record::Record;
+use norn_model::task::whole_bytes;
 use norn_wire::request::{Request, Spec};
 use norn_wire::{QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,8 +117,8 @@ impl Property for Room {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_model::task::{Cancel, Task};
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::task::{Cancel, Task};
     use norn_wire::PartitionId;
     use norn_wire::membership::{QueuePolicy, Roster};
     use std::sync::Arc;

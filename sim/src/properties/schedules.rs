@@ -6,9 +6,9 @@
 use super::Property;
 use crate::clock::WALL_START_MS;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
-use norn_node::protocol::schedules::{Calendar, Operation, Turn};
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
+use norn_model::schedules::{Calendar, Operation, Turn};
 use norn_wire::request::{Request, Spec};
 use norn_wire::response::Response;
 use norn_wire::schedule::{ScheduleChange, ScheduleView, TICK_HEADER};
@@ -166,10 +166,10 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::history::Terms;
+    use norn_model::schedules::Firing;
+    use norn_model::task::Task;
+    use norn_model::viewstamp::Viewstamp;
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::consistent::Viewstamp;
-    use norn_node::protocol::schedules::Firing;
-    use norn_node::protocol::task::Task;
     use norn_wire::QueueName;
     use norn_wire::schedule::{CatchUp, Schedule, When};
     use std::sync::Arc;

@@ -7,9 +7,9 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment, acks_of};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
-use norn_node::protocol::task::{Blob, Task};
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
+use norn_model::task::{Blob, Task};
 use norn_wire::request::Request;
 use norn_wire::response::{Guarantee, Response};
 use norn_wire::{TaskId, Token};
@@ -119,7 +119,7 @@ impl Property for Sealed {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_node::protocol::task::Completed;
+    use norn_model::task::Completed;
     use norn_wire::request::{Acks, Completion};
     use std::sync::Arc;
 

@@ -4,9 +4,9 @@
 use super::Property;
 use crate::adapter::ReplicaView;
 use crate::history::{Happening, History, Moment};
+use norn_model::cohort::Cohort;
+use norn_model::viewstamp::Viewstamp;
 use norn_node::protocol::Observation;
-use norn_node::protocol::consistent::Viewstamp;
-use norn_node::protocol::consistent::cohort::Cohort;
 use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,8 +111,8 @@ impl Property for Succession {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_node::protocol::consistent::ReplicaId;
-    use norn_node::protocol::consistent::cohort::{Next, Phase, Seat};
+    use norn_model::cohort::{Next, Phase, Seat};
+    use norn_model::viewstamp::ReplicaId;
 
     fn at(epoch: u64, length: u64) -> Viewstamp {
         Viewstamp { epoch, length }

@@ -4,8 +4,8 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
 use norn_wire::{ClaimId, PartitionId, TaskId, Token};
 use std::collections::BTreeMap;
 
@@ -64,8 +64,8 @@ impl Property for Tokens {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_model::viewstamp::Viewstamp;
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::consistent::Viewstamp;
 
     fn append(bench: &mut Bench<Tokens>, claim: u128, number: u64) -> Result<(), String> {
         let op = Op::Grant {

@@ -3,8 +3,8 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::record::Record;
-use norn_node::protocol::task::Task;
+use norn_model::record::Record;
+use norn_model::task::Task;
 use norn_wire::request::Request;
 use norn_wire::response::Response;
 use norn_wire::transaction::{Expected, Transaction};

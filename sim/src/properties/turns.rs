@@ -4,8 +4,8 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
+use norn_model::record::Record;
 use norn_node::protocol::Observation;
-use norn_node::protocol::record::Record;
 use norn_wire::{QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,8 +7,9 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment, acks_of};
-use norn_node::protocol::task::Task;
-use norn_node::protocol::{Observation, Record};
+use norn_model::record::Record;
+use norn_model::task::Task;
+use norn_node::protocol::Observation;
 use norn_wire::{QueueName, Response, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,8 +2,8 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::consistent::Viewstamp;
-use norn_node::protocol::record::Record;
+use norn_model::record::Record;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::PartitionId;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_128;
@@ -60,8 +60,8 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
+    use norn_model::claim_table::table::Op;
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::consistent::table::Op;
 
     #[test]
     fn two_tables_under_one_viewstamp_are_refused() {

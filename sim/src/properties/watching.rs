@@ -4,9 +4,9 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment};
-use norn_node::protocol::consistent::table::Op;
-use norn_node::protocol::record::Record;
-use norn_node::protocol::task::Task;
+use norn_model::claim_table::table::Op;
+use norn_model::record::Record;
+use norn_model::task::Task;
 use norn_wire::request::Request;
 use norn_wire::response::{Response, State};
 use norn_wire::{QueueName, Subject, TaskId};
@@ -102,8 +102,8 @@ impl Property for Watching {
 mod tests {
     use super::super::check::{Bench, id, spec};
     use super::*;
+    use norn_model::task::Cancel;
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::task::Cancel;
     use norn_wire::{PartitionId, WatchCursor, WatchEvent, Watched};
     use std::sync::Arc;
 

@@ -1,17 +1,18 @@
 //! Valid bytes of every kind, as a starting point of mutations.
 
 use super::{Bounded, pack, start};
-use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
-use norn_node::protocol::consistent::ledger::Decided;
-use norn_node::protocol::consistent::levels;
-use norn_node::protocol::consistent::table::{Op, Quota, Table};
-use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
-use norn_node::protocol::peer::{
-    DiskWord, Head, Heartbeat, Level, LogWord, Outcome, RecentPart, Step, WatchAt, WatchTold,
+use norn_model::claim_table::ledger::Decided;
+use norn_model::claim_table::levels;
+use norn_model::claim_table::table::{Op, Quota, Table};
+use norn_model::cohort::{Change, Cohort, Told};
+use norn_model::message::{
+    DiskWord, Head, Heartbeat, Level, LogWord, Outcome, PeerMessage, RecentPart, Step, WatchAt, WatchTold,
 };
-use norn_node::protocol::schedules::{self, Schedules};
-use norn_node::protocol::task::{Completed, Settled, Task};
-use norn_node::protocol::{PeerMessage, Record};
+use norn_model::record::Record;
+use norn_model::schedules;
+use norn_model::schedules::Schedules;
+use norn_model::task::{Completed, Settled, Task};
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_node::storage::Replay;
 use norn_node::storage::disk::Disk as _;
 use norn_wire::codec::{self, Body, Kind};

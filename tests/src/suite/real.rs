@@ -1,8 +1,7 @@
 //! Scenes on real nodes: processes on loopback, with the client library.
 
 use super::{CLIENTS, Host, NODES, Play};
-use crate::wait;
-use crate::{Cluster, ClusterOptions};
+use crate::{Cluster, ClusterOptions, wait};
 use norn_client::client::Client;
 use norn_client::session::Call;
 use norn_wire::{Error, Response};

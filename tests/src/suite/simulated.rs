@@ -4,7 +4,7 @@ use super::scene::Scene;
 use super::{CLIENTS, Host, Play};
 use crate::wait::PATIENCE;
 use norn_client::session::Call;
-use norn_node::config::Mutant;
+use norn_model::config::Mutant;
 use norn_sim::{Conditions, Cue, Keep, Stage};
 use norn_wire::request::{Claim, Request};
 use norn_wire::{Error, Response};

@@ -2,13 +2,32 @@
 //! are *plain*: data, and functions on it. Plain files import nothing from the engine, so that each of them can be read, tested and
 //! moved without it.
 //!
+//! The state itself is a crate of its own, `norn-model`, so that it cannot import the engine. Its modules have an order, and each
+//! imports lower ones only.
+//!
 //! A path counts for the file that defines the item, whatever re-exports it goes through. Tests may import anything.
 
 use norn_tests::source::{Source, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The parts of `node/src` that belong to the core. The rest is its host.
-const CORE: [&str; 6] = ["config", "gauge", "limits", "protocol", "restore", "storage"];
+const CORE: [&str; 4] = ["gauge", "protocol", "restore", "storage"];
+/// Root of the engine and its hosts.
+const NODE: &str = "node/src/";
+/// Root of the plain state.
+const MODEL: &str = "node/model/src/";
+/// Modules of the model from the lowest up. Each imports lower ones only, none of its own layer.
+const LAYERS: [&[&str]; 9] = [
+    &["host", "limits", "time", "viewstamp"],
+    &["config", "ring", "rules", "schedules", "task"],
+    &["clocks", "root", "wound"],
+    &["cohort"],
+    &["claim_table"],
+    &["register"],
+    &["replica"],
+    &["message", "record"],
+    &["snapshot"],
+];
 /// Files that run a node, so they may use the engine.
 const USERS: [&str; 2] = ["node/src/restore.rs", "node/src/storage/double/sample.rs"];
 /// Known violations, as the test reports them. A violation that has been fixed must be removed from this list.
@@ -35,11 +54,15 @@ fn segments(path: &str) -> Path {
 
 /// The path of the module in a file of the core.
 fn module_of(file: &str) -> Option<String> {
-    let inner = file.strip_prefix("node/src/")?.strip_suffix(".rs")?;
+    let first = file.strip_prefix(NODE)?.split(['/', '.']).next()?;
+    module_below(NODE, file).filter(|_| CORE.contains(&first))
+}
+
+/// The path of the module in a file below a crate's root, tests apart.
+fn module_below(root: &str, file: &str) -> Option<String> {
+    let inner = file.strip_prefix(root)?.strip_suffix(".rs")?;
     let inner = inner.strip_suffix("/mod").unwrap_or(inner);
-    let mut parts = inner.split('/');
-    let inside = parts.next().is_some_and(|first| CORE.contains(&first)) && parts.all(|part| part != "tests");
-    inside.then(|| format!("crate::{}", inner.replace('/', "::")))
+    inner.split('/').all(|part| part != "tests").then(|| format!("crate::{}", inner.replace('/', "::")))
 }
 
 /// The text without tests, comments, and the arguments of `pub(...)`.
@@ -100,7 +123,7 @@ fn module(file: &str, text: &str) -> Module {
 }
 
 impl Core {
-    fn new(sources: &[Source]) -> Core {
+    fn new(sources: &[Source], module_of: impl Fn(&str) -> Option<String>) -> Core {
         let of_core = sources.iter().filter_map(|source| Some((module_of(&source.path)?, source)));
         Core(of_core.map(|(path, source)| (path, module(&source.path, &source.text))).collect())
     }
@@ -135,7 +158,7 @@ impl Core {
 
 #[test]
 fn plain_files_import_nothing_of_the_engine() {
-    let core = Core::new(&sources());
+    let core = Core::new(&sources(), module_of);
     assert!(core.0.values().filter(|module| module.is_engine).count() > 50, "the engine was not found");
     let (found, waived) = (core.complaints(), BTreeSet::from(WAIVERS.map(str::to_owned)));
     let new: Vec<&str> = found.difference(&waived).map(String::as_str).collect();
@@ -151,7 +174,7 @@ fn an_import_is_noticed_however_it_is_written() {
         let files = [engine, root, ("table.rs", "pub struct Table;\n"), ("plain.rs", plain)];
         let source =
             |(name, text): (&str, &str)| Source { path: format!("node/src/protocol/{name}"), text: text.into() };
-        Core::new(&files.map(source)).complaints().into_iter().collect::<Vec<String>>()
+        Core::new(&files.map(source), module_of).complaints().into_iter().collect::<Vec<String>>()
     };
     let noticed = [
         ("use crate::protocol::claims::Calls;", "crate::protocol::claims::Calls"),
@@ -174,4 +197,55 @@ fn an_import_is_noticed_however_it_is_written() {
     ];
     allowed.into_iter().for_each(|text| assert_eq!(complaints(text), [""; 0], "{text}"));
     assert_eq!(complaints("impl Node {\n}\nuse super::claims::Calls;"), [""; 0], "the engine knows itself");
+}
+
+/// The first segment of a module's path below the crate, and its place in the order of [`LAYERS`].
+fn layer_of(file: &str) -> (&str, Option<usize>) {
+    let first = file.strip_prefix(MODEL).and_then(|inner| inner.split(['/', '.']).next()).unwrap_or(file);
+    (first, LAYERS.iter().position(|layer| layer.contains(&first)))
+}
+
+/// Imports within the model that do not lead to a lower layer.
+fn climbs(sources: &[Source]) -> BTreeSet<String> {
+    let model = Core::new(sources, |file| module_below(MODEL, file).filter(|_| file != "node/model/src/lib.rs"));
+    let mut complaints = BTreeSet::new();
+    for (at, module) in &model.0 {
+        let (own, layer) = layer_of(&module.file);
+        if layer.is_none() {
+            complaints.insert(format!("{} has no layer", module.file));
+        }
+        for path in &module.paths {
+            let Some(owner) = model.owner(at, path) else { continue };
+            let (other, lower) = layer_of(&owner.file);
+            if other != own && lower >= layer {
+                complaints.insert(format!("{} imports {} of {}", module.file, path.join("::"), owner.file));
+            }
+        }
+    }
+    complaints
+}
+
+#[test]
+fn modules_of_the_model_import_lower_layers_only() {
+    let found: Vec<String> = climbs(&sources()).into_iter().collect();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn an_import_that_climbs_is_noticed() {
+    let complaints = |name: &str, text: &str| {
+        let files = [("cohort.rs", "pub struct Cohort;\n"), ("task/mod.rs", "mod blob;\n"), (name, text)];
+        let source = |(name, text): (&str, &str)| Source { path: format!("{MODEL}{name}"), text: text.into() };
+        climbs(&files.map(source)).into_iter().collect::<Vec<String>>()
+    };
+    for text in
+        ["use crate::cohort::Cohort;", "fn f(_: &crate::cohort::Cohort) {}", "use super::super::cohort::Cohort;"]
+    {
+        let found = complaints("task/blob.rs", text);
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert!(found[0].ends_with("cohort::Cohort of node/model/src/cohort.rs"), "{found:?}");
+    }
+    assert_eq!(complaints("ring.rs", "use crate::task;").len(), 1, "of one layer");
+    assert_eq!(complaints("else.rs", "use crate::task;"), ["node/model/src/else.rs has no layer"]);
+    assert_eq!(complaints("register.rs", "use crate::cohort::Cohort;\nuse norn_wire::TaskId;"), [""; 0]);
 }

@@ -3,7 +3,7 @@
 //! `cargo sim -- mutants` searches for all of them from the first seed on. Here the search for each begins at a seed where it is known
 //! to be found.
 
-use norn_node::config::Mutant;
+use norn_model::config::Mutant;
 use norn_sim::{Keep, Overrides, Report, mutants, run, run_until};
 use std::collections::BTreeSet;
 

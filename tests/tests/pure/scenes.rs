@@ -1,7 +1,7 @@
 //! Every scene of the suite in the simulator. `NORN_SCENE` selects scenes by a part of their names, and `NORN_SEEDS` sets the number
 //! of seeds with which each is played. With `NORN_TRACE`, a scene that fails prints its whole trace.
 
-use norn_node::config::Mutant;
+use norn_model::config::Mutant;
 use norn_sim::{Conditions, Keep};
 use norn_tests::suite::{Simulated, chosen};
 use std::any::Any;

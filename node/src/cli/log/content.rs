@@ -2,12 +2,12 @@
 //! shown.
 
 use norn_cli::{Part, text};
-use norn_node::protocol::Record;
-use norn_node::protocol::consistent::Viewstamp;
-use norn_node::protocol::consistent::cell::{Cell, CellState};
-use norn_node::protocol::consistent::operation::{Ended, Op};
-use norn_node::protocol::consistent::table::Table;
-use norn_node::protocol::task::{Completed, Facts, Task};
+use norn_model::claim_table::cell::{Cell, CellState};
+use norn_model::claim_table::operation::{Ended, Op};
+use norn_model::claim_table::table::Table;
+use norn_model::record::Record;
+use norn_model::task::{Completed, Facts, Task};
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::response::ClaimEnd;
 use norn_wire::{Spec, TaskId, Token};
 use serde_json::{Map, Value, json};

@@ -16,12 +16,12 @@
 //! it had been handed over, and the operator learns of it (`Observation::ChildRefused`).
 
 use super::Writer;
-use crate::config::mutant;
-use crate::limits::DELIVERIES_MAX;
-use crate::protocol::consistent::cohort::Role;
-use crate::protocol::task::{Completed, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_model::cohort::Role;
+use norn_model::config::mutant;
+use norn_model::limits::DELIVERIES_MAX;
+use norn_model::task::{Completed, Task};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::request::Completion;
 use norn_wire::response::Acked;
@@ -70,7 +70,7 @@ impl Node {
 
     /// Scans for open outboxes now and then: facts arrive in many ways, and leaders change.
     pub(in crate::protocol) fn look_for_children(&mut self) {
-        let open = |replica: &&crate::protocol::Partition| replica.store.outboxes_after(None).next().is_some();
+        let open = |replica: &&norn_model::replica::Partition| replica.store.outboxes_after(None).next().is_some();
         let partitions: Vec<PartitionId> = self.partitions.values().filter(open).map(|replica| replica.id).collect();
         for partition in partitions {
             let leads = self.partitions[&partition].register.established();

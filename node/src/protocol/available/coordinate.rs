@@ -2,16 +2,16 @@
 
 use super::group::{Group, WriteAnswer, refused};
 use super::{Ask, Writer};
-use crate::config::mutant;
-use crate::limits::ORPHANS_MAX;
-use crate::protocol::consistent::cohort::{Role, Seat, Told};
-use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
 use crate::protocol::membership::name_in;
-use crate::protocol::partition::Partition;
-use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
-use crate::protocol::task::{Cancel, Completed, Task};
 use crate::protocol::{Node, Observation};
+use norn_model::cohort::{Role, Seat, Told};
+use norn_model::config::mutant;
+use norn_model::limits::ORPHANS_MAX;
+use norn_model::message::{Items, LogWord, Outcome, PeerMessage};
+use norn_model::replica::Partition;
+use norn_model::task::{Cancel, Completed, Task};
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::request::Completion;
 use norn_wire::response::{Acked, Guarantee};

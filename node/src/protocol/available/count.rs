@@ -3,10 +3,10 @@
 
 use super::Ask;
 use crate::protocol::Node;
-use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
-use crate::protocol::partition::index::Class;
-use crate::protocol::peer::{PartitionCounts, PeerMessage, StateCounts};
+use norn_model::cohort::Cohort;
+use norn_model::message::{PartitionCounts, PeerMessage, StateCounts};
+use norn_model::replica::index::Class;
 use norn_wire::error::Error;
 use norn_wire::response::QueueCounts;
 use norn_wire::{NodeId, PartitionId, QueueName, Response, State};

@@ -1,9 +1,9 @@
 //! Sub-write of one partition: its items, the answers of the replicas, and what follows from them.
 
-use crate::protocol::consistent::cohort::Cohort;
-use crate::protocol::consistent::{ReplicaId, Viewstamp};
-use crate::protocol::peer::{Items, Outcome};
-use crate::protocol::task::Task;
+use norn_model::cohort::Cohort;
+use norn_model::message::{Items, Outcome};
+use norn_model::task::Task;
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::error::{Cause, Error, ErrorCode};
 use norn_wire::response::{Acked, Guarantee};
 use norn_wire::{Acks, NodeId, TaskId};

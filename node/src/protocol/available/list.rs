@@ -5,15 +5,15 @@
 
 use super::Ask;
 use super::read::{Seen, combine, view};
-use crate::limits::{LIST_BYTES_MAX, LIST_SCAN_MAX};
 use crate::protocol::Node;
-use crate::protocol::consistent::Viewstamp;
-use crate::protocol::consistent::cell::Cell;
-use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
-use crate::protocol::peer::{Known, PeerMessage};
-use crate::protocol::ring;
-use crate::protocol::task::{Outline, Task};
+use norn_model::claim_table::cell::Cell;
+use norn_model::cohort::Cohort;
+use norn_model::limits::{LIST_BYTES_MAX, LIST_SCAN_MAX};
+use norn_model::message::{Known, PeerMessage};
+use norn_model::ring;
+use norn_model::task::{Outline, Task};
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::error::Error;
 use norn_wire::response::Page;
 use norn_wire::{NodeId, PartitionId, QueueName, Response, State, TaskId};
@@ -253,7 +253,7 @@ fn merge<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::consistent::ReplicaId;
+    use norn_model::viewstamp::ReplicaId;
 
     /// Goal: a page shows whatever may be committed, and of the rest only what a majority has. Method: three members, and the table of
     /// each one that answers.

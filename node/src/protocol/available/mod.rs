@@ -32,12 +32,12 @@ pub use writer::Writer;
 use super::bodies::blobs_of;
 use super::event::ClientId;
 use super::membership::SteerAsk;
-use super::record::Record;
-use super::task::{Slot, Task};
 use super::timers::Key;
 use super::{Node, Observation};
-use crate::config::mutant;
 use coordinate::grows;
+use norn_model::config::mutant;
+use norn_model::record::Record;
+use norn_model::task::{Slot, Task};
 use norn_wire::error::Error;
 use norn_wire::{NodeId, PartitionId, QueueName, Request, Subject, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -236,7 +236,7 @@ impl Node {
     }
 
     /// As [`Node::learn`], for facts that are shared with messages.
-    pub(super) fn learn_shared(&mut self, partition: PartitionId, items: &super::peer::Items) -> u64 {
+    pub(super) fn learn_shared(&mut self, partition: PartitionId, items: &norn_model::message::Items) -> u64 {
         let (now, config) = (self.now, self.config.clone());
         let Some(replica) = self.partitions.get_mut(&partition) else { return 0 };
         let mut changed = 0;
@@ -379,14 +379,19 @@ impl Node {
         }
         if !items.is_empty() {
             let forgets = replica.forgets_surely();
-            let message = super::PeerMessage::Tasks { partition, items: Arc::new(items), by_buckets: false, forgets };
+            let message = norn_model::message::PeerMessage::Tasks {
+                partition,
+                items: Arc::new(items),
+                by_buckets: false,
+                forgets,
+            };
             self.send_whole(to, message, lacks, false);
         }
     }
 
     /// The tasks to refuse while the disk is short of room, and the bytes of those accepted all the same. Accepted are tasks that restore
     /// parts lost here, up to the room reserved for that.
-    fn without_room(&self, partition: PartitionId, items: &super::peer::Items) -> (BTreeSet<TaskId>, u64) {
+    fn without_room(&self, partition: PartitionId, items: &norn_model::message::Items) -> (BTreeSet<TaskId>, u64) {
         let (mut large, mut told_bytes) = (BTreeSet::new(), 0);
         if !self.disk.is_short() {
             return (large, told_bytes);
@@ -413,12 +418,12 @@ impl Node {
         &mut self,
         from: NodeId,
         partition: PartitionId,
-        items: &super::peer::Items,
+        items: &norn_model::message::Items,
         (by_buckets, forgets): (bool, Option<u64>),
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
         let anybody = mutant!(self.config, ExileMerges);
-        let known = |replica: &&super::Partition| right && (replica.cohort().knows(from) || anybody);
+        let known = |replica: &&norn_model::replica::Partition| right && (replica.cohort().knows(from) || anybody);
         let Some(replica) = self.partitions.get(&partition).filter(known) else {
             self.outbox.observe(Observation::Refused { what: "tasks of another partition" });
             return;

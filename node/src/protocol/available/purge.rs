@@ -18,12 +18,12 @@
 //! An operator who purges many tasks selects them by how they ended, and a worker may complete a cancelled task after that. So the
 //! request may name the state in which the task must have ended: it is refused where a majority knows another one.
 
-use crate::config::mutant;
 use crate::protocol::Node;
 use crate::protocol::available::{Reader, Seen};
-use crate::protocol::consistent::table::Cell;
 use crate::protocol::event::ClientId;
-use crate::protocol::task::{Cancel, Facts, Task, Tomb};
+use norn_model::claim_table::table::Cell;
+use norn_model::config::mutant;
+use norn_model::task::{Cancel, Facts, Task, Tomb};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::{Acks, Response, State, TaskId};
 
@@ -107,7 +107,7 @@ fn refusal(seen: &Seen, wanted: Option<State>) -> Option<Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::task::Completed;
+    use norn_model::task::Completed;
     use norn_wire::Token;
 
     /// Goal: a purge ends the task wherever it arrives, also where the completion cannot be sent.

@@ -15,14 +15,14 @@
 use super::Writer;
 use super::children::is_never_brought;
 use super::read::{Reader, Seen, part_lost};
-use crate::config::mutant;
-use crate::limits::LETTERS_MAX;
-use crate::protocol::consistent::table::Cell;
 use crate::protocol::event::ClientId;
-use crate::protocol::task::{Children, Completed, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use crdts::CvRDT;
+use norn_model::claim_table::table::Cell;
+use norn_model::config::mutant;
+use norn_model::limits::LETTERS_MAX;
+use norn_model::task::{Children, Completed, Task};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::group::NAMED_GROUP;
 use norn_wire::limits::HEADER_BYTES_MAX;
@@ -303,10 +303,10 @@ fn renewed(spec: &Spec, queue: QueueName, told: &[(&str, String)]) -> Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::consistent::Viewstamp;
-    use crate::protocol::consistent::table::CellState;
-    use crate::protocol::task::{Cancel, GROUP_FAILED};
     use crate::protocol::tests::spec;
+    use norn_model::claim_table::table::CellState;
+    use norn_model::task::{Cancel, GROUP_FAILED};
+    use norn_model::viewstamp::Viewstamp;
     use norn_wire::ClaimId;
     use norn_wire::group::{Grouping, Join};
 

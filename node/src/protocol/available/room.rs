@@ -1,9 +1,9 @@
 //! Queue capacity: full queues take no more tasks from clients. What belongs to existing tasks, such as a child of a completion, a
 //! dead-letter copy or the task of a schedule, is always accepted; so are the members of a group, for which its join waits.
 
-use crate::config::mutant;
 use crate::protocol::Node;
-use crate::protocol::task::whole_bytes;
+use norn_model::config::mutant;
+use norn_model::task::whole_bytes;
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::{PartitionId, QueueName, Spec, TaskId};
 use std::collections::BTreeMap;

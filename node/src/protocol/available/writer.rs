@@ -3,9 +3,9 @@
 use super::children::Delivery;
 use super::redrive::{Asker, Copying};
 use crate::protocol::Node;
-use crate::protocol::consistent::register::Name;
 use crate::protocol::event::ClientId;
 use crate::protocol::membership::FiringId;
+use norn_model::register::Name;
 use norn_wire::error::Error;
 use norn_wire::response::Acked;
 use norn_wire::{Response, TaskId};

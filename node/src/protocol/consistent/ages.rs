@@ -20,17 +20,17 @@
 //! The quarantine after a rescue has an age as well. It goes on while the cohort changes and claims are renewed, so its age is
 //! not given for the operation that made the cohort, but under a viewstamp that no operation has.
 
-use super::Viewstamp;
-use super::register::Ages;
-use crate::config::mutant;
-use crate::limits::{RAN_ASIDE_MS, RAN_EARLY_MS, RAN_MS_MIN, RAN_OF_LEASE, RAN_OF_START, TOLD_AGE_MS_MIN};
 use crate::protocol::Node;
-use crate::protocol::consistent::table::{Op, Table};
-use crate::protocol::partition::Partition;
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::record::Record;
-use crate::protocol::time::Now;
 use crate::protocol::timers::Key;
+use norn_model::claim_table::table::{Op, Table};
+use norn_model::config::mutant;
+use norn_model::limits::{RAN_ASIDE_MS, RAN_EARLY_MS, RAN_MS_MIN, RAN_OF_LEASE, RAN_OF_START, TOLD_AGE_MS_MIN};
+use norn_model::message::PeerMessage;
+use norn_model::record::Record;
+use norn_model::register::Ages;
+use norn_model::replica::Partition;
+use norn_model::time::Now;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
 

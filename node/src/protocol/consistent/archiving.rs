@@ -15,16 +15,16 @@
 //! whether a group needs it. If a majority does not know the spec either, no client has a strict acknowledgement of the enqueue.
 
 use super::forgetting::PAUSE_MS;
-use super::register::{Archiving, Batch, Due, Loss};
-use super::{Epoch, ReplicaId};
-use crate::config::mutant;
-use crate::limits::{EXCHANGE_BYTES_MAX, within};
 use crate::protocol::available::{Reader, Seen, view};
 use crate::protocol::loads::Then;
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{Digest, Outline, Slot, Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Effect, Node};
+use norn_model::config::mutant;
+use norn_model::limits::{EXCHANGE_BYTES_MAX, within};
+use norn_model::message::PeerMessage;
+use norn_model::register::{Archiving, Batch, Due, Loss};
+use norn_model::task::{Digest, Outline, Slot, Task, Tomb};
+use norn_model::viewstamp::{Epoch, ReplicaId};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId, TaskView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -3,14 +3,14 @@
 //! The target comes from the layout or an operator; the present cohort is defined by the table alone. The leader reverts a change
 //! that makes no progress for `revert_after_ms`, so that a dead learner blocks nothing; its requester may ask again.
 
-use super::ReplicaId;
-use super::cohort::{Change, Cohort, Phase};
-use super::register::{Changing, Progress, Retiring};
-use super::table::Op;
-use crate::config::mutant;
-use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_model::claim_table::table::Op;
+use norn_model::cohort::{Change, Cohort, Phase};
+use norn_model::config::mutant;
+use norn_model::message::PeerMessage;
+use norn_model::register::{Changing, Progress, Retiring};
+use norn_model::viewstamp::ReplicaId;
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
 
@@ -217,7 +217,7 @@ impl Node {
             target.iter().filter(|replica| !members.contains(replica)).all(|replica| self.is_reachable(replica.node));
         let change = Change::Admit { members: members.clone(), next: target.clone() };
         let at = register.viewstamp;
-        let fits = cohort.changed(&change, super::Viewstamp { length: at.length + 1, ..at }).is_ok();
+        let fits = cohort.changed(&change, norn_model::viewstamp::Viewstamp { length: at.length + 1, ..at }).is_ok();
         let over = target == members || now_us >= changing.asked_us + patience_us;
         let begins = there && fits && target != members;
         if begins || over {
@@ -265,7 +265,7 @@ impl Node {
         &mut self,
         from: NodeId,
         partition: PartitionId,
-        (replica, at): (ReplicaId, super::Viewstamp),
+        (replica, at): (ReplicaId, norn_model::viewstamp::Viewstamp),
         (ready, facts): (bool, u64),
     ) {
         let now_us = self.now.mono_us;

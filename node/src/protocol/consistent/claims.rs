@@ -1,16 +1,16 @@
 //! Renew, release, fail, and complete where that needs a seal (`seals.rs`): any node forwards these to the leaders, and the leaders
 //! decide.
 
-use super::Waiting;
-use super::table::{Cell, CellState, Op};
-use crate::config::mutant;
-use crate::limits::CELLS_WITH_REASONS_MAX;
 use crate::protocol::Node;
 use crate::protocol::available::{Ask, ForwardAsk};
 use crate::protocol::event::ClientId;
-use crate::protocol::partition::Overtaken;
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{PastClaim, claim_end, is_reason};
+use norn_model::claim_table::table::{Cell, CellState, Op};
+use norn_model::config::mutant;
+use norn_model::limits::CELLS_WITH_REASONS_MAX;
+use norn_model::message::PeerMessage;
+use norn_model::register::Waiting;
+use norn_model::replica::Overtaken;
+use norn_model::task::{PastClaim, claim_end, is_reason};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::response::{ClaimEnd, ClaimOutcome};
 use norn_wire::{NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};

@@ -18,16 +18,16 @@
 //! that join too: the notice of the end names it. A member that has ended waits for its join in turn, and is not buried before the join
 //! has ended, so that its result can be read until then.
 
-use crate::config::mutant;
-use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX, GROUP_WINDOW};
 use crate::protocol::Node;
 use crate::protocol::available::Writer;
-use crate::protocol::consistent::Viewstamp;
-use crate::protocol::partition::Partition;
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{Cancel, Content, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
 use crate::protocol::timers::Key;
 use crdts::CvRDT;
+use norn_model::config::mutant;
+use norn_model::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX, GROUP_WINDOW};
+use norn_model::message::PeerMessage;
+use norn_model::replica::Partition;
+use norn_model::task::{Cancel, Content, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::group::MemberOf;
 use norn_wire::limits::GROUP_MEMBERS_MAX;
 use norn_wire::membership::FailedDependency;

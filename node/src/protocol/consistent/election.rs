@@ -1,17 +1,19 @@
 //! Elections: pre-vote, vote, fetch of newer state, leadership transfer. Raft's rules on viewstamps (Ongaro's thesis for the
 //! pre-vote; Viewstamped Replication for the state transfer).
 
-use super::cohort::Change;
-use super::register::{Archiving, Changing, Leading, Progress, Rescue, Retiring, Role};
 use super::rescue::silence;
-use super::table::{Op, Table};
-use super::{Epoch, ReplicaId, Viewstamp, rules};
-use crate::config::{Config, mutant};
-use crate::limits::EPOCH_STEP_MAX;
-use crate::protocol::peer::{LogWord, PeerMessage};
-use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Now, Observation};
+use crate::protocol::{Node, Observation};
+use norn_model::claim_table::table::{Op, Table};
+use norn_model::cohort::Change;
+use norn_model::config::{Config, mutant};
+use norn_model::limits::EPOCH_STEP_MAX;
+use norn_model::message::{LogWord, PeerMessage};
+use norn_model::record::Record;
+use norn_model::register::{Archiving, Changing, Leading, Progress, Rescue, Retiring, Role};
+use norn_model::rules;
+use norn_model::time::Now;
+use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -526,8 +528,8 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use super::super::levels::Level;
     use super::*;
+    use norn_model::claim_table::levels::Level;
     use norn_wire::QueueName;
 
     /// Goal: survivors of a rescue give no permits that the lost replicas may have given. Method: a queue had earned some.

@@ -31,17 +31,17 @@
 //! A member that stays away keeps its partitions from forgetting. Tombstones are small, and this is reported
 //! (`Observation::ForgettingHeld`).
 
-use super::register::{Due, Retiring};
-use super::table::Op;
-use super::{Epoch, ReplicaId};
-use crate::config::mutant;
-use crate::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
-use crate::protocol::partition::index::PURGED_MS;
-use crate::protocol::peer::{LogWord, PeerMessage};
-use crate::protocol::record::Record;
-use crate::protocol::task::{Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_model::claim_table::table::Op;
+use norn_model::config::mutant;
+use norn_model::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
+use norn_model::message::{LogWord, PeerMessage};
+use norn_model::record::Record;
+use norn_model::register::{Due, Retiring};
+use norn_model::replica::index::PURGED_MS;
+use norn_model::task::{Task, Tomb};
+use norn_model::viewstamp::{Epoch, ReplicaId};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
 use std::ops::Bound;

@@ -10,17 +10,18 @@ pub use self::questions::Grants;
 use self::questions::{Session, Tellable};
 use super::broker::Grant;
 use super::spent::Cost;
-use super::table::{CellState, Op};
-use super::{Viewstamp, Waiting};
-use crate::config::mutant;
-use crate::limits::{
-    CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, DUE_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
-};
-use crate::protocol::partition::index::Class;
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::Content;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_model::claim_table::table::{CellState, Op};
+use norn_model::config::mutant;
+use norn_model::limits::{
+    CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, DUE_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
+};
+use norn_model::message::PeerMessage;
+use norn_model::register::Waiting;
+use norn_model::replica::index::Class;
+use norn_model::task::Content;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::{Claim, Granted, NodeId, PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -573,13 +574,14 @@ impl Node {
         let next = looked.1.filter(|_| looked.0 == DROP_TASKS_MAX && owed.len() > DROP_TASKS_MAX / 2);
         self.partitions.get_mut(&partition).expect("just seen").drop_after = next;
         let replica = self.partitions.get_mut(&partition).expect("just seen");
-        let ended = |id: TaskId| (id, replica.ending(&id).map(|facts| super::table::Ended { id, facts }));
-        let bytes = |(_, ended): &(TaskId, Option<super::table::Ended>)| {
+        let ended =
+            |id: TaskId| (id, replica.ending(&id).map(|facts| norn_model::claim_table::table::Ended { id, facts }));
+        let bytes = |(_, ended): &(TaskId, Option<norn_model::claim_table::table::Ended>)| {
             ended.as_ref().map_or(0, |ended| ended.facts.size_bytes())
         };
-        let (ids, items): (Vec<TaskId>, Vec<Option<super::table::Ended>>) =
+        let (ids, items): (Vec<TaskId>, Vec<Option<norn_model::claim_table::table::Ended>>) =
             within(ENDINGS_BYTES_MAX, ids.into_iter().map(ended), bytes).unzip();
-        let items: Vec<super::table::Ended> = items.into_iter().flatten().collect();
+        let items: Vec<norn_model::claim_table::table::Ended> = items.into_iter().flatten().collect();
         for id in &ids {
             replica.to_drop.remove(id);
         }

@@ -1,11 +1,11 @@
 //! Head index: heads of queues over all partitions that this node leads, and the nodes that are interested in them.
 
-use crate::config::mutant;
-use crate::protocol::partition::index::QueueIndex;
-use crate::protocol::partition::order::Standing;
-use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_model::config::mutant;
+use norn_model::message::{Head, PeerMessage};
+use norn_model::replica::index::QueueIndex;
+use norn_model::replica::order::Standing;
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

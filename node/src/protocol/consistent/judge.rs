@@ -1,13 +1,13 @@
 //! Optimistic validation of a transaction, and its effects on its tasks.
 
-use super::ledger::{Decided, Stamps};
-use super::table::CellState;
-use crate::config::{Config, mutant};
-use crate::limits::DECIDED_BYTES_MAX;
-use crate::protocol::partition::Partition;
-use crate::protocol::partition::version::{is_as_expected, version};
-use crate::protocol::task::{Blob, Cancel, Completed, Content, Outline, Part, Task};
 use crdts::CvRDT;
+use norn_model::claim_table::ledger::{Decided, Stamps};
+use norn_model::claim_table::table::CellState;
+use norn_model::config::{Config, mutant};
+use norn_model::limits::DECIDED_BYTES_MAX;
+use norn_model::replica::Partition;
+use norn_model::replica::version::{is_as_expected, version};
+use norn_model::task::{Blob, Cancel, Completed, Content, Outline, Part, Task};
 use norn_wire::error::Error;
 use norn_wire::request::Revision;
 use norn_wire::response::ClaimEnd;

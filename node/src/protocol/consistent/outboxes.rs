@@ -25,11 +25,11 @@
 //! younger than these; without its members it could not forget anyway.
 
 use super::forgetting::is_old;
-use super::{Epoch, Viewstamp};
-use crate::config::mutant;
 use crate::protocol::Node;
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::Completed;
+use norn_model::config::mutant;
+use norn_model::message::PeerMessage;
+use norn_model::task::Completed;
+use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,7 +1,7 @@
 //! Effects of queue policies at replicas and leaders.
 
-use crate::config::mutant;
 use crate::protocol::Node;
+use norn_model::config::mutant;
 use norn_wire::membership::{KeyConcurrency, Mode, Order, QueuePolicy};
 use norn_wire::{PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;

@@ -36,14 +36,14 @@
 //! leader that is deposed or does not wait for the answer. So a leader that is called states what it keeps to even if it has nothing to
 //! give, if that was confirmed a while ago.
 
-use super::register::QuotaChange;
-use super::table::{Op, Quota};
-use super::{Epoch, Waiting};
-use crate::config::mutant;
 use crate::protocol::Node;
-use crate::protocol::partition::order::Standing;
-use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
+use norn_model::claim_table::table::{Op, Quota};
+use norn_model::config::mutant;
+use norn_model::message::PeerMessage;
+use norn_model::register::{QuotaChange, Waiting};
+use norn_model::replica::order::Standing;
+use norn_model::viewstamp::Epoch;
 use norn_wire::{NodeId, PartitionId, QueueName, State, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 

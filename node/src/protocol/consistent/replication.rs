@@ -1,15 +1,17 @@
 //! Replication of a partition's table: install, operations, snapshot, acknowledgements, commit.
 
-use super::register::Register;
-use super::table::{Op, Table};
-use super::{Epoch, ReplicaId, Viewstamp, Waiting, rules};
-use crate::config::mutant;
-use crate::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
-use crate::protocol::partition::{Partition, Wound};
-use crate::protocol::peer::{DoneFlag, LogWord, PeerMessage};
-use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_model::claim_table::table::{Op, Table};
+use norn_model::config::mutant;
+use norn_model::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
+use norn_model::message::{LogWord, PeerMessage};
+use norn_model::record::Record;
+use norn_model::register::{Register, Waiting};
+use norn_model::replica::{DoneFlag, Partition};
+use norn_model::rules;
+use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
+use norn_model::wound::Wound;
 use norn_wire::{NodeId, PartitionId, TaskId, Token};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -197,8 +199,8 @@ impl Node {
             self.step_down(partition, "a later epoch has a leader");
         }
         let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
-        register.role = super::register::Role::Follower;
-        register.leader = Some(super::register::Leader { epoch, node: leader });
+        register.role = norn_model::register::Role::Follower;
+        register.leader = Some(norn_model::register::Leader { epoch, node: leader });
         register.heard_us = now_us;
         if epoch > register.promised {
             register.promised = epoch;
@@ -464,7 +466,8 @@ impl Node {
     ) {
         let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
         let register = &mut partition_state.register;
-        register.seen = register.seen.max(promised.min(register.seen.saturating_add(crate::limits::EPOCH_STEP_MAX)));
+        register.seen =
+            register.seen.max(promised.min(register.seen.saturating_add(norn_model::limits::EPOCH_STEP_MAX)));
         let member = register.cohort.knows_replica(&replica) && replica.node == from;
         if register.leading().is_some() && !member {
             self.tell_outside(from, partition);
@@ -580,10 +583,10 @@ impl Node {
 fn apply_as_follower(
     replica: &mut Partition,
     op: &Op,
-    now: crate::protocol::Now,
-    config: &crate::config::Config,
+    now: norn_model::time::Now,
+    config: &norn_model::config::Config,
     missing: &mut Vec<TaskId>,
-) -> Result<(), super::table::Misfit> {
+) -> Result<(), norn_model::claim_table::table::Misfit> {
     replica.apply(op, now, config)?;
     let Op::Grant { items, .. } = op else { return Ok(()) };
     missing.extend(items.iter().map(|(id, _)| *id).filter(|id| replica.store.lacks_spec(id)));

@@ -13,13 +13,13 @@
 //! It is refused wherever it is not the last resort: where the cohort has a majority without the lost nodes, and where any
 //! survivor hears from one of them.
 
-use super::cohort::Silence;
-use super::register::{Rescue, Role};
-use super::{Epoch, ReplicaId, Viewstamp};
-use crate::limits::{EPOCH_STEP_MAX, RESCUE_EPOCHS};
 use crate::protocol::event::ClientId;
-use crate::protocol::peer::PeerMessage;
 use crate::protocol::{Node, Observation};
+use norn_model::cohort::Silence;
+use norn_model::limits::{EPOCH_STEP_MAX, RESCUE_EPOCHS};
+use norn_model::message::PeerMessage;
+use norn_model::register::{Rescue, Role};
+use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::membership::Remnant;
 use norn_wire::{NodeId, PartitionId, Response};
@@ -147,7 +147,7 @@ const _: () = assert!(RESCUE_EPOCHS < EPOCH_STEP_MAX, "who hears of a rescue mus
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::consistent::cohort::{Change, Cohort};
+    use norn_model::cohort::{Change, Cohort};
 
     fn cohort(members: &[u128]) -> Cohort {
         let replica = |node: &u128| ReplicaId { node: NodeId(*node), incarnation: 1 };

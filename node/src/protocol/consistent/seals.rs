@@ -13,13 +13,12 @@
 //! (`lacks_seal`). A completion that comes too late is refused; its result is kept beside the one that counts, if its worker ever held
 //! the task.
 
-use super::Waiting;
-use super::register::Sealing;
-use super::table::{CellState, Ended, Op};
-use crate::config::mutant;
-use crate::limits::SEALING_BYTES_MAX;
 use crate::protocol::Node;
-use crate::protocol::task::{Completed, Task};
+use norn_model::claim_table::table::{CellState, Ended, Op};
+use norn_model::config::mutant;
+use norn_model::limits::SEALING_BYTES_MAX;
+use norn_model::register::{Sealing, Waiting};
+use norn_model::task::{Completed, Task};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::membership::Mode;
 use norn_wire::request::Completion;

@@ -1,7 +1,7 @@
 //! How a replica joins a cohort, and how it leaves.
 //!
 //! **In.** A leader sends its table to the nodes that it admits. A node without a replica creates one then. The new replica has
-//! promised nothing of its own, and both its table and its facts are marked as incomplete (`partition/wound.rs`), so that it
+//! promised nothing of its own, and both its table and its facts are marked as incomplete (`model/src/wound.rs`), so that it
 //! neither votes nor counts before it has them. Nothing else is needed to join.
 //!
 //! **Out.** An exile goes on following. Once its leader confirms that the cohort without it is committed (`Dismiss`), it takes
@@ -14,16 +14,16 @@
 //! have facts that no member has. Then it reports this (`Stray`) instead of dropping them, and becomes an exile once more
 //! (`Change::Recall`).
 
-use super::cohort::{Change, Role, Seat, Told};
-use super::register::Progress;
-use super::table::{Op, Table};
-use super::{Epoch, ReplicaId, Viewstamp};
-use crate::config::mutant;
-use crate::protocol::partition::Standing;
-use crate::protocol::peer::{LogWord, PeerMessage};
-use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_model::claim_table::table::{Op, Table};
+use norn_model::cohort::{Change, Role, Seat, Told};
+use norn_model::config::mutant;
+use norn_model::message::{LogWord, PeerMessage};
+use norn_model::record::Record;
+use norn_model::register::Progress;
+use norn_model::replica::Standing;
+use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::{NodeId, PartitionId};
 use std::sync::Arc;
 

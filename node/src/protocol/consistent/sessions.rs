@@ -17,13 +17,14 @@
 //! completed any more where completions are sealed, whether or not another worker has the task.
 
 use super::broker::CONFIRM_MS_MAX;
-use super::table::{Cell, CellState, Op};
-use super::{Viewstamp, Waiting};
-use crate::config::mutant;
-use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
 use crate::protocol::Node;
-use crate::protocol::task::{Settled, Task, claim_end};
 use crate::protocol::timers::Key;
+use norn_model::claim_table::table::{Cell, CellState, Op};
+use norn_model::config::mutant;
+use norn_model::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
+use norn_model::register::Waiting;
+use norn_model::task::{Settled, Task, claim_end};
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::response::ClaimOutcome;
 use norn_wire::{Claim, PartitionId, SESSIONS_QUEUE, TaskId, Token};

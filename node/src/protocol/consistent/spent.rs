@@ -1,13 +1,13 @@
 //! Costs of a grant beside its task: a permit of its queue's rate (`permits.rs`), and the turn of its task's key
-//! (`partition/lines.rs`). A revoked grant reached no client, so both go back. The turn goes back at once, because only this
+//! (`model/src/replica/lines.rs`). A revoked grant reached no client, so both go back. The turn goes back at once, because only this
 //! leader keeps it; the permit goes back once the revocation is committed, because before that a later leader may still find the
 //! grant in its table. A concurrency slot (`quotas.rs`) needs no entry, because held claims are counted.
 //!
 //! Soft state of the leader that made the grant: if another leader revokes it, only its task comes back.
 
-use crate::limits::SPENT_MS;
 use crate::protocol::Node;
-use crate::protocol::partition::lines::Served;
+use norn_model::limits::SPENT_MS;
+use norn_model::replica::lines::Served;
 use norn_wire::{PartitionId, QueueName, TaskId, Token};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};

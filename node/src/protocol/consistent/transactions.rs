@@ -20,17 +20,19 @@
 //! all of them are certain.
 
 use super::judge::{Judge, Seen};
-use super::ledger::Decided;
-use super::table::Op;
-use super::{Epoch, Waiting, unwritten};
-use crate::config::mutant;
-use crate::limits::{LOAD_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
+use super::unwritten;
 use crate::protocol::Node;
 use crate::protocol::available::{Reader, Writer, refused};
 use crate::protocol::loads::Then;
-use crate::protocol::peer::{Outcome, PeerMessage};
-use crate::protocol::task::{Content, Filling, Part, Task, Wanted, claim_end};
 use crate::protocol::timers::Key;
+use norn_model::claim_table::ledger::Decided;
+use norn_model::claim_table::table::Op;
+use norn_model::config::mutant;
+use norn_model::limits::{LOAD_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
+use norn_model::message::{Outcome, PeerMessage};
+use norn_model::register::Waiting;
+use norn_model::task::{Content, Filling, Part, Task, Wanted, claim_end};
+use norn_model::viewstamp::Epoch;
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::response::{Acked, ClaimOutcome};
 use norn_wire::transaction::{Expected, Refusal};

@@ -13,16 +13,17 @@
 //! Refused tasks are remembered for a while: a repeat that was long on its way, and comes when the other task has ended, enqueues
 //! nothing, unless another node leads by then. There are never two open tasks at a time.
 
-use super::register::Name;
-use super::table::Op;
-use super::{Epoch, ReplicaId, Waiting, unwritten};
-use crate::config::mutant;
-use crate::limits::{KEY_TASKS_MAX, REFUSED_MAX, SEALING_BYTES_MAX, UNIQUES_MAX};
+use super::unwritten;
 use crate::protocol::Node;
 use crate::protocol::available::{Writer, refused};
-use crate::protocol::peer::{Outcome, PeerMessage};
-use crate::protocol::task::{Outline, Task};
 use crate::protocol::timers::Key;
+use norn_model::claim_table::table::Op;
+use norn_model::config::mutant;
+use norn_model::limits::{KEY_TASKS_MAX, REFUSED_MAX, SEALING_BYTES_MAX, UNIQUES_MAX};
+use norn_model::message::{Outcome, PeerMessage};
+use norn_model::register::{Name, Waiting};
+use norn_model::task::{Outline, Task};
+use norn_model::viewstamp::{Epoch, ReplicaId};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::response::{Acked, Guarantee};
 use norn_wire::{Acks, NewTask, NodeId, PartitionId, QueueName, Request, Response, Spec, TaskId};

@@ -1,8 +1,8 @@
 //! Clock fencing: consequences of this node's clock status. A node with a wrong wall clock does not lead.
 
-use crate::config::mutant;
-use crate::protocol::consistent::register::Role;
 use crate::protocol::{Node, Observation};
+use norn_model::config::mutant;
+use norn_model::register::Role;
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
 

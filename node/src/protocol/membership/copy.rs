@@ -60,11 +60,11 @@
 //! witness.
 
 use super::Peer;
-use crate::config::{Config, mutant};
 use crate::protocol::effect::{Effect, Ticket};
-use crate::protocol::peer::{Heartbeat, LogWord};
-use crate::protocol::record::Record;
 use crate::protocol::{Node, Observation};
+use norn_model::config::{Config, mutant};
+use norn_model::message::{Heartbeat, LogWord};
+use norn_model::record::Record;
 use norn_wire::{NodeId, PartitionId};
 
 /// Own log position, as advertised to peers.
@@ -181,7 +181,7 @@ impl Node {
     /// Whether this replica's facts are complete: a task that it does not know does not exist, and its log lacks nothing, as far
     /// as is known.
     pub(in crate::protocol) fn speaks_for(&self, partition: PartitionId) -> bool {
-        let whole = |replica: &crate::protocol::Partition| {
+        let whole = |replica: &norn_model::replica::Partition| {
             !replica.healing.wound.facts && !replica.borrowed && replica.cohort().has_member(self.me)
         };
         self.partitions.get(&partition).is_some_and(whole) && self.is_answered(partition)

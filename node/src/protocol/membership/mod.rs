@@ -12,17 +12,17 @@ mod routes;
 mod scheduler;
 mod steward;
 
-use super::peer::{DiskWord, Heartbeat, PeerMessage};
 use super::timers::Key;
 use super::{Node, Observation};
-use crate::config::mutant;
 use crate::protocol::available::Asks;
-use crate::protocol::clocks::RoundTrip;
-use crate::protocol::consistent::register::Leader;
-use crate::protocol::consistent::{Epoch, Viewstamp};
 pub use copy::{Memory, OwnLog};
 pub use disk::OwnDisk;
 pub use memory::OwnMemory;
+use norn_model::clocks::RoundTrip;
+use norn_model::config::mutant;
+use norn_model::message::{DiskWord, Heartbeat, PeerMessage};
+use norn_model::register::Leader;
+use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
 pub(in crate::protocol) use roster::{is_sound, name_in};
@@ -378,7 +378,9 @@ impl Node {
 
     /// Reacts to a restart of a node: it no longer leads anything.
     fn on_peer_restarted(&mut self, node: NodeId) {
-        let led_there = |replica: &super::Partition| replica.register.leader.is_some_and(|leader| leader.node == node);
+        let led_there = |replica: &norn_model::replica::Partition| {
+            replica.register.leader.is_some_and(|leader| leader.node == node)
+        };
         let orphaned: Vec<PartitionId> =
             self.partitions.iter().filter(|(_, replica)| led_there(replica)).map(|(id, _)| *id).collect();
         for partition in orphaned {

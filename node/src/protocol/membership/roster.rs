@@ -5,11 +5,11 @@
 //! cluster changes learns of that from the first node that it meets. Each node keeps the latest roster in its log: a node that is
 //! no founder finds the others again by it. No vote and no quorum rests on it; these rest on the cohorts alone.
 
-use crate::limits::{MEMBERS_MAX, ROSTER_STEP_MAX};
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::record::Record;
-use crate::protocol::root::{check_policies, members};
 use crate::protocol::{Effect, Node, Observation};
+use norn_model::limits::{MEMBERS_MAX, ROSTER_STEP_MAX};
+use norn_model::message::PeerMessage;
+use norn_model::record::Record;
+use norn_model::root::{check_policies, members};
 use norn_wire::membership::{Member, Order, QueuePolicy, Roster};
 use norn_wire::{NodeId, QueueName};
 use std::collections::BTreeSet;

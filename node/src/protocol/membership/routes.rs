@@ -1,18 +1,19 @@
 //! Replica-group lookup: the cohort of each partition as far as this node has heard, which is where writes and reads go.
 //!
 //! No safety rests on it. A replica that is asked answers with its version of the cohort, and adds the cohort itself if the asker
-//! knows another; only answers of one version make a quorum of it (`consistent/cohort.rs`). Leaders advertise the version of each
+//! knows another; only answers of one version make a quorum of it (`model/src/cohort.rs`). Leaders advertise the version of each
 //! cohort with their leaderships, so that a node that was just started soon knows where to ask.
 
-use crate::config::mutant;
-use crate::limits::EPOCH_STEP_MAX;
-use crate::protocol::consistent::cohort::{Cohort, Told};
-use crate::protocol::consistent::register::Register;
-use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::membership::Peer;
-use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation, ring};
+use crate::protocol::{Node, Observation};
+use norn_model::cohort::{Cohort, Told};
+use norn_model::config::mutant;
+use norn_model::limits::EPOCH_STEP_MAX;
+use norn_model::message::PeerMessage;
+use norn_model::register::Register;
+use norn_model::root;
+use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::response::Genesis;
 use norn_wire::{NodeId, PartitionId};
 use std::borrow::Cow;
@@ -24,7 +25,7 @@ impl Node {
         if partition == PartitionId::ROOT {
             return self.steward.founders.clone();
         }
-        ring::cohort(self.genesis.as_ref().expect("asked only in a cluster"), partition)
+        root::cohort(self.genesis.as_ref().expect("asked only in a cluster"), partition)
     }
 
     /// Whether a partition exists; the metadata group is one.

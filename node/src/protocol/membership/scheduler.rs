@@ -5,16 +5,16 @@
 //! nothing. A decision is enqueued once it is committed, so that no later leader decides otherwise; its success is recorded once
 //! a majority has the task.
 
-use crate::config::mutant;
-use crate::limits::SCHEDULE_PENDING_MAX;
 use crate::protocol::available::Writer;
-use crate::protocol::consistent::register::Asked;
-use crate::protocol::consistent::table::Op;
-use crate::protocol::consistent::{Epoch, Waiting};
-use crate::protocol::schedules::{Firing, Operation, SHOWN, Schedules, Standing, Turn, unknown};
-use crate::protocol::task::Task;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_model::claim_table::table::Op;
+use norn_model::config::mutant;
+use norn_model::limits::SCHEDULE_PENDING_MAX;
+use norn_model::register::{Asked, Waiting};
+use norn_model::schedules::{Firing, Operation, SHOWN, Schedules, Standing, Turn, unknown};
+use norn_model::task::Task;
+use norn_model::viewstamp::Epoch;
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::response::Acked;
 use norn_wire::schedule::{ScheduleChange, ScheduleView};

@@ -5,17 +5,17 @@
 //! of each partition changes its cohort, through that cohort's majorities. A controller that is wrong, or one that was deposed
 //! and has not learned it, can have replicas moved in vain, and no more.
 
-use crate::config::mutant;
 use crate::protocol::available::Ask;
-use crate::protocol::consistent::register::Asked;
-use crate::protocol::consistent::table::Op;
-use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp, Waiting};
 use crate::protocol::event::ClientId;
 use crate::protocol::latest::Latest;
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_model::claim_table::table::Op;
+use norn_model::config::mutant;
+use norn_model::message::PeerMessage;
+use norn_model::register::{Asked, Waiting};
+use norn_model::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
+use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::error::{Cause, Error, ErrorCode};
 use norn_wire::membership::{Changed, ClusterChange, ClusterView, Membership, Roster};
 use norn_wire::schedule::ScheduleChange;

@@ -3,9 +3,9 @@
 
 use super::hints::go_on;
 use super::*;
-use crate::limits::{RAN_EARLY_MS, RAN_MS_MIN, TOLD_AGE_MS_MIN};
-use crate::protocol::consistent::Viewstamp;
-use crate::protocol::consistent::register::{Ages, Exchange};
+use norn_model::limits::{RAN_EARLY_MS, RAN_MS_MIN, TOLD_AGE_MS_MIN};
+use norn_model::register::{Ages, Exchange};
+use norn_model::viewstamp::Viewstamp;
 
 const LEASE_MS: u64 = 20_000;
 /// Time that a restart of all nodes may cost: a tenth of the lease.

@@ -2,10 +2,10 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
-use crate::config::Retention;
-use crate::limits::EXCHANGE_TASKS_MAX;
-use crate::protocol::host::Room;
-use crate::protocol::task::{Place, Task, Tomb};
+use norn_model::config::Retention;
+use norn_model::host::Room;
+use norn_model::limits::EXCHANGE_TASKS_MAX;
+use norn_model::task::{Place, Task, Tomb};
 use std::sync::Arc;
 
 fn without_memory() -> Config {

@@ -1,7 +1,7 @@
 //! Many deadlines at the same time: they are handled in pieces, and other events get their turn in between.
 
 use super::*;
-use crate::limits::{DUE_MAX, WAKE_KEYS_MAX};
+use norn_model::limits::{DUE_MAX, WAKE_KEYS_MAX};
 
 const MANY: usize = 3 * DUE_MAX + 10;
 

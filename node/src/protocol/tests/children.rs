@@ -4,8 +4,8 @@ use super::forgetting::LONG_MS;
 use super::hints::go_on;
 use super::*;
 use crate::protocol::Cursor;
-use crate::protocol::host::MemoryReport;
-use crate::protocol::task::{Children, Completed, Task, Tomb};
+use norn_model::host::MemoryReport;
+use norn_model::task::{Children, Completed, Task, Tomb};
 use norn_wire::State;
 
 impl Cluster {

@@ -522,7 +522,7 @@ fn a_quota_that_a_late_question_raised_is_given_back() {
 #[cfg(feature = "mutants")]
 #[test]
 fn a_quota_that_is_not_confirmed_again_leaks() {
-    let config = Config { mutant: Some(crate::config::Mutant::QuotaLeaks), ..Config::default() };
+    let config = Config { mutant: Some(norn_model::config::Mutant::QuotaLeaks), ..Config::default() };
     assert!(!is_granted_after_a_late_question(&config));
 }
 

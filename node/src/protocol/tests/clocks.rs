@@ -1,7 +1,7 @@
 //! What a node reports about clocks and pauses.
 
 use super::*;
-use crate::protocol::clocks::RoundTrip;
+use norn_model::clocks::RoundTrip;
 
 impl Cluster {
     /// Clock counters in the status of a node.

@@ -142,8 +142,8 @@ pub(super) fn tell(cluster: &mut Cluster, index: usize, from: NodeId, message: P
 }
 
 fn vote_of(node: NodeId, partition: PartitionId, epoch: u64) -> PeerMessage {
-    let candidate = crate::protocol::consistent::ReplicaId { node, incarnation: 7 };
-    let viewstamp = crate::protocol::consistent::Viewstamp { epoch: epoch - 1, length: 99 };
+    let candidate = norn_model::viewstamp::ReplicaId { node, incarnation: 7 };
+    let viewstamp = norn_model::viewstamp::Viewstamp { epoch: epoch - 1, length: 99 };
     PeerMessage::Vote { partition, epoch, candidate, viewstamp }
 }
 
@@ -237,7 +237,7 @@ fn a_word_that_comes_during_a_start_is_remembered() {
 #[cfg(feature = "mutants")]
 #[test]
 fn a_promise_that_tells_of_no_start_lets_an_image_go_on() {
-    let config = Config { mutant: Some(crate::config::Mutant::PromisesUnheard), ..Config::default() };
+    let config = Config { mutant: Some(norn_model::config::Mutant::PromisesUnheard), ..Config::default() };
     for image_first in [false, true] {
         assert_eq!(a_word_that_comes_during_a_start(&config, image_first), [false, false], "{image_first}");
     }
@@ -474,7 +474,7 @@ fn an_image_is_noticed_by_a_word_that_names_no_process() {
 #[cfg(feature = "mutants")]
 #[test]
 fn a_word_that_is_not_heeded_lets_an_image_go_on() {
-    let config = Config { mutant: Some(crate::config::Mutant::RivalUnnoticed), ..Config::default() };
+    let config = Config { mutant: Some(norn_model::config::Mutant::RivalUnnoticed), ..Config::default() };
     assert_eq!(a_word_that_names_no_process(&config), [false, false]);
 }
 

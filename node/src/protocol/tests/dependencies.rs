@@ -4,8 +4,8 @@ use super::forgetting::LONG_MS;
 use super::hints::go_on;
 use super::policies::is_changed;
 use super::*;
-use crate::limits::DEPENDENTS_MAX;
-use crate::protocol::task::Settled;
+use norn_model::limits::DEPENDENTS_MAX;
+use norn_model::task::Settled;
 use norn_wire::State;
 use norn_wire::membership::{FailedDependency, QueueSetting};
 

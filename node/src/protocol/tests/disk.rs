@@ -1,7 +1,7 @@
 //! Nodes whose disks are full or slow.
 
 use super::*;
-use crate::protocol::host::{DiskReport, Room};
+use norn_model::host::{DiskReport, Room};
 use norn_wire::error::{Cause, Retry};
 
 impl Cluster {

@@ -3,10 +3,10 @@
 use super::copy::tell;
 use super::hints::go_on;
 use super::*;
-use crate::limits::ENDINGS_BYTES_MAX;
-use crate::protocol::consistent::table::Op;
-use crate::protocol::peer::DoneFlag;
-use crate::protocol::task::Task;
+use norn_model::claim_table::table::Op;
+use norn_model::limits::ENDINGS_BYTES_MAX;
+use norn_model::replica::DoneFlag;
+use norn_model::task::Task;
 
 /// Goal: however large results are, the operations that carry them fit a record and a message.
 #[test]

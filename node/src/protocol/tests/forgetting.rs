@@ -1,8 +1,8 @@
 //! Finished tasks disappear, everywhere, and do not come back.
 
 use super::*;
-use crate::config::Retention;
-use crate::protocol::task::{Task, Tomb};
+use norn_model::config::Retention;
+use norn_model::task::{Task, Tomb};
 use norn_wire::response::PartitionView;
 use std::sync::Arc;
 

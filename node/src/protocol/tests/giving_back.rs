@@ -2,7 +2,7 @@
 
 use super::recall::{FIRST, ask_until, claim_until, cluster_of_many, is_ack, is_answer, is_on_its_way};
 use super::*;
-use crate::protocol::consistent::Viewstamp;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::{Granted, Versions};
 
 const CLAIM: ClaimId = ClaimId(77);

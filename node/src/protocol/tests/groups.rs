@@ -2,7 +2,7 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
-use crate::limits::GROUP_WINDOW;
+use norn_model::limits::GROUP_WINDOW;
 use norn_wire::State;
 use norn_wire::group::{GroupView, Grouping, Join, MemberOf};
 use norn_wire::limits::GROUP_MEMBERS_MAX;

@@ -1,7 +1,7 @@
 //! What claims look at.
 
 use super::*;
-use crate::protocol::task::{Cancel, Facts, Task};
+use norn_model::task::{Cancel, Facts, Task};
 
 const EACH: usize = 40;
 

@@ -1,8 +1,8 @@
 //! A member that stays away is declared gone, and what it held is placed elsewhere.
 
 use super::*;
-use crate::limits::HEAL_AFTER_MS_MIN as HEAL_AFTER_MS;
-use crate::protocol::root::{Operation, Root};
+use norn_model::limits::HEAL_AFTER_MS_MIN as HEAL_AFTER_MS;
+use norn_model::root::{Operation, Root};
 use norn_wire::membership::Settings;
 
 /// Allowance for heartbeats to report a silence, and for the periodic check.

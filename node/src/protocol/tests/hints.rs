@@ -1,9 +1,9 @@
 //! Hinted handoff: what members and other nodes keep for members that are away.
 
 use super::*;
-use crate::protocol::consistent::Viewstamp;
-use crate::protocol::consistent::cohort::{Cohort, Told};
-use crate::protocol::peer::Outcome;
+use norn_model::cohort::{Cohort, Told};
+use norn_model::message::Outcome;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::response::Guarantee;
 
 /// A tag whose partition is examined.
@@ -301,7 +301,7 @@ fn nothing_is_noted_for_who_is_no_peer_any_more() {
     roster.members.retain(|_, member| member.node != NodeId(absent as u128 + 1));
     let roster = Arc::new(roster);
     let from = NodeId((0..3).find(|index| ![first, absent].contains(index)).expect("the third") as u128 + 1);
-    let message = peer::PeerMessage::Roster { roster: roster.clone() };
+    let message = norn_model::message::PeerMessage::Roster { roster: roster.clone() };
     cluster.queue.push_back((first, Event::Peer { from, message }));
     cluster.drain();
     cluster.enqueue(first, b"missed as well", TAG);
@@ -521,7 +521,7 @@ fn a_member_without_room_for_what_it_is_owed_does_not_keep_anti_entropy_waiting(
     assert_eq!(count, 2);
     let boot = cluster.nodes[absent].boot;
     let message = PeerMessage::Hinted {
-        at: crate::protocol::consistent::Viewstamp::default(),
+        at: norn_model::viewstamp::Viewstamp::default(),
         number,
         partition,
         outcomes: vec![Outcome::Stored, Outcome::NoSpace],
@@ -567,7 +567,7 @@ fn what_may_have_been_stored_is_not_refused_for_certain() {
 fn a_task_of_the_far_future_is_not_kept_for_members_that_are_away() {
     let mut absence = Absence::new(&Config::default());
     absence.all_go();
-    let at_ms = absence.cluster.now.wall_ms + crate::limits::ID_AHEAD_MS_MAX + 60_000;
+    let at_ms = absence.cluster.now.wall_ms + norn_model::limits::ID_AHEAD_MS_MAX + 60_000;
     let refused = absence.enqueue(TaskId::new(at_ms, 1, 1, TAG), Acks::One).expect_err("its time has not come");
     assert_eq!((refused.code, absence.kept()), (ErrorCode::IdFromFuture, 0));
 }

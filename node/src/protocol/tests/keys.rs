@@ -1,9 +1,9 @@
 //! Tasks of one queue with the same key: one at a time, the oldest first.
 
 use super::*;
-use crate::protocol::consistent::Viewstamp;
-use crate::protocol::consistent::table::{Cell, CellState};
-use crate::protocol::task::Outline;
+use norn_model::claim_table::table::{Cell, CellState};
+use norn_model::task::Outline;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::Granted;
 use norn_wire::membership::{Backoff, QueueSetting};
 

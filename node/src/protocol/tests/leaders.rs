@@ -2,7 +2,7 @@
 
 use super::copy::tell;
 use super::*;
-use crate::protocol::consistent::Viewstamp;
+use norn_model::viewstamp::Viewstamp;
 
 /// A partition that a node leads and that has had no other event since.
 fn led_partition(cluster: &Cluster) -> (PartitionId, usize, Viewstamp) {

@@ -2,7 +2,7 @@
 
 use super::policies::is_changed;
 use super::*;
-use crate::protocol::task::{Cancel, GROUP_FAILED, Task};
+use norn_model::task::{Cancel, GROUP_FAILED, Task};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::membership::QueueSetting;
 use norn_wire::{SESSIONS_QUEUE, headers};

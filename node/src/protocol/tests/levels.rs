@@ -3,10 +3,10 @@
 use super::claim_limits::{queue_with, rate};
 use super::policies::is_changed;
 use super::*;
-use crate::limits::POLICIES_MAX;
-use crate::protocol::consistent::levels::Level;
 use crate::protocol::consistent::permits::WRITES_MAX;
-use crate::protocol::consistent::table::Op;
+use norn_model::claim_table::levels::Level;
+use norn_model::claim_table::table::Op;
+use norn_model::limits::POLICIES_MAX;
 use norn_wire::membership::QueueSetting;
 
 impl Cluster {
@@ -131,7 +131,7 @@ fn a_slow_rate_from_which_nobody_claims_is_earned_while_nodes_restart_in_turn() 
 #[test]
 fn without_levels_that_are_written_early_nothing_is_earned() {
     let mut cluster = worked(rate(1, 600_000));
-    let config = Config { mutant: Some(crate::config::Mutant::LevelsUnkept), ..Config::default() };
+    let config = Config { mutant: Some(norn_model::config::Mutant::LevelsUnkept), ..Config::default() };
     cluster.nodes.iter_mut().for_each(|node| node.config = Arc::new(config.clone()));
     (0..3).for_each(|index| cluster.restart_connected(index));
     cluster.advance(2_000);
@@ -232,7 +232,7 @@ fn a_rate_that_is_removed_and_set_again_does_not_give_its_burst_again() {
 #[cfg(feature = "mutants")]
 #[test]
 fn a_home_that_goes_on_counting_gives_the_burst_again() {
-    let config = Config { mutant: Some(crate::config::Mutant::BurstAgain), ..Config::default() };
+    let config = Config { mutant: Some(norn_model::config::Mutant::BurstAgain), ..Config::default() };
     assert_eq!(claimed_when_set_again(&config), 1);
 }
 

@@ -1,7 +1,7 @@
 //! Id loans: nodes lend no ids that go back, and serve all that needs none.
 
 use super::*;
-use crate::limits::{ID_AHEAD_MS_MAX, MARK_TIME_MS};
+use norn_model::limits::{ID_AHEAD_MS_MAX, MARK_TIME_MS};
 use norn_wire::response::Welcome;
 
 const STEP_MS: u64 = 600_000;
@@ -60,8 +60,8 @@ fn a_step_of_the_clock_leaves_sessions_served_and_ids_in_order() {
 #[test]
 fn sessions_that_are_locked_out_and_ids_that_go_back_are_noticed() {
     let with = |mutant| after_a_step(&Config { mutant: Some(mutant), ..Config::default() });
-    assert_eq!(with(crate::config::Mutant::HelloShutsOut), (false, false));
-    assert_eq!(with(crate::config::Mutant::IdsGoBack), (true, true));
+    assert_eq!(with(norn_model::config::Mutant::HelloShutsOut), (false, false));
+    assert_eq!(with(norn_model::config::Mutant::IdsGoBack), (true, true));
 }
 
 /// Goal: a node reports for how long it lends no ids, to new and to old clients and in its status, over restarts, and when that time is

@@ -1,9 +1,9 @@
 //! Replicas that start without a part of their log.
 
 use super::*;
-use crate::limits::OPS_KEPT_MAX;
-use crate::protocol::host::Room;
-use crate::protocol::partition::Wound;
+use norn_model::host::Room;
+use norn_model::limits::OPS_KEPT_MAX;
+use norn_model::wound::Wound;
 use norn_wire::PartitionId;
 use norn_wire::response::{Guarantee, Health};
 
@@ -248,7 +248,7 @@ fn a_replica_that_lost_its_table_does_not_count_by_an_installation_alone() {
 #[cfg(feature = "mutants")]
 #[test]
 fn a_replica_that_counts_by_an_installation_alone_is_noticed() {
-    let config = Config { mutant: Some(crate::config::Mutant::RegainsByInstall), ..Config::default() };
+    let config = Config { mutant: Some(norn_model::config::Mutant::RegainsByInstall), ..Config::default() };
     let (lengths, wound) = installed_at_one_that_lost_its_table(&config);
     assert!(!wound.table, "{lengths:?}: {wound:?}");
 }
@@ -306,7 +306,7 @@ fn an_epoch_far_ahead_is_not_believed() {
     cluster.advance(500);
     let partition = *cluster.nodes[0].partitions.keys().next().expect("it holds some");
     let candidate = cluster.nodes[1].partitions[&partition].register.me;
-    let viewstamp = crate::protocol::consistent::Viewstamp { epoch: u64::MAX - 1, length: 0 };
+    let viewstamp = norn_model::viewstamp::Viewstamp { epoch: u64::MAX - 1, length: 0 };
     let before = cluster.nodes[0].partitions[&partition].register.seen;
     for message in [
         PeerMessage::PreVote { partition, epoch: u64::MAX, viewstamp },

@@ -1,8 +1,8 @@
 //! Parts of tasks that no replica can read back: readers learn of it, and an operator can remove such a task.
 
 use super::*;
-use crate::config::Retention;
-use crate::protocol::task::Slot;
+use norn_model::config::Retention;
+use norn_model::task::Slot;
 use norn_wire::membership::QueueSetting;
 use norn_wire::response::Losses;
 use std::sync::Arc;
@@ -29,8 +29,7 @@ impl Cluster {
 
     /// Makes the results that were written so far unreadable, and leaves the payloads.
     fn spoil_results(&mut self, index: usize) {
-        let has_result =
-            |task: &crate::protocol::task::Task| task.blobs().any(|(slot, _)| matches!(slot, Slot::Result(_)));
+        let has_result = |task: &norn_model::task::Task| task.blobs().any(|(slot, _)| matches!(slot, Slot::Result(_)));
         let records = self.logs[index].iter().enumerate();
         let spoiled = records.filter(|(_, record)| match record {
             Record::Facts { items, .. } => items.iter().any(|(_, task)| has_result(task)),
@@ -214,7 +213,7 @@ impl Cluster {
         let node = NodeId(index as u128 + 1);
         let member = roster.members.values_mut().find(|member| member.node == node).expect("it is one");
         member.state = norn_wire::membership::MemberState::Gone;
-        let message = peer::PeerMessage::Roster { roster: Arc::new(roster) };
+        let message = norn_model::message::PeerMessage::Roster { roster: Arc::new(roster) };
         for other in (0..self.nodes.len()).filter(|other| *other != index) {
             self.queue.push_back((other, Event::Peer { from: node, message: message.clone() }));
         }
@@ -298,8 +297,7 @@ fn a_purge_waits_for_a_replica_with_the_result_as_other_readers_do() {
     cluster.connect_all();
     cluster.run_until(|cluster| cluster.replies.contains_key(&number));
     assert!(matches!(cluster.replies[&number], Response::AckedOne(_)), "{:?}", cluster.replies[&number]);
-    let is_cancelled =
-        |task: &crate::protocol::task::Task| task.facts.as_ref().is_some_and(|facts| facts.cancel.is_some());
+    let is_cancelled = |task: &norn_model::task::Task| task.facts.as_ref().is_some_and(|facts| facts.cancel.is_some());
     let says_so = |record: &Record| match record {
         Record::Facts { items, .. } => items.iter().any(|(_, task)| is_cancelled(task)),
         _ => false,

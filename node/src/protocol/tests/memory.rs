@@ -1,7 +1,7 @@
 //! Nodes that are near the limit of their memory.
 
 use super::*;
-use crate::protocol::host::MemoryReport;
+use norn_model::host::MemoryReport;
 use norn_wire::error::Cause;
 
 impl Cluster {

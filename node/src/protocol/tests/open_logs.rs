@@ -2,7 +2,7 @@
 
 use super::results::{bytes_of, with_memory};
 use super::*;
-use crate::protocol::task::{Slot, Task};
+use norn_model::task::{Slot, Task};
 use norn_wire::error::ErrorCode;
 use norn_wire::membership::{Mode, QueueSetting};
 use norn_wire::response::{LogEntry, Rejected};

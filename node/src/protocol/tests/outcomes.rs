@@ -1,7 +1,7 @@
 //! Every replica keeps how claims ended, for as long as the task exists.
 
 use super::*;
-use crate::limits::{CELLS_WITH_REASONS_MAX, CLAIM_REASON_BYTES_MAX};
+use norn_model::limits::{CELLS_WITH_REASONS_MAX, CLAIM_REASON_BYTES_MAX};
 use norn_wire::membership::{Backoff, Mode, QueueSetting};
 use norn_wire::response::ClaimOutcome;
 use norn_wire::transaction::{Change, Expected};

@@ -1,8 +1,8 @@
 //! Queue policies that operators set, and their effects at nodes.
 
 use super::*;
-use crate::limits::POLICIES_MAX;
-use crate::protocol::consistent::table::CellState;
+use norn_model::claim_table::table::CellState;
+use norn_model::limits::POLICIES_MAX;
 use norn_wire::Versions;
 use norn_wire::membership::{Backoff, ClusterChange, Order, QueueSetting};
 use std::collections::BTreeSet;

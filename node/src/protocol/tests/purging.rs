@@ -3,8 +3,8 @@
 use super::forgetting::LONG_MS;
 use super::groups::{join, member};
 use super::*;
-use crate::config::Retention;
-use crate::protocol::task::Task;
+use norn_model::config::Retention;
+use norn_model::task::Task;
 
 impl Cluster {
     pub(super) fn purge(&mut self, index: usize, id: TaskId) -> Result<TaskId, Error> {

@@ -2,7 +2,7 @@
 
 use super::hints::go_on;
 use super::*;
-use crate::limits::RESCUE_EPOCHS;
+use norn_model::limits::RESCUE_EPOCHS;
 use norn_wire::membership::Remnant;
 
 const LEASE_MS: u64 = 5_000;

@@ -25,7 +25,7 @@ fn restarts_do_not_push_the_time_of_ids_ahead() {
     for restart in 0..20 {
         let response = cluster.ask(0, Request::Hello { name: "tester".into(), bare: true });
         let Response::Welcome(welcome) = response else { panic!("after {restart} restarts: {response:?}") };
-        assert!(welcome.time_ms <= cluster.now.wall_ms + crate::limits::MARK_TIME_MS);
+        assert!(welcome.time_ms <= cluster.now.wall_ms + norn_model::limits::MARK_TIME_MS);
         let now_ms = cluster.now.wall_ms;
         assert!((now_ms - 1_000..=now_ms).contains(&welcome.wall_ms()), "delays are no longer after a restart");
         assert_eq!(welcome.clock_ms.is_some(), restart > 0, "what was lent is ahead of the clock then");

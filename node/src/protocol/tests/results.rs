@@ -2,8 +2,8 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
-use crate::limits::OPS_KEPT_BYTES_MAX;
-use crate::protocol::task::{Blob, Completed, Outline, Slot, Task};
+use norn_model::limits::OPS_KEPT_BYTES_MAX;
+use norn_model::task::{Blob, Completed, Outline, Slot, Task};
 use norn_wire::membership::{Mode, QueueSetting};
 use norn_wire::response::Rejected;
 use std::sync::Arc;

@@ -87,7 +87,7 @@ fn another_leader_goes_on_with_what_was_sealed() {
     let partition = cluster.nodes[0].partition_of(&id);
     let is_sealed = move |cluster: &Cluster| {
         let cell = cluster.nodes[other].partitions[&partition].register.cell(&id).cloned();
-        cell.is_none_or(|cell| matches!(cell.state, super::super::consistent::table::CellState::Sealed { .. }))
+        cell.is_none_or(|cell| matches!(cell.state, norn_model::claim_table::table::CellState::Sealed { .. }))
     };
     cluster.run_until(is_sealed);
     cluster.down.insert(leader);

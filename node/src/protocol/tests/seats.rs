@@ -1,10 +1,10 @@
 //! How a replica learns that it has lost its seat.
 
 use super::*;
-use crate::protocol::consistent::Viewstamp;
-use crate::protocol::consistent::cohort::Seat;
-use crate::protocol::host::Room;
-use crate::protocol::peer::PeerMessage;
+use norn_model::cohort::Seat;
+use norn_model::host::Room;
+use norn_model::message::PeerMessage;
+use norn_model::viewstamp::Viewstamp;
 
 const PARTITION: PartitionId = PartitionId(0);
 
@@ -98,7 +98,7 @@ fn replicas_without_room_make_way_for_another() {
 #[cfg(feature = "mutants")]
 #[test]
 fn one_that_asks_no_more_is_noticed() {
-    let config = Config { mutant: Some(crate::config::Mutant::OutsideUnasked), ..Config::default() };
+    let config = Config { mutant: Some(norn_model::config::Mutant::OutsideUnasked), ..Config::default() };
     assert!(!is_let_go(&config));
 }
 

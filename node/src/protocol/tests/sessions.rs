@@ -1,7 +1,7 @@
 //! Sessions of workers (C4-C11).
 
 use super::*;
-use crate::limits::{DEPENDENTS_MAX, PAYLOAD_BYTES_MAX};
+use norn_model::limits::{DEPENDENTS_MAX, PAYLOAD_BYTES_MAX};
 use norn_wire::error::ErrorCode;
 use norn_wire::membership::{Mode, QueueSetting};
 use norn_wire::response::ClaimOutcome;

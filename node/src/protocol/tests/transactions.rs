@@ -2,7 +2,7 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
-use crate::protocol::host::Room;
+use norn_model::host::Room;
 use norn_wire::error::Retry;
 use norn_wire::membership::{Mode, QueueSetting};
 use norn_wire::transaction::{Change, Delete, Depend, Expected, Refusal};
@@ -95,7 +95,7 @@ impl Cluster {
         self.replies.remove(&number).expect("just seen")
     }
 
-    fn ledgers(&self, id: &TaskId, has: impl Fn(&crate::protocol::consistent::ledger::Ledger) -> bool) -> usize {
+    fn ledgers(&self, id: &TaskId, has: impl Fn(&norn_model::claim_table::ledger::Ledger) -> bool) -> usize {
         let of = |node: &&Node| has(&node.partitions[&node.partition_of(id)].register.table.ledger);
         self.nodes.iter().filter(of).count()
     }

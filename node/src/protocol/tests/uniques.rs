@@ -2,7 +2,7 @@
 
 use super::policies::is_changed;
 use super::*;
-use crate::protocol::host::Room;
+use norn_model::host::Room;
 use norn_wire::error::{Cause, Error, Retry};
 use norn_wire::membership::QueueSetting;
 

@@ -2,7 +2,7 @@
 
 use super::copy::tell;
 use super::*;
-use crate::protocol::peer::Head;
+use norn_model::message::Head;
 
 /// Goal: a leader that does not grant for a while announces no heads, as otherwise calls that wait at that very node would be woken,
 /// get nothing and wait again within one step, for ever. Method: work arrives at a node that is stopping, with a call parked there.

@@ -1,8 +1,8 @@
 //! The disk on a real file system, alone and under a log.
 
 use super::*;
-use crate::protocol::record::Record;
 use crate::storage::{Identity, Log, LogConfig};
+use norn_model::record::Record;
 use norn_wire::NodeId;
 use std::io::Write;
 

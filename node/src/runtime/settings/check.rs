@@ -1,9 +1,10 @@
 //! Checks of settings for a start, beyond the form of each value. Neither files nor addresses are looked up.
 
 use super::{Effective, SettingsError};
-use crate::config::table::{self, Bounds};
 use crate::runtime::certificates::check_name;
-use crate::storage::RESERVES_FREE;
+use norn_model::config::table;
+use norn_model::config::table::Bounds;
+use norn_model::config::table::RESERVES_FREE;
 use norn_wire::address::parse_address;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 

@@ -1,13 +1,13 @@
 //! Generates `node/docs/settings.md` from the table of settings.
 
-use crate::config::table::{Floor, Form, Number, SECTIONS, Section, Setting};
+use norn_model::config::table::{Floor, Form, Number, SECTIONS, Section, Setting};
 use std::fmt::Write;
 
 /// Text above the tables.
 const HEAD: &str = "# Settings of a node
 
 For operators: each setting of `norn start`, with its default, its bounds and its meaning. This file is made of the table in
-`node/src/config/table.rs`; after a change of that, `NORN_BLESS=1 cargo test -p norn-node --lib the_document_of_the_settings`
+`node/model/src/config/table.rs`; after a change of that, `NORN_BLESS=1 cargo test -p norn-node --lib the_document_of_the_settings`
 writes it anew. [operating.md](operating.md) says which of them matter when,
 [guarantees.md](guarantees.md#durability) what `sync` costs.
 

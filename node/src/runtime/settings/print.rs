@@ -1,7 +1,8 @@
 //! Prints settings for operators and programs: each with its value, source, default and limits.
 
 use super::Effective;
-use crate::config::table::{self, Bounds, Form, SECTIONS, Section, Setting};
+use norn_model::config::table;
+use norn_model::config::table::{Bounds, Form, SECTIONS, Section, Setting};
 use serde_json::{Value, json};
 use std::fmt::Write;
 

@@ -1,14 +1,16 @@
 //! The log of a cluster member, as a node could have written it.
 
 use super::{CLUSTER, Double, Files};
-use crate::config::Config;
-use crate::protocol::consistent::table::Table;
-use crate::protocol::consistent::{ReplicaId, Viewstamp};
-use crate::protocol::record::Record;
-use crate::protocol::{Founding, Node, ring};
+use crate::protocol::{Founding, Node};
 use crate::restore::Restorer;
 use crate::storage::log::{Identity, Log, LogConfig, Saved, Upkeep};
 use crate::storage::recovery::Replayed;
+use norn_model::claim_table::table::Table;
+use norn_model::config::Config;
+use norn_model::record::Record;
+use norn_model::ring;
+use norn_model::root;
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::response::{Genesis, Member};
 use norn_wire::{NodeId, PartitionId};
 use std::sync::Arc;
@@ -43,7 +45,7 @@ pub(crate) fn records(members: u32) -> Vec<Record> {
     ];
     for epoch in 1..=2 {
         for partition in (0..PARTITIONS as u16).map(PartitionId) {
-            let cohort = ring::cohort(&genesis, partition);
+            let cohort = root::cohort(&genesis, partition);
             let voted_for = Some(ReplicaId { node, incarnation });
             let table = Some(Arc::new(Table::new(cohort)));
             records.push(Record::Vote { partition, promised: epoch, voted_for });

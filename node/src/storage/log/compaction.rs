@@ -10,15 +10,14 @@
 
 use super::measuring::Measuring;
 use super::{Log, LogError};
-use crate::config::mutant;
-use crate::protocol::Gap;
-use crate::protocol::host::Room;
-use crate::protocol::record::Record;
-use crate::protocol::{Moved, Part};
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::snapshot::{self, SnapshotError, Writer};
 use crate::storage::space::Lent;
 use crate::storage::{places, segment};
+use norn_model::config::mutant;
+use norn_model::host::Room;
+use norn_model::record::Record;
+use norn_model::snapshot::{Gap, Moved, Part};
 use norn_wire::TaskId;
 
 /// A log shorter than this is not compacted early, however small the disk is.

@@ -6,12 +6,12 @@
 
 use super::Log;
 use super::compaction::Saved;
-use crate::protocol::Gap;
-use crate::protocol::record::Record;
-use crate::protocol::task::Slot;
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::segment::HEADER_BYTES;
 use crate::storage::snapshot::SnapshotError;
+use norn_model::record::Record;
+use norn_model::snapshot::Gap;
+use norn_model::task::Slot;
 use norn_wire::PartitionId;
 
 /// Shortest wait after a fruitless attempt. Each further wait is twice as long, ...

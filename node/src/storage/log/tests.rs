@@ -1,14 +1,12 @@
 //! The log as its host uses it. Crash tests are in their own file.
 
 use super::*;
-use crate::storage::SyncPolicy;
 use crate::storage::double::{CLUSTER, Double, Kept, genesis, record, sized};
 use crate::storage::examine::read_heads;
-use crate::storage::frame;
 use crate::storage::reader::{Next, Reader};
 use crate::storage::segment::HEADER_BYTES;
 use crate::storage::slot::{Owner, SLOT_BYTES};
-use crate::storage::{segment, snapshot};
+use crate::storage::{SyncPolicy, frame, segment, snapshot};
 use norn_wire::{ClusterId, PartitionId};
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Bodies in segments and snapshots, whole, damaged and gone.
 
 use super::*;
-use crate::protocol::task::{Completed, SMALL_BYTES, Slot, Tomb};
-use crate::protocol::{Moved, Part};
 use crate::storage::disk::Disk;
 use crate::storage::double::Double;
 use crate::storage::{Identity, Log, LogConfig, Replay, Saved, SnapshotError, Upkeep};
+use norn_model::snapshot::{Moved, Part};
+use norn_model::task::{Completed, SMALL_BYTES, Slot, Tomb};
 use norn_wire::{NodeId, PartitionId, QueueName, Spec, State, Token};
 
 const CONFIG: LogConfig =
@@ -54,7 +54,7 @@ fn filled(disk: &Double) -> (Log<Double>, Vec<Wanted>) {
 }
 
 fn of(number: usize, place: Place) -> Wanted {
-    let outline = crate::protocol::task::Outline::new(spec(number));
+    let outline = norn_model::task::Outline::new(spec(number));
     Wanted { id: id(number), slot: Slot::Spec, place, hash: outline.hash, bytes: 1 }
 }
 

@@ -1,9 +1,9 @@
 //! The reader: records of any size, and every whole record after any damage.
 
 use super::*;
-use crate::protocol::record::Record;
 use crate::storage::double::{Double, sized};
 use crate::storage::frame;
+use norn_model::record::Record;
 use proptest::prelude::*;
 
 /// Ordinals and bodies of all whole records, and all damage.

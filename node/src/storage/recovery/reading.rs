@@ -12,8 +12,8 @@ use super::super::reader::{Frame, Next, Reader};
 use super::super::sequence::{Sequence, Turn};
 use super::super::slot::Slot;
 use super::{OpenError, Position, Replay, decode, describe, describe_turn};
-use crate::limits::RECORD_BYTES_MAX;
-use crate::protocol::record::Record;
+use norn_model::limits::RECORD_BYTES_MAX;
+use norn_model::record::Record;
 
 /// Segments have no records beyond this offset, and a record appended here still has a place that fits the field of a head.
 const END_MAX: u64 = 3 << 30;

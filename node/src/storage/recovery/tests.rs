@@ -1,12 +1,12 @@
 //! Damage of every kind: it is refused with advice, or cut where only the end is affected; never a wrong record, never a panic.
 
 use super::*;
-use crate::protocol::consistent::Epoch;
 use crate::storage::double::{Double, record, sized};
 use crate::storage::frame::{self, HEAD_BYTES};
 use crate::storage::log::{Log, LogConfig};
 use crate::storage::reader::READ_BYTES;
 use crate::storage::slot::Owner;
+use norn_model::viewstamp::Epoch;
 use norn_wire::PartitionId;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -2,12 +2,11 @@
 
 use super::*;
 use crate::protocol::Node;
-use crate::protocol::task::Task;
 use crate::storage::double::sample::{self, CONFIG, IDENTITY};
 use crate::storage::double::{Double, Files};
-use crate::storage::log::LogConfig;
-use crate::storage::log::{Saved, Upkeep};
+use crate::storage::log::{LogConfig, Saved, Upkeep};
 use crate::storage::recovery::Replay;
+use norn_model::task::Task;
 use norn_wire::{PartitionId, QueueName, Spec, TaskId};
 use std::sync::Arc;
 

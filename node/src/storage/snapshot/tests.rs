@@ -1,8 +1,8 @@
 //! A damaged snapshot reports the owners of its lost records.
 
 use super::*;
-use crate::protocol::consistent::Viewstamp;
 use crate::storage::double::Double;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::{ClusterId, NodeId, PartitionId};
 use std::sync::Arc;
 

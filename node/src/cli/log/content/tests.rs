@@ -1,7 +1,7 @@
 //! What is shown of a record, and what is not.
 
 use super::*;
-use norn_node::protocol::task::Tomb;
+use norn_model::task::Tomb;
 use norn_wire::response::ClaimOutcome;
 use norn_wire::{ClaimId, PartitionId, QueueName};
 use std::sync::Arc;

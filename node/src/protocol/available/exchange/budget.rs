@@ -3,7 +3,7 @@
 //! Repair may finish a task, or a look at a bucket, for which it has only a part of the tokens, so that nothing is too large for it. The
 //! debt is paid back before anything else begins.
 
-use crate::config::Config;
+use norn_model::config::Config;
 
 /// Number of tasks looked at that cost as much as one that is sent.
 pub const LOOKS_PER_ITEM: u64 = 16;

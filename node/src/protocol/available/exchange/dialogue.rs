@@ -9,15 +9,16 @@
 //! occur in the next. Half of a task's hash is of its id, so that it still finds a task that has changed meanwhile.
 
 use super::budget::Cost;
-use crate::config::{Config, mutant};
-use crate::limits::{
-    BUCKETS, EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_LIST_TASKS_MAX, REPAIR_LOOKS_MAX, REPAIR_QUEUE_BYTES_MAX,
+use norn_model::config::{Config, mutant};
+use norn_model::limits::{
+    BUCKETS, EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, GROUP_BUCKETS, GROUPS, REPAIR_LIST_TASKS_MAX, REPAIR_LOOKS_MAX,
+    REPAIR_QUEUE_BYTES_MAX,
 };
-use crate::protocol::partition::Store;
-use crate::protocol::partition::places::{CELLS, cell_of};
-use crate::protocol::partition::tree::{GROUP_BUCKETS, GROUPS, Tree};
-use crate::protocol::peer::{Level, Step};
-use crate::protocol::task::{Digest, Task};
+use norn_model::message::{Level, Step};
+use norn_model::replica::Store;
+use norn_model::replica::places::{CELLS, cell_of};
+use norn_model::replica::tree::Tree;
+use norn_model::task::{Digest, Task};
 use norn_wire::{PartitionId, TaskId};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -12,15 +12,15 @@ mod recent;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{Config, mutant};
-use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_PAUSE_MS};
-use crate::protocol::consistent::Viewstamp;
-use crate::protocol::partition::Partition;
-use crate::protocol::peer::{Items, PeerMessage, Step, WantPart};
-use crate::protocol::task::{Task, Wanted};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use budget::{Budget, Cost};
+use norn_model::config::{Config, mutant};
+use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_PAUSE_MS};
+use norn_model::message::{Items, PeerMessage, Step, WantPart};
+use norn_model::replica::Partition;
+use norn_model::task::{Task, Wanted};
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::response::Agreement;
 use norn_wire::{NodeId, PartitionId, TaskId};
 use pair::Peer;

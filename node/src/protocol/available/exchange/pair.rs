@@ -1,7 +1,7 @@
 //! Per-peer sync state: what this node knows of one partition at one peer, and of all partitions there.
 
 use super::dialogue::Dialogue;
-use crate::config::Config;
+use norn_model::config::Config;
 use norn_wire::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,10 @@
 //! Recent changes: each replica offers their digests to each peer from a cursor that the peer has acknowledged.
 
 use super::budget::Cost;
-use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
 use crate::protocol::Node;
-use crate::protocol::peer::{PeerMessage, RecentPart, WantPart};
-use crate::protocol::task::Digest;
+use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
+use norn_model::message::{PeerMessage, RecentPart, WantPart};
+use norn_model::task::Digest;
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::BTreeSet;
 

@@ -3,13 +3,13 @@
 
 use super::budget::Cost;
 use super::dialogue::{Dialogue, Parcel, Slice};
-use crate::config::Config;
-use crate::limits::{BUCKETS, REPAIR_LIST_TASKS_MAX, REPAIR_LOOKS_MAX, REPAIR_QUEUE_BYTES_MAX};
-use crate::protocol::consistent::register::Hold;
-use crate::protocol::partition::Store;
-use crate::protocol::partition::places::bucket_of;
-use crate::protocol::peer::{Level, Step};
-use crate::protocol::task::Task;
+use norn_model::config::Config;
+use norn_model::limits::{BUCKETS, REPAIR_LIST_TASKS_MAX, REPAIR_LOOKS_MAX, REPAIR_QUEUE_BYTES_MAX};
+use norn_model::message::{Level, Step};
+use norn_model::register::Hold;
+use norn_model::replica::Store;
+use norn_model::replica::places::bucket_of;
+use norn_model::task::Task;
 use norn_wire::random::Random;
 use norn_wire::{PartitionId, QueueName, Spec, TaskId, Token};
 use proptest::prelude::*;

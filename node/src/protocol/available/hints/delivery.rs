@@ -7,15 +7,14 @@
 //! so that there is progress however slow a link or a disk is. A node that is full is left alone for a while, longer each time.
 
 use super::kept::{self, Answer, Fate, Key};
-use crate::config::mutant;
-use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, ORPHANS_MAX, REPAIR_LOOKS_MAX};
 use crate::protocol::available::coordinate::grows;
-use crate::protocol::consistent::Viewstamp;
-use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
-use crate::protocol::record::Record;
-use crate::protocol::task::{Task, Wanted};
-use crate::protocol::timers;
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Node, Observation, timers};
+use norn_model::config::mutant;
+use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, ORPHANS_MAX, REPAIR_LOOKS_MAX};
+use norn_model::message::{Items, LogWord, Outcome, PeerMessage};
+use norn_model::record::Record;
+use norn_model::task::{Task, Wanted};
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -282,7 +281,7 @@ impl Node {
         forgets: Option<u64>,
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
-        let seated = |replica: &&crate::protocol::Partition| {
+        let seated = |replica: &&norn_model::replica::Partition| {
             replica.cohort().has_voter(self.me) && !replica.is_blank() && !replica.borrowed
         };
         let Some(replica) = self.partitions.get(&partition).filter(|_| right).filter(seated) else {

@@ -1,9 +1,9 @@
 //! Payload hints: facts of partitions that are not held here, and which members have them by now.
 
-use crate::protocol::consistent::Viewstamp;
-use crate::protocol::consistent::cohort::Cohort;
-use crate::protocol::task::Task;
 use crdts::CvRDT;
+use norn_model::cohort::Cohort;
+use norn_model::task::Task;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -364,9 +364,9 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::consistent::ReplicaId;
-    use crate::protocol::task::{Cancel, Completed};
     use crdts::CvRDT;
+    use norn_model::task::{Cancel, Completed};
+    use norn_model::viewstamp::ReplicaId;
     use norn_wire::Token;
 
     const KEY: Key = (PartitionId(1), TaskId::MIN);

@@ -10,10 +10,10 @@
 //! facts: what it then learns may be old, and others may have forgotten what it never hears of. Each time that it begins to be covered
 //! the count goes on by one, so that no place before it can be taken for one behind it.
 
-use crate::limits::{COMPARED_MAX, JOURNAL_EVENTS_MAX, JOURNALS_MAX, WATCH_EVENTS_MAX, WATCH_KEPT_MS};
 use crate::protocol::Node;
-use crate::protocol::partition::store::Moved;
-use crate::protocol::peer::{PeerMessage, WatchAt, WatchTold};
+use norn_model::limits::{COMPARED_MAX, JOURNAL_EVENTS_MAX, JOURNALS_MAX, WATCH_EVENTS_MAX, WATCH_KEPT_MS};
+use norn_model::message::{PeerMessage, WatchAt, WatchTold};
+use norn_model::replica::store::Moved;
 use norn_wire::limits::WATCH_RESULT_BYTES_MAX;
 use norn_wire::{NodeId, PartitionId, State, Subject, TaskId, WatchEvent};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

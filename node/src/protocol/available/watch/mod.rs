@@ -25,12 +25,12 @@ mod journal;
 pub use journal::Journals;
 
 use super::Ask;
-use crate::config::mutant;
-use crate::limits::{COMPARED_MAX, WATCH_EVENTS_MAX, WATCHES_MAX};
 use crate::protocol::Node;
 use crate::protocol::event::ClientId;
-use crate::protocol::peer::{PeerMessage, WatchAt, WatchTold};
 use crate::protocol::timers::Key;
+use norn_model::config::mutant;
+use norn_model::limits::{COMPARED_MAX, WATCH_EVENTS_MAX, WATCHES_MAX};
+use norn_model::message::{PeerMessage, WatchAt, WatchTold};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::watch::WatchPlace;
 use norn_wire::{NodeId, PartitionId, Response, State, Subject, TaskId, WatchCursor, WatchEvent, Watched};

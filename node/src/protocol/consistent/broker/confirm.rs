@@ -16,13 +16,13 @@
 
 use super::returns::{DOUBLINGS_MAX, GoingBack, REPEAT_MS};
 use super::{Call, Grant, Phase};
-use crate::config::mutant;
-use crate::limits::{CLAIM_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::protocol::Node;
-use crate::protocol::consistent::Viewstamp;
 use crate::protocol::event::ClientId;
-use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
+use norn_model::config::mutant;
+use norn_model::limits::{CLAIM_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use norn_model::message::PeerMessage;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::{Claim, ClaimId, Granted, NodeId, Response, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};

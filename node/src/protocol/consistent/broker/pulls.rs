@@ -5,7 +5,7 @@
 
 use crate::protocol::Node;
 use crate::protocol::available::{Ask, ProbeAsk};
-use crate::protocol::peer::PeerMessage;
+use norn_model::message::PeerMessage;
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,7 +98,7 @@ impl Node {
     pub(in crate::protocol) fn on_pull(&mut self, from: NodeId, ask: u64, queues: &[QueueName]) {
         let mut partitions = Vec::new();
         let mut ready = Vec::new();
-        let follows = |replica: &&crate::protocol::Partition| {
+        let follows = |replica: &&norn_model::replica::Partition| {
             replica.cohort().knows(from) && replica.register.leading().is_none()
         };
         for replica in self.partitions.values().filter(follows) {

@@ -6,10 +6,10 @@
 
 use super::Grant;
 use crate::protocol::Node;
-use crate::protocol::consistent::table::CellState;
-use crate::protocol::consistent::{Epoch, Viewstamp};
-use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
+use norn_model::claim_table::table::CellState;
+use norn_model::message::PeerMessage;
+use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 

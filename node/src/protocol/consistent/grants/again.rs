@@ -6,12 +6,12 @@
 //! that are found in any other way may be in a client's hands, through another broker: they are renewed, so that a broker which was
 //! answered before comes too late if it gives them back unheard.
 
-use super::super::Waiting;
 use super::super::broker::Grant;
 use super::super::claims::Turns;
-use super::super::table::Op;
 use crate::protocol::Node;
-use crate::protocol::partition::Partition;
+use norn_model::claim_table::table::Op;
+use norn_model::register::Waiting;
+use norn_model::replica::Partition;
 use norn_wire::error::Error;
 use norn_wire::{Claim, PartitionId, TaskId, Token};
 use std::collections::BTreeSet;

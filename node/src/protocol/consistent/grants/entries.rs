@@ -4,10 +4,10 @@
 //! A task is not in the answer if one of its entries cannot be read back, as without its body: a worker that goes on behind the last
 //! entry that it was given would repeat work that is done.
 
-use crate::config::mutant;
 use crate::protocol::Node;
 use crate::protocol::loads::Then;
-use crate::protocol::task::{Filling, Outline, Part, Slot, Task, Wanted, in_order, visible};
+use norn_model::config::mutant;
+use norn_model::task::{Filling, Outline, Part, Slot, Task, Wanted, in_order, visible};
 use norn_wire::response::LogEntry;
 use norn_wire::{PartitionId, TaskId};
 use serde_bytes::ByteBuf;
@@ -55,7 +55,7 @@ impl Node {
         }
         let task = self.partitions[&partition].store.task(id);
         let entries = task.into_iter().flat_map(in_order).enumerate();
-        let gap = |(place, (token, sequence, data)): (usize, (_, _, &crate::protocol::task::Blob))| {
+        let gap = |(place, (token, sequence, data)): (usize, (_, _, &norn_model::task::Blob))| {
             Some((place, part_of(&data.wanted(*id, Slot::Entry(token, sequence))?)))
         };
         entries.filter_map(gap).collect()

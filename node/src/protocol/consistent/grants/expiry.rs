@@ -8,14 +8,14 @@
 //! reach, and for others only as long as a client may take to confirm.
 
 use super::super::broker::Grant;
-use super::super::table::{Cell, CellState, Op};
 use super::DROP_DELAY_MS;
-use crate::config::mutant;
-use crate::limits::DUE_MAX;
-use crate::protocol::consistent::Epoch;
-use crate::protocol::peer::PeerMessage;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_model::claim_table::table::{Cell, CellState, Op};
+use norn_model::config::mutant;
+use norn_model::limits::DUE_MAX;
+use norn_model::message::PeerMessage;
+use norn_model::viewstamp::Epoch;
 use norn_wire::{ClaimId, NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

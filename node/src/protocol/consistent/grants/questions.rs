@@ -3,10 +3,10 @@
 use super::expiry::Unconfirmed;
 use super::voids::Voids;
 use crate::protocol::Node;
-use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::broker::Grant;
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::Part;
+use norn_model::message::PeerMessage;
+use norn_model::task::Part;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::{ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 //! grant alone: an answer about the call does not speak for the partition.
 
 use crate::protocol::Node;
-use crate::protocol::consistent::Viewstamp;
+use norn_model::viewstamp::Viewstamp;
 use norn_wire::{ClaimId, PartitionId};
 use std::collections::BTreeMap;
 

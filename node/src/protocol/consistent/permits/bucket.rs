@@ -1,8 +1,8 @@
 //! The token bucket of a queue at its home.
 
-use crate::limits::SPENT_MS;
-use crate::protocol::consistent::levels::{Level, WHOLE};
 use crate::protocol::latest::Latest;
+use norn_model::claim_table::levels::{Level, WHOLE};
+use norn_model::limits::SPENT_MS;
 use norn_wire::NodeId;
 use norn_wire::membership::Rate;
 use std::collections::VecDeque;
@@ -223,7 +223,7 @@ impl Bucket {
 mod tests {
     use super::super::PERMIT_MS;
     use super::*;
-    use crate::config::Config;
+    use norn_model::config::Config;
     use norn_wire::random::Random;
 
     const RATE: Rate = Rate { claims: 10, per_ms: 1_000 };

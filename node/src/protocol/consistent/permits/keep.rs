@@ -15,10 +15,10 @@
 
 use super::PERMIT_MS;
 use super::bucket::{Bucket, KEEP_MS};
-use crate::config::mutant;
 use crate::protocol::Node;
-use crate::protocol::consistent::table::Op;
 use crate::protocol::timers::Key;
+use norn_model::claim_table::table::Op;
+use norn_model::config::mutant;
 use norn_wire::membership::Rate;
 use norn_wire::{PartitionId, QueueName};
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! Snapshots where the disk is nearly full.
 
 use super::*;
-use crate::protocol::host::Room;
-use crate::protocol::task::Task;
 use crate::storage::disk::Disk;
 use crate::storage::space::RESERVE;
 use crate::storage::{Saved, Shortage, SnapshotError, Upkeep};
+use norn_model::host::Room;
+use norn_model::task::Task;
 use norn_wire::random::Random;
 use norn_wire::{QueueName, Spec, TaskId};
 

@@ -1,0 +1,7 @@
+//! The claim table of a partition, and the operations that change it.
+
+pub mod cell;
+pub mod ledger;
+pub mod levels;
+pub mod operation;
+pub mod table;

@@ -1,0 +1,556 @@
+//! The replica group (cohort) of a partition, as its table states it, and its reconfiguration.
+//!
+//! Reconfiguration is by joint consensus (Ongaro's thesis, 4.3), on a table instead of a log. The leader appends each step:
+//!
+//! 1. `Admit` names the next members. New ones among them are *learners*: they receive the table and all facts, and count in no
+//!    quorum.
+//! 2. `Join`, once the learners have nearly caught up: from this operation on, every quorum is a majority of the members and a
+//!    majority of the next members.
+//! 3. `Settle`, once `Join` is committed and the next members have every strictly acknowledged fact: the next members become the
+//!    members. `Revert` in its place drops the next members.
+//!
+//! A replica that leaves becomes a draining replica (*exile*) until it has handed over the facts that only it may have. Then
+//! `Clear` removes it, and it drops its table and facts. It keeps its promise and vote for ever, so that a node that comes back
+//! cannot contradict what it promised before.
+//!
+//! **A version names a cohort**: the viewstamp of the operation that made it. Equal versions mean equal cohorts, as equal
+//! viewstamps mean equal tables. Every acknowledgement and answer carries its sender's version, and only answers of one version
+//! make a quorum of it.
+//!
+//! **Why a strict fact is never left behind.** It was acknowledged by a quorum of one version V. Let the next cohort be joint at
+//! J > V. `Settle` waits until each new member, and a majority of all next members, has agreed on all facts with
+//! `n - majority + 1` of the `n` members, each of which had applied J when it compared. At least one of these belongs to the
+//! quorum of V. It had the fact before it applied J, because it acknowledged at V. So each of those next members has the fact.
+//! Facts that are acknowledged at J are on a majority of both sides.
+
+use crate::limits::{EXILES_MAX, REPLICAS_MAX};
+use crate::rules::majority;
+use crate::viewstamp::{Epoch, ReplicaId, Viewstamp};
+use norn_wire::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A replica's place in a cohort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Seat {
+    /// Replica in this slot.
+    pub replica: ReplicaId,
+    /// Operation that admitted the replica. A replica that left and came back has another slot.
+    pub since: Viewstamp,
+}
+
+/// Phase of a reconfiguration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// The next members count in no quorum yet.
+    #[serde(rename = "L")]
+    Learning,
+    /// Quorums need both sides.
+    #[serde(rename = "J")]
+    Joint,
+}
+
+/// Target of a reconfiguration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Next {
+    /// In the order of preference; some may be members already.
+    pub seats: Vec<Seat>,
+    /// Phase of the reconfiguration.
+    pub phase: Phase,
+}
+
+/// Draining replica: removed from the cohort, and possibly the only one that has some facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exile {
+    /// Its slot before it was removed.
+    pub seat: Seat,
+    /// When it was removed, by the wall clock of the leader.
+    pub since_ms: u64,
+}
+
+/// Grant quarantine after an unsafe recovery: lost replicas may have granted leases that the survivors never saw, so nothing is
+/// granted until the longest lease has expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Silence {
+    /// End of the quarantine, by the leader's wall clock.
+    pub until_ms: u64,
+    /// Length of the quarantine on the leader's monotonic clock, from when that leader learned of the rescue. Both ends must
+    /// pass.
+    pub lease_ms: u64,
+}
+
+/// Replica group (configuration) of a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cohort {
+    /// Viewstamp of the operation that made this cohort; zero at genesis.
+    pub version: Viewstamp,
+    /// In the order of preference.
+    pub members: Vec<Seat>,
+    /// Reconfiguration under way.
+    pub next: Option<Next>,
+    /// Draining replicas, in the order in which they left.
+    pub exiles: Vec<Exile>,
+    /// Grant quarantine after a rescue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Silence>,
+}
+
+/// Configuration that a replica advertises. A later epoch outranks an earlier one: an earlier leader may have appended a change
+/// that was never committed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Told {
+    /// Epoch of the replica's table.
+    pub epoch: Epoch,
+    /// Cohort in that table.
+    pub cohort: Cohort,
+}
+
+impl Told {
+    /// Order of trust: of two advertised cohorts, receivers believe the one of greater rank.
+    pub fn rank(&self) -> (Epoch, Viewstamp) {
+        (self.epoch, self.cohort.version)
+    }
+}
+
+/// Step of a reconfiguration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// Begins a change to these next members.
+    #[serde(rename = "A")]
+    Admit {
+        /// Present members in the order of preference, which a table does not have at genesis.
+        members: Vec<ReplicaId>,
+        /// Next members, in the order of preference.
+        next: Vec<ReplicaId>,
+    },
+    /// Begins joint consensus: quorums need both sides.
+    #[serde(rename = "J")]
+    Join,
+    /// Ends joint consensus: the next members become the members.
+    #[serde(rename = "S")]
+    Settle {
+        /// Wall clock of the leader.
+        at_ms: u64,
+    },
+    /// Abandons the change.
+    #[serde(rename = "R")]
+    Revert {
+        /// Wall clock of the leader.
+        at_ms: u64,
+    },
+    /// Removes a draining replica that has nothing left to hand over.
+    #[serde(rename = "C")]
+    Clear {
+        /// Replica to remove.
+        replica: ReplicaId,
+    },
+    /// Re-admits, as a draining replica, one that was cleared without draining and still has facts to hand over.
+    #[serde(rename = "B")]
+    Recall {
+        /// Slot that it had.
+        seat: Seat,
+        /// Wall clock of the leader.
+        at_ms: u64,
+    },
+    /// Unsafe recovery on an operator's word that a majority is lost: the survivors go on alone (`rescue.rs`).
+    #[serde(rename = "X")]
+    Rescue {
+        /// Nodes that are no longer members.
+        lost: Vec<NodeId>,
+        /// Wall clock of the leader.
+        at_ms: u64,
+        /// Quarantine that follows.
+        silence: Silence,
+    },
+    /// Ends the grant quarantine after a rescue.
+    #[serde(rename = "Q")]
+    Calm,
+}
+
+/// Role of a node in a cohort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// No role that this cohort knows of.
+    Outside,
+    /// Draining replica.
+    Exile,
+    /// Next member that is no member: counts in no quorum yet, or only on the side of the next members.
+    Learner,
+    /// Member, counts in every quorum.
+    Member,
+}
+
+impl Cohort {
+    /// The cohort at genesis, in the order of preference.
+    pub fn founded(preference: &[ReplicaId]) -> Cohort {
+        let seat = |replica: &ReplicaId| Seat { replica: *replica, since: Viewstamp::default() };
+        Cohort { members: preference.iter().map(seat).collect(), ..Cohort::default() }
+    }
+
+    /// Returns the cohort after a step at viewstamp `at`, or the reason why the step is invalid.
+    pub fn changed(&self, change: &Change, at: Viewstamp) -> Result<Cohort, &'static str> {
+        if at <= self.version {
+            return Err("it is from before the cohort that it changes");
+        }
+        let mut after = Cohort { version: at, ..self.clone() };
+        match (change, &self.next) {
+            (Change::Admit { members, next }, None) => {
+                after.members = self.reordered(members).ok_or("it names other members than there are")?;
+                after.next = Some(Next { seats: self.admit(next, at)?, phase: Phase::Learning });
+            }
+            (Change::Admit { .. }, Some(_)) => return Err("another change is under way"),
+            (Change::Join, Some(Next { seats, phase: Phase::Learning })) => {
+                after.next = Some(Next { seats: seats.clone(), phase: Phase::Joint });
+            }
+            (Change::Settle { at_ms }, Some(Next { seats, phase: Phase::Joint })) => {
+                after.members = seats.clone();
+                after.next = None;
+                after.let_go(&self.members, *at_ms);
+            }
+            (Change::Revert { at_ms }, Some(Next { seats, .. })) => {
+                after.next = None;
+                after.let_go(seats, *at_ms);
+            }
+            (Change::Join | Change::Settle { .. } | Change::Revert { .. }, _) => {
+                return Err("no such change is under way");
+            }
+            (Change::Clear { replica }, _) => {
+                let before = after.exiles.len();
+                after.exiles.retain(|exile| exile.seat.replica != *replica);
+                if after.exiles.len() == before {
+                    return Err("it is no exile");
+                }
+            }
+            (Change::Recall { seat, at_ms }, None) => {
+                if self.knows(seat.replica.node) {
+                    return Err("it is known already");
+                }
+                if !self.has_room_for_exiles() {
+                    return Err("too many exiles have not handed over what they have");
+                }
+                after.exiles.push(Exile { seat: *seat, since_ms: *at_ms });
+            }
+            (Change::Recall { .. }, Some(_)) => return Err("another change is under way"),
+            (Change::Rescue { lost, at_ms, silence }, _) => {
+                after.members = self.holders().filter(|seat| !lost.contains(&seat.replica.node)).copied().collect();
+                if after.members.is_empty() {
+                    return Err("nobody is left");
+                }
+                after.next = None;
+                let seats: Vec<Seat> = self.seats().copied().collect();
+                after.let_go(&seats, *at_ms);
+                after.silence = Some(*silence);
+            }
+            (Change::Calm, _) => {
+                after.silence.take().ok_or("it is calm already")?;
+            }
+        }
+        Ok(after)
+    }
+
+    fn admit(&self, next: &[ReplicaId], at: Viewstamp) -> Result<Vec<Seat>, &'static str> {
+        let nodes: BTreeSet<NodeId> = next.iter().map(|replica| replica.node).collect();
+        if next.is_empty() || next.len() > REPLICAS_MAX as usize || nodes.len() != next.len() {
+            return Err("there must be one to a few members, all different");
+        }
+        if self.exiles.iter().any(|exile| nodes.contains(&exile.seat.replica.node)) {
+            return Err("an exile must be cleared before it comes back");
+        }
+        if !self.has_room_for_exiles() {
+            return Err("too many exiles have not handed over what they have");
+        }
+        let known = |replica: &ReplicaId| self.members.iter().find(|seat| seat.replica == *replica);
+        Ok(next
+            .iter()
+            .map(|replica| known(replica).copied().unwrap_or(Seat { replica: *replica, since: at }))
+            .collect())
+    }
+
+    fn has_room_for_exiles(&self) -> bool {
+        self.exiles.len() + self.members.len() <= EXILES_MAX
+    }
+
+    /// Returns the members in this order, if `members` names exactly all of them.
+    fn reordered(&self, members: &[ReplicaId]) -> Option<Vec<Seat>> {
+        let seat = |replica: &ReplicaId| self.members.iter().find(|seat| seat.replica == *replica).copied();
+        let seats: Vec<Seat> = members.iter().map(seat).collect::<Option<_>>()?;
+        let different: BTreeSet<&Seat> = seats.iter().collect();
+        (seats.len() == self.members.len() && different.len() == seats.len()).then_some(seats)
+    }
+
+    /// Makes draining replicas of those `seats` that are no members.
+    fn let_go(&mut self, seats: &[Seat], since_ms: u64) {
+        let out = seats.iter().filter(|seat| !self.members.contains(seat));
+        self.exiles.extend(out.map(|seat| Exile { seat: *seat, since_ms }));
+    }
+
+    /// Returns the next members, if they count in quorums.
+    fn joint(&self) -> Option<&[Seat]> {
+        self.next.as_ref().filter(|next| next.phase == Phase::Joint).map(|next| next.seats.as_slice())
+    }
+
+    /// Whether no reconfiguration is under way. Replicas may still be draining.
+    pub fn is_stable(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// Whether this is the cohort of genesis.
+    pub fn is_founded(&self) -> bool {
+        self.version == Viewstamp::default()
+    }
+
+    /// Whether `present` holds for a majority of the members and, in joint consensus, of the next members.
+    pub fn quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
+        let mut of = |seats: &[Seat]| majority(seats, |seat| present(seat.replica.node));
+        of(&self.members) && self.joint().is_none_or(of)
+    }
+
+    /// Whether `present` holds for a majority of the next members; true outside joint consensus.
+    pub fn next_quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
+        self.joint().is_none_or(|seats| majority(seats, |seat| present(seat.replica.node)))
+    }
+
+    /// Whether `present` holds for a majority of the members alone. Such a majority knows every strict fact, because no quorum
+    /// acknowledges a fact without a majority of the members.
+    pub fn members_quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
+        majority(&self.members, |seat| present(seat.replica.node))
+    }
+
+    /// Members and next members, whether the next ones count or not, in the order of preference.
+    pub fn seats(&self) -> impl Iterator<Item = &Seat> {
+        let fresh = self.next.iter().flat_map(|next| &next.seats).filter(|seat| !self.members.contains(seat));
+        self.members.iter().chain(fresh)
+    }
+
+    /// The nodes of [`Cohort::seats`].
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.seats().map(|seat| seat.replica.node).collect()
+    }
+
+    /// Replicas that count in quorums, in the order of preference: their acknowledgements of writes count for clients. Learners
+    /// receive writes as well and do not acknowledge them: a fact that only a learner has would be lost with it if the leader
+    /// that admitted it were deposed at once.
+    pub fn holders(&self) -> impl Iterator<Item = &Seat> {
+        let fresh = self.joint().into_iter().flatten().filter(|seat| !self.members.contains(seat));
+        self.members.iter().chain(fresh)
+    }
+
+    /// The nodes of [`Cohort::holders`].
+    pub fn voters(&self) -> Vec<NodeId> {
+        self.holders().map(|seat| seat.replica.node).collect()
+    }
+
+    /// The nodes of the members alone.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> {
+        self.members.iter().map(|seat| seat.replica.node)
+    }
+
+    /// All nodes to which the leader sends the table, draining replicas included.
+    pub fn followers(&self) -> Vec<NodeId> {
+        self.seats().chain(self.exiles.iter().map(|exile| &exile.seat)).map(|seat| seat.replica.node).collect()
+    }
+
+    /// Whether a node is a member or a next member.
+    pub fn has(&self, node: NodeId) -> bool {
+        self.seats().any(|seat| seat.replica.node == node)
+    }
+
+    /// Whether a node is one of the present members; next members do not count here.
+    pub fn has_member(&self, node: NodeId) -> bool {
+        self.members().any(|member| member == node)
+    }
+
+    /// Whether a node may vote and lead here.
+    pub fn has_voter(&self, node: NodeId) -> bool {
+        self.members.iter().chain(self.joint().into_iter().flatten()).any(|seat| seat.replica.node == node)
+    }
+
+    /// Whether a node has any role in the cohort.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.role(node) > Role::Outside
+    }
+
+    /// Whether a replica has a slot or is draining.
+    pub fn knows_replica(&self, replica: &ReplicaId) -> bool {
+        let exiles = self.exiles.iter().map(|exile| &exile.seat);
+        self.seats().chain(exiles).any(|seat| seat.replica == *replica)
+    }
+
+    /// Whether a replica is a member or a next member.
+    pub fn has_replica(&self, replica: &ReplicaId) -> bool {
+        self.seats().any(|seat| seat.replica == *replica)
+    }
+
+    /// Returns the role of a node.
+    pub fn role(&self, node: NodeId) -> Role {
+        if self.has_member(node) {
+            Role::Member
+        } else if self.has(node) {
+            Role::Learner
+        } else if self.exiles.iter().any(|exile| exile.seat.replica.node == node) {
+            Role::Exile
+        } else {
+            Role::Outside
+        }
+    }
+
+    /// When the replica of a node that has a slot or is draining was admitted.
+    pub fn since(&self, node: NodeId) -> Option<Viewstamp> {
+        let exiles = self.exiles.iter().map(|exile| &exile.seat);
+        self.seats().chain(exiles).find(|seat| seat.replica.node == node).map(|seat| seat.since)
+    }
+
+    /// Whether a node is among the next members, new or not.
+    pub fn has_next(&self, node: NodeId) -> bool {
+        self.next.iter().flat_map(|next| &next.seats).any(|seat| seat.replica.node == node)
+    }
+
+    /// Whether joint consensus is under way.
+    pub fn is_joint(&self) -> bool {
+        self.joint().is_some()
+    }
+
+    /// Next members that are no members yet. All of them must be ready before the change goes on.
+    pub fn learners(&self) -> impl Iterator<Item = &Seat> {
+        self.next.iter().flat_map(|next| &next.seats).filter(|seat| !self.members.contains(seat))
+    }
+
+    /// Whether enough replicas are ready for the next phase. `Join` needs all new members. `Settle` also needs a majority of the
+    /// next members, because members that stay need not have the facts of those that leave.
+    pub fn is_ready(&self, mut ready: impl FnMut(NodeId) -> bool) -> bool {
+        let Some(next) = &self.next else { return false };
+        self.learners().all(|seat| ready(seat.replica.node))
+            && (next.phase == Phase::Learning || majority(&next.seats, |seat| ready(seat.replica.node)))
+    }
+
+    /// Number of members that must agree with a replica before it has every strictly acknowledged fact.
+    pub fn agreements_needed(&self) -> usize {
+        crate::wound::agreements_needed(self.members.len())
+    }
+
+    /// Whether the cohort is plausible as part of a table received over the network.
+    pub fn is_sound(&self) -> bool {
+        let bounded = |seats: &[Seat]| {
+            let nodes: BTreeSet<NodeId> = seats.iter().map(|seat| seat.replica.node).collect();
+            !seats.is_empty() && seats.len() <= REPLICAS_MAX as usize && nodes.len() == seats.len()
+        };
+        let next = self.next.as_ref().is_none_or(|next| bounded(&next.seats));
+        let apart = self.exiles.iter().all(|exile| !self.has(exile.seat.replica.node));
+        let since = self.seats().all(|seat| seat.since <= self.version);
+        bounded(&self.members) && next && apart && since && self.exiles.len() <= EXILES_MAX + REPLICAS_MAX as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(node: u128) -> ReplicaId {
+        ReplicaId { node: NodeId(node), incarnation: 1 }
+    }
+
+    fn founded(nodes: &[u128]) -> Cohort {
+        Cohort::founded(&nodes.iter().copied().map(replica).collect::<Vec<_>>())
+    }
+
+    fn at(length: u64) -> Viewstamp {
+        Viewstamp { epoch: 1, length }
+    }
+
+    fn admit(cohort: &Cohort, nodes: &[u128]) -> Change {
+        let members = cohort.members.iter().map(|seat| seat.replica).collect();
+        Change::Admit { members, next: nodes.iter().copied().map(replica).collect() }
+    }
+
+    /// Returns a cohort in its learning phase.
+    fn learning(from: &[u128], to: &[u128]) -> Cohort {
+        let cohort = founded(from);
+        cohort.changed(&admit(&cohort, to), at(1)).unwrap()
+    }
+
+    // S42
+    #[test]
+    fn learners_count_for_nothing_and_joint_needs_both_sides() {
+        let learning = learning(&[1, 2, 3], &[3, 4, 5]);
+        let present = |nodes: &'static [u128]| move |node: NodeId| nodes.contains(&node.0);
+        assert!(learning.quorum(present(&[1, 2])) && !learning.quorum(present(&[3, 4, 5])));
+        assert_eq!(learning.role(NodeId(4)), Role::Learner);
+        let joint = learning.changed(&Change::Join, at(2)).unwrap();
+        assert!(
+            !joint.quorum(present(&[1, 2])) && !joint.quorum(present(&[4, 5])) && joint.quorum(present(&[1, 3, 4]))
+        );
+        assert!(joint.members_quorum(present(&[1, 2])) && joint.has_voter(NodeId(5)) && !learning.has_voter(NodeId(5)));
+        let settled = joint.changed(&Change::Settle { at_ms: 7 }, at(3)).unwrap();
+        assert!(settled.quorum(present(&[4, 5])) && !settled.quorum(present(&[1, 2, 3])));
+        assert_eq!(settled.role(NodeId(1)), Role::Exile);
+        assert_eq!(settled.since(NodeId(3)), Some(Viewstamp::default()));
+        assert_eq!(settled.since(NodeId(4)), Some(at(1)));
+    }
+
+    // S46
+    #[test]
+    fn who_leaves_is_an_exile_until_it_is_cleared_and_comes_back_as_another() {
+        let reverted = learning(&[1, 2, 3], &[2, 3, 4]).changed(&Change::Revert { at_ms: 1 }, at(2)).unwrap();
+        assert_eq!((reverted.role(NodeId(1)), reverted.role(NodeId(4))), (Role::Member, Role::Exile));
+        assert!(reverted.changed(&admit(&reverted, &[2, 3, 4]), at(3)).is_err());
+        let cleared = reverted.changed(&Change::Clear { replica: replica(4) }, at(3)).unwrap();
+        assert_eq!(cleared.role(NodeId(4)), Role::Outside);
+        let again = cleared.changed(&admit(&cleared, &[2, 3, 4]), at(4)).unwrap();
+        assert_eq!(again.since(NodeId(4)), Some(at(4)));
+        assert!(cleared.changed(&Change::Clear { replica: replica(4) }, at(4)).is_err());
+    }
+
+    #[test]
+    fn who_was_cleared_unheard_is_an_exile_again_where_it_sat() {
+        let reverted = learning(&[1, 2, 3], &[2, 3, 4]).changed(&Change::Revert { at_ms: 1 }, at(2)).unwrap();
+        let cleared = reverted.changed(&Change::Clear { replica: replica(4) }, at(3)).unwrap();
+        let recall = |node| Change::Recall { seat: Seat { replica: replica(node), since: at(1) }, at_ms: 5 };
+        let recalled = cleared.changed(&recall(4), at(4)).unwrap();
+        assert_eq!((recalled.role(NodeId(4)), recalled.since(NodeId(4))), (Role::Exile, Some(at(1))));
+        for known in [1, 4] {
+            assert!(recalled.changed(&recall(known), at(5)).is_err(), "{known} is known");
+        }
+        assert!(learning(&[1, 2, 3], &[2, 3, 5]).changed(&recall(4), at(4)).is_err(), "one change at a time");
+        let mut full = cleared;
+        for node in 10..200 {
+            match full.changed(&recall(node), Viewstamp { epoch: 2, length: node as u64 }) {
+                Ok(after) => full = after,
+                Err(_) => break,
+            }
+        }
+        assert!(full.exiles.len() <= EXILES_MAX && full.is_sound());
+    }
+
+    #[test]
+    fn steps_come_in_order() {
+        let stable = founded(&[1, 2, 3]);
+        for change in [Change::Join, Change::Settle { at_ms: 0 }, Change::Revert { at_ms: 0 }] {
+            assert!(stable.changed(&change, at(1)).is_err());
+        }
+        let learning = learning(&[1, 2, 3], &[1]);
+        assert!(learning.changed(&Change::Settle { at_ms: 0 }, at(2)).is_err());
+        assert!(learning.changed(&admit(&learning, &[2]), at(2)).is_err());
+        let strangers = Change::Admit { members: vec![replica(1)], next: vec![replica(2)] };
+        for wrong in [admit(&stable, &[]), admit(&stable, &[1, 1]), strangers] {
+            assert!(stable.changed(&wrong, at(1)).is_err());
+        }
+    }
+
+    #[test]
+    fn new_members_must_all_be_ready_and_of_those_that_stay_a_majority() {
+        let joint = learning(&[1, 2, 3, 4, 5], &[1, 2, 6]).changed(&Change::Join, at(2)).unwrap();
+        assert!(!joint.is_ready(|node| node.0 <= 2) && !joint.is_ready(|node| node.0 == 6));
+        assert!(joint.is_ready(|node| [1, 6].contains(&node.0)));
+    }
+
+    #[test]
+    fn what_no_leader_makes_is_not_sound() {
+        let sound = founded(&[1, 2]);
+        assert!(sound.is_sound());
+        assert!(!Cohort::default().is_sound());
+        let twice = Cohort { members: vec![sound.members[0]; 2], ..sound.clone() };
+        assert!(!twice.is_sound());
+        let both = Cohort { exiles: vec![Exile { seat: sound.members[0], since_ms: 0 }], ..sound };
+        assert!(!both.is_sound());
+    }
+}
