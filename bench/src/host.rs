@@ -1,14 +1,14 @@
 //! A single-node cluster in this process, with simulated time: no network, no waiting.
 
 use anyhow::{Result, ensure};
+use norn_engine::{ClientId, Effect, Event, Founding, Node, Principal};
 use norn_model::config::Config;
 use norn_model::record::Record;
 use norn_model::ring;
 use norn_model::snapshot::Moved;
 use norn_model::task::Place;
 use norn_model::time::Now;
-use norn_node::protocol::{ClientId, Effect, Event, Founding, Node, Principal};
-use norn_node::storage::Identity;
+use norn_storage::Identity;
 use norn_wire::request::Spec;
 use norn_wire::response::{Genesis, Member};
 use norn_wire::{Acks, ClusterId, NewTask, NodeId, QueueName, Request, Response, TaskId};

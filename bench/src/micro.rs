@@ -13,7 +13,7 @@ use norn_model::replica::Store;
 use norn_model::task::{Completed, Task};
 use norn_model::viewstamp::Viewstamp;
 use norn_node::runtime::disk::FileDisk;
-use norn_node::storage::{Identity, Log, LogConfig};
+use norn_storage::{Identity, Log, LogConfig};
 use norn_wire::codec::{HEADER_BYTES, Kind, decode_body, encode_compact, split};
 use norn_wire::request::Spec;
 use norn_wire::{ClaimId, NodeId, PartitionId, QueueName, TaskId, Token, Versions};

@@ -3,17 +3,17 @@
 pub use norn_client::session::{
     self, Call, CallId, ChangeDraft, Draft, Finish, Input, Output, Seen, Session, TransactionDraft,
 };
+pub use norn_engine::{Node as Core, ReplicaView};
 pub use norn_model::ring;
-pub use norn_node::protocol::{Node as Core, ReplicaView};
-pub use norn_node::restore::Restorer;
-pub use norn_node::storage as log;
+pub use norn_restore::Restorer;
+pub use norn_storage as log;
 
 use crate::disk::SimDisk;
 use crdts::CvRDT;
+use norn_engine::Cursor;
 use norn_model::record::Record;
 use norn_model::snapshot::Part;
 use norn_model::task::{Filling, Task, Wanted};
-use norn_node::protocol::Cursor;
 use norn_wire::{PartitionId, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;

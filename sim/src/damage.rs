@@ -9,9 +9,9 @@ use crate::disk::SimDisk;
 use crate::history::Happening;
 use crate::world::World;
 use norn_model::record::{Kind, Record};
-use norn_node::storage::Owner;
-use norn_node::storage::disk::Disk;
-use norn_node::storage::verify::{Entry, inspect};
+use norn_storage::Owner;
+use norn_storage::disk::Disk;
+use norn_storage::verify::{Entry, inspect};
 use norn_wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
 

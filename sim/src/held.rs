@@ -4,8 +4,8 @@
 use crate::faults::Fault;
 use crate::history::{Happening, Held, Look};
 use crate::world::{Event, World};
+use norn_engine::Observation;
 use norn_model::claim_table::cell::CellState;
-use norn_node::protocol::Observation;
 use norn_wire::{ClaimId, PartitionId};
 use std::collections::BTreeMap;
 

@@ -2,13 +2,13 @@
 
 use crate::adapter::{Call, ReplicaView};
 use crate::transactions::queue_of_banks;
+use norn_engine::{Observation, Ticket};
 use norn_model::claim_table::table::Op;
 use norn_model::cohort::Cohort;
 use norn_model::record::Record;
 use norn_model::schedules::{Operation, Turn};
 use norn_model::task::Task;
 use norn_model::viewstamp::Viewstamp;
-use norn_node::protocol::{Observation, Ticket};
 use norn_wire::membership::ClusterChange;
 use norn_wire::request::{Acks, NewTask, Request, Spec};
 use norn_wire::response::{Genesis, Guarantee, Response};

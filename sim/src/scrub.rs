@@ -4,12 +4,12 @@
 //! more. If the process ends before, its next start finds the loss.
 
 use crate::world::World;
+use norn_engine::Event as Input;
 use norn_model::config::Config;
-use norn_node::protocol::Event as Input;
-use norn_node::storage::SnapshotError;
-use norn_node::storage::disk::Disk;
-use norn_node::storage::scrub::{ScrubPace, Scrubbed};
-use norn_node::storage::verify::{Problem, verify};
+use norn_storage::SnapshotError;
+use norn_storage::disk::Disk;
+use norn_storage::scrub::{ScrubPace, Scrubbed};
+use norn_storage::verify::{Problem, verify};
 use norn_wire::TaskId;
 
 impl World {

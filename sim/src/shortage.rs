@@ -5,11 +5,11 @@
 
 use crate::adapter;
 use crate::world::World;
+use norn_engine::Cursor;
 use norn_model::host::Room;
 use norn_model::record::Record;
-use norn_node::protocol::Cursor;
-use norn_node::storage::RESERVE;
-use norn_node::storage::disk::Disk;
+use norn_storage::RESERVE;
+use norn_storage::disk::Disk;
 
 /// Bytes counted for a task beside its encoding: more than the log counts where it measures.
 const TASK_BYTES: u64 = 200;

@@ -2,9 +2,9 @@
 
 use crate::adapter::{self, Core, ReplicaView, Restorer, log};
 use crate::world::{Event, World};
+use norn_engine::{Cursor, Event as Input};
 use norn_model::host::Room;
 use norn_model::record::Record;
-use norn_node::protocol::{Cursor, Event as Input};
 use norn_wire::PartitionId;
 use std::collections::BTreeSet;
 

@@ -6,8 +6,8 @@
 use crate::adapter::log::LogError;
 use crate::disk::Troubles;
 use crate::world::World;
+use norn_engine::Event as Input;
 use norn_model::host::DiskReport;
-use norn_node::protocol::Event as Input;
 
 /// Most room that is left on a disk which is nearly full, without a reserve.
 const ROOM_BYTES_MAX: u64 = 10_000;

@@ -14,8 +14,8 @@
 //!   its sender is answered is taken as it is said, since only a single replica promises anything then, and that has no witness.
 
 use crate::world::World;
+use norn_engine::Event as Input;
 use norn_model::message::PeerMessage;
-use norn_node::protocol::Event as Input;
 use std::collections::BTreeMap;
 
 /// Durable log position that a message rests on.

@@ -5,8 +5,8 @@
 //! merely claims ends it.
 
 use norn_model::record::Record;
-use norn_node::storage::Replay;
 use norn_sim::disk::Harm;
+use norn_storage::Replay;
 use norn_tests::fuzz::mutation::mutate;
 use norn_tests::fuzz::{self, samples};
 use norn_wire::random::Random;

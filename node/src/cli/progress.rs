@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use norn_node::runtime::server::{Replaying, milliseconds};
-use norn_node::storage::disk::{Disk, DiskError};
+use norn_storage::disk::{Disk, DiskError};
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Authorization: the only place that decides which requests a principal may make.
 
-use crate::protocol::Principal;
+use norn_engine::Principal;
 use norn_wire::{Error, ErrorCode, Request};
 
 /// Checks whether `principal` may make this request. Called for every request of every client before the core sees it.

@@ -3,8 +3,8 @@
 // The core may not touch files; this module does it on the core's behalf.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use crate::storage::disk::{Disk, DiskError};
-use crate::storage::{MAGIC_BYTES, RESERVE, belongs_to_log};
+use norn_storage::disk::{Disk, DiskError};
+use norn_storage::{MAGIC_BYTES, RESERVE, belongs_to_log};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};

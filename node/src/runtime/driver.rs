@@ -1,6 +1,5 @@
 //! The driver owns the node: it passes events to it, carries out its effects, and sleeps until its next deadline.
 
-use crate::protocol::{ClientId, Cursor, Effect, Event, Node, Observation, Principal};
 use crate::runtime::answers::AnswerSender;
 use crate::runtime::archive::{Archive, Batch};
 use crate::runtime::clock::Clock;
@@ -8,6 +7,7 @@ use crate::runtime::loader::{Loaded, Loader};
 use crate::runtime::metrics::{Counter, Metrics, PeerRefusals};
 use crate::runtime::peers::{NO_MEMBER, Peers};
 use crate::runtime::store::{Report, Store, fatal};
+use norn_engine::{ClientId, Cursor, Effect, Event, Node, Observation, Principal};
 use norn_model::host::MemoryReport;
 use norn_model::message::PeerMessage;
 use norn_wire::ClusterId;

@@ -4,7 +4,7 @@
 //! A hint only says where to dial: the handshake shows which node is there. It takes precedence over the address that the member list
 //! had when the node started. Any other address in a later list is newer, and takes precedence over the hint.
 
-use crate::protocol::Node;
+use norn_engine::Node;
 use norn_wire::address::parse_address;
 use norn_wire::membership::Member;
 use norn_wire::{NodeId, membership::Roster};

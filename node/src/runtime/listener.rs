@@ -3,7 +3,6 @@
 //! A bidirectional stream carries requests and answers, a unidirectional one the messages of a peer after its hello. A sender of
 //! anything else loses the connection, and is sent the reason.
 
-use crate::protocol::{ClientId, Principal};
 use crate::runtime::answers::{AnswerReceiver, WeakAnswerSender, answers};
 use crate::runtime::authorize::authorize;
 use crate::runtime::driver::{Belonging, External, Inputs, Internal};
@@ -14,6 +13,7 @@ use crate::runtime::second::own_call;
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
 use norn_client::dial::version_of;
+use norn_engine::{ClientId, Principal};
 use norn_model::limits::{FRAME_BYTES_MAX, IN_FLIGHT_MAX, NODES_MAX, PEER_FRAME_BYTES_MAX};
 use norn_model::message::PeerMessage;
 use norn_wire::codec::{Body, FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};

@@ -5,9 +5,9 @@
 
 use crate::runtime::disk::FileReader;
 use crate::runtime::store::fatal;
-use crate::storage::Recent;
-use crate::storage::disk::DiskError;
 use norn_model::task::{Filling, Wanted};
+use norn_storage::Recent;
+use norn_storage::disk::DiskError;
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -22,9 +22,9 @@ const ATTEMPTS_MAX: u32 = 30;
 pub struct Loaded {
     /// Number of the load.
     pub number: u64,
-    /// As in [`crate::protocol::Event::Loaded`].
+    /// As in [`norn_engine::Event::Loaded`].
     pub bodies: Vec<Option<Filling>>,
-    /// As in [`crate::protocol::Event::Loaded`].
+    /// As in [`norn_engine::Event::Loaded`].
     pub unread: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Counters of a node's host and core, for `status` and the log.
 
-use crate::protocol::Observation;
+use norn_engine::Observation;
 use norn_wire::NodeId;
 use norn_wire::response::Standing;
 use std::collections::BTreeMap;
@@ -484,8 +484,8 @@ fn tell_clock(standing: Standing, off_us: Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::{Counter, Metrics, PeerRefusals};
-    use crate::protocol::{COUNTED, Observation};
     use norn_cli::counters::meaning;
+    use norn_engine::{COUNTED, Observation};
     use std::time::{Duration, Instant};
 
     /// Goal: an operator who sees that messages are refused finds the reason in the log, and a node that sends many does not fill the
@@ -511,8 +511,8 @@ mod tests {
     #[test]
     fn every_counter_is_explained_to_people() {
         let names = Counter::ALL.iter().map(|counter| counter.name()).chain(COUNTED);
-        let names = names.chain(crate::protocol::STANDINGS).map(str::to_owned);
-        for name in names.chain(crate::protocol::CLOCKS.map(|clock| format!("{clock}.n2"))) {
+        let names = names.chain(norn_engine::STANDINGS).map(str::to_owned);
+        for name in names.chain(norn_engine::CLOCKS.map(|clock| format!("{clock}.n2"))) {
             assert_ne!(meaning(&name), "", "{name}");
         }
     }

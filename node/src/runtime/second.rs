@@ -2,7 +2,7 @@
 //!
 //! If an operator copies the directory of a member and starts a process on the copy, at another address, two processes are the same
 //! node. The lock does not prevent it, as there are two directories. To peers the start of the copy is a later start of the node, so
-//! the original process may be the one that retires (`protocol/membership/copy.rs`). Therefore a node that has a cluster calls
+//! the original process may be the one that retires (`engine/src/membership/copy.rs`). Therefore a node that has a cluster calls
 //! **itself, at every address of the name by which the cluster knows it** according to its own log, and at the address of its own
 //! settings, before it sends anything to other nodes:
 //!
@@ -24,12 +24,12 @@
 //! peers' memory. A copy of a suspended node may also take over its listed address, if the copy is started with an `advertise` of its
 //! own: it cannot be told from the node after a move.
 
-use crate::protocol::Node;
 use crate::runtime::caller::{CallError, ask, connecting_peer};
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::peers::{PeerHello, Speaker};
 use crate::runtime::transport::{CloseCode, PeerConfig};
 use norn_client::dial::{Reach, Reason, addresses, version_of};
+use norn_engine::Node;
 use norn_wire::codec::{Kind, encode_named};
 use norn_wire::{ClusterId, NodeId, Request, Response};
 use quinn::{Connection, Endpoint};

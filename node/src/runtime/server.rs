@@ -1,7 +1,5 @@
 //! A running node: wires log, core, listener and links together.
 
-use crate::protocol::{ClientId, Founding, Node, Principal};
-use crate::restore::Restorer;
 use crate::runtime::answers::answers;
 use crate::runtime::archive::Archive;
 use crate::runtime::clock::Clock;
@@ -20,15 +18,17 @@ use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError, own_principal};
 use crate::runtime::transport::{CloseCode, bind_first, endpoint};
-use crate::storage::disk::{Disk, DiskError};
-use crate::storage::scrub::{ScrubPace, Scrubbed};
-use crate::storage::{Identity, Log, LogError, Replayed, Saved, Shortage, Upkeep, WITHOUT_A_COPY};
 use norn_client::dial::addresses;
 use norn_client::tls::Renewal;
+use norn_engine::{ClientId, Founding, Node, Principal};
 use norn_model::host::Room;
 use norn_model::record::Record;
 use norn_model::snapshot::Part;
 use norn_model::task::Place;
+use norn_restore::Restorer;
+use norn_storage::disk::{Disk, DiskError};
+use norn_storage::scrub::{ScrubPace, Scrubbed};
+use norn_storage::{Identity, Log, LogError, Replayed, Saved, Shortage, Upkeep, WITHOUT_A_COPY};
 use norn_wire::membership::Roster;
 use norn_wire::response::Identity as NodeIdentity;
 use norn_wire::{NodeId, Request, Response, Versions};

@@ -7,10 +7,10 @@ use crate::runtime::hints::{PeerAddress, parse_peers};
 use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
 use crate::runtime::store::StoreBounds;
-use crate::storage::{LogConfig, NoSyncPolicy, SyncPolicy};
 use norn_model::config::table::{Form, Number};
 use norn_model::config::{Config, ConfigError, Retention, table};
 use norn_model::root::{check_address, check_zone};
+use norn_storage::{LogConfig, NoSyncPolicy, SyncPolicy};
 use norn_wire::QueueName;
 use norn_wire::ids::ParseError;
 use norn_wire::invitation::Invitation;
@@ -256,8 +256,7 @@ impl Effective {
                 ahead_bytes: self.number("ahead_bytes"),
                 reserve_bytes: self.number("reserve_bytes"),
                 sync: self.sync()?,
-                #[cfg(feature = "mutants")]
-                mutant: None,
+                ..LogConfig::DEFAULT
             },
             disk_bytes_max: self.disk_bytes_max()?,
             memory_bytes_max: Some(self.number("memory_bytes_max")).filter(|bytes_max| *bytes_max > 0),

@@ -1,15 +1,15 @@
 //! The log's own thread: appends all waiting batches, makes them durable with one sync, reports the highest ticket. Between two syncs
 //! it writes a part of a snapshot, if one is under way.
 
-use crate::gauge::DiskGauge;
-use crate::protocol::Ticket;
 use crate::runtime::metrics::{Counter, Metrics};
-use crate::storage::scrub::{ScrubPace, Scrubbed};
-use crate::storage::{LogError, Saved, SnapshotError, Upkeep};
+use norn_engine::Ticket;
 use norn_model::host::{DiskReport, Room};
 use norn_model::record::Record;
 use norn_model::snapshot::{Moved, Part};
 use norn_model::task::Place;
+use norn_storage::gauge::DiskGauge;
+use norn_storage::scrub::{ScrubPace, Scrubbed};
+use norn_storage::{LogError, Saved, SnapshotError, Upkeep};
 use norn_wire::TaskId;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

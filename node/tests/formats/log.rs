@@ -6,7 +6,7 @@ use norn_model::task::Task;
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_model::wound::Wound;
 use norn_node::runtime::disk::FileDisk;
-use norn_node::storage::{Identity, Log, LogConfig, Replay, Saved, Upkeep};
+use norn_storage::{Identity, Log, LogConfig, Replay, Saved, Upkeep};
 use norn_wire::request::Spec;
 use norn_wire::response::{Genesis, Member};
 use norn_wire::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId};

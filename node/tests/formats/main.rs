@@ -1,5 +1,4 @@
 //! Bytes written by other builds: records, and data directories of every format.
-#![cfg(feature = "runtime")]
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,

@@ -5,7 +5,7 @@
 //! `troubles` says what may go wrong with operations, and `damage` what may happen to bytes at rest. By itself the disk does neither,
 //! and draws nothing for it.
 
-use norn_node::storage::disk::{Disk, DiskError};
+use norn_storage::disk::{Disk, DiskError};
 use norn_wire::random::Random;
 use std::cell::RefCell;
 use std::collections::BTreeMap;

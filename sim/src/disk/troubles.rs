@@ -1,7 +1,7 @@
 //! Operations that fail, lie, find no room or take long, while a process uses the disk.
 
 use super::{Directory, SimDisk, apply, failure};
-use norn_node::storage::disk::DiskError;
+use norn_storage::disk::DiskError;
 use norn_wire::random::Random;
 
 /// Cause that a failed operation reports.

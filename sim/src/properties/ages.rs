@@ -4,11 +4,11 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
+use norn_engine::{ReplicaView, Ticket};
 use norn_model::claim_table::cell::CellState;
 use norn_model::claim_table::table::{Op, Table};
 use norn_model::record::Record;
 use norn_model::viewstamp::Viewstamp;
-use norn_node::protocol::{ReplicaView, Ticket};
 use norn_wire::{PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;

@@ -4,8 +4,8 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
+use norn_engine::Observation;
 use norn_model::record::Record;
-use norn_node::protocol::Observation;
 use norn_wire::membership::{ClusterChange, ClusterView, Member, MemberState, Roster};
 use norn_wire::response::Response;
 use norn_wire::{NodeId, Request};
@@ -223,7 +223,7 @@ mod tests {
         assert!(status(&mut bench, now, view(2, &[(0, MemberState::Leaving)])).is_err());
         let roster = view(2, &[(1, UP)]).roster;
         let records = [Record::Roster(std::sync::Arc::new(roster))];
-        let ticket = norn_node::protocol::Ticket(1);
+        let ticket = norn_engine::Ticket(1);
         assert!(bench.see(Happening::Appended { node: 0, ticket, records: &records }).is_err());
     }
 

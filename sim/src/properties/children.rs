@@ -3,10 +3,10 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, Store, spec_hash};
+use norn_engine::Observation;
 use norn_model::claim_table::table::Op;
 use norn_model::record::Record;
 use norn_model::task::Task;
-use norn_node::protocol::Observation;
 use norn_wire::request::{NewTask, Request};
 use norn_wire::{TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,7 +155,7 @@ mod tests {
 
     fn append(bench: &mut Bench<Children>, number: u32, task: Task) -> Result<(), String> {
         let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(number), task)]) }];
-        bench.see(Happening::Appended { node: 0, ticket: norn_node::protocol::Ticket(1), records: &records })
+        bench.see(Happening::Appended { node: 0, ticket: norn_engine::Ticket(1), records: &records })
     }
 
     #[test]

@@ -109,8 +109,8 @@ impl Property for Dependencies {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::task::{Completed, Task};
-    use norn_node::protocol::Ticket;
     use norn_wire::request::{Acks, NewTask, Request, Spec};
     use norn_wire::{PartitionId, Token};
     use std::sync::Arc;

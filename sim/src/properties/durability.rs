@@ -6,10 +6,10 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, acks_of, acks_wanted, facts_of, writes_of};
+use norn_engine::{Observation, Ticket};
 use norn_model::claim_table::table::{Ended, Op, Table};
 use norn_model::record::Record;
 use norn_model::task::Task;
-use norn_node::protocol::{Observation, Ticket};
 use norn_wire::request::{Acks, Request};
 use norn_wire::response::{Acked, Guarantee, Response};
 use norn_wire::{PartitionId, TaskId, Token};

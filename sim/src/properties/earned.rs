@@ -134,7 +134,7 @@ impl Property for Earned {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_node::protocol::Ticket;
+    use norn_engine::Ticket;
     use norn_wire::membership::QueuePolicy;
 
     fn append(bench: &mut Bench<Earned>, node: usize, record: Record) -> Result<(), String> {

@@ -9,7 +9,7 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::Observation;
+use norn_engine::Observation;
 use norn_wire::response::Standing;
 use norn_wire::{TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};

@@ -126,9 +126,9 @@ impl Property for Fairness {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::task::Task;
     use norn_model::viewstamp::Viewstamp;
-    use norn_node::protocol::Ticket;
     use norn_wire::membership::{QueuePolicy, Roster};
     use norn_wire::request::NewTask;
     use norn_wire::{Acks, ClaimId, Request};

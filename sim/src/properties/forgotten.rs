@@ -8,10 +8,10 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, facts_of};
+use norn_engine::{Observation, Ticket};
 use norn_model::claim_table::table::Op;
 use norn_model::record::Record;
 use norn_model::task::Task;
-use norn_node::protocol::{Observation, Ticket};
 use norn_wire::{PartitionId, TaskId, TaskView, Token};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -240,8 +240,8 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
+    use norn_engine::Ticket;
     use norn_model::task::{Completed, GroupFacts, Members, Tomb};
-    use norn_node::protocol::Ticket;
     use norn_wire::group::Grouping;
     use norn_wire::request::{Acks, NewTask, Spec};
     use norn_wire::{Guarantee, PartitionId};

@@ -1,9 +1,9 @@
 //! What each node knows of tasks: what it has logged since it started. For properties about what leaders pass over when they grant.
 
 use crate::history::{Happening, History, writes_of};
+use norn_engine::Observation;
 use norn_model::claim_table::table::Op;
 use norn_model::record::Record;
-use norn_node::protocol::Observation;
 use norn_wire::membership::{QueuePolicy, Roster};
 use norn_wire::{PartitionId, QueueName, Request, Spec, TaskId};
 use std::collections::{BTreeMap, BTreeSet};

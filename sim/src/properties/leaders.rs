@@ -2,7 +2,7 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_node::protocol::Observation;
+use norn_engine::Observation;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]

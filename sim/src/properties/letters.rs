@@ -9,10 +9,10 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment};
+use norn_engine::Observation;
 use norn_model::claim_table::table::Op;
 use norn_model::record::Record;
 use norn_model::task::{Cancel, Facts, GROUP_FAILED, Task};
-use norn_node::protocol::Observation;
 use norn_wire::membership::Roster;
 use norn_wire::response::{Guarantee, Response};
 use norn_wire::{Request, Spec, TaskId, Token, headers};
@@ -160,9 +160,9 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::history::Terms;
+    use norn_engine::Ticket;
     use norn_model::task::Cancel;
     use norn_model::viewstamp::Viewstamp;
-    use norn_node::protocol::Ticket;
     use norn_wire::membership::QueuePolicy;
     use norn_wire::request::Acks;
     use norn_wire::{PartitionId, QueueName};

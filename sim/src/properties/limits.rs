@@ -195,8 +195,8 @@ impl Property for Limits {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::viewstamp::Viewstamp;
-    use norn_node::protocol::Ticket;
     use norn_wire::ClaimId;
     use norn_wire::membership::QueuePolicy;
 

@@ -5,8 +5,8 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Fact, Finished, Happening, History, Moment, Store, facts_of, unchanging};
+use norn_engine::Observation;
 use norn_model::record::Record;
-use norn_node::protocol::Observation;
 use norn_wire::request::Request;
 use norn_wire::response::{Response, State};
 use norn_wire::{Error, ErrorCode, TaskId};
@@ -135,8 +135,8 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
+    use norn_engine::Ticket;
     use norn_model::task::{Task, Tomb};
-    use norn_node::protocol::Ticket;
     use norn_wire::PartitionId;
     use norn_wire::request::Acks;
     use norn_wire::response::Guarantee;

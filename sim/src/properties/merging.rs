@@ -83,7 +83,7 @@ impl Property for Merging {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_node::protocol::Ticket;
+    use norn_engine::Ticket;
     use norn_wire::PartitionId;
     use std::sync::Arc;
 

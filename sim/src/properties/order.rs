@@ -73,11 +73,11 @@ impl Property for Order {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::claim_table::table::Op;
     use norn_model::record::Record;
     use norn_model::task::Task;
     use norn_model::viewstamp::Viewstamp;
-    use norn_node::protocol::Ticket;
     use norn_wire::membership::Roster;
     use norn_wire::request::NewTask;
     use norn_wire::{Acks, ClaimId, PartitionId, Request};

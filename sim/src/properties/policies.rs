@@ -6,10 +6,10 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
+use norn_engine::Observation;
 use norn_model::claim_table::table::Op;
 use norn_model::record::Record;
 use norn_model::task::{Settled, Task};
-use norn_node::protocol::Observation;
 use norn_wire::membership::{FailedDependency, QueuePolicy, Roster};
 use norn_wire::{PartitionId, Request, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -215,9 +215,9 @@ impl Property for Policies {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::task::Cancel;
     use norn_model::viewstamp::Viewstamp;
-    use norn_node::protocol::Ticket;
     use norn_wire::membership::Backoff;
     use norn_wire::request::Spec;
     use norn_wire::{Acks, ClaimId, NewTask};

@@ -82,8 +82,8 @@ impl Property for Purged {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::task::{Cancel, Tomb};
-    use norn_node::protocol::Ticket;
     use norn_wire::response::State;
     use norn_wire::{Acks, PartitionId};
     use std::sync::Arc;

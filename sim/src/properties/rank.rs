@@ -13,9 +13,9 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment, acks_of, writes_of};
+use norn_engine::Observation;
 use norn_model::claim_table::table::Op;
 use norn_model::record::Record;
-use norn_node::protocol::Observation;
 use norn_wire::membership::{Order, QueuePolicy};
 use norn_wire::response::Guarantee;
 use norn_wire::{ClaimId, PartitionId, QueueName, Request, Spec, TaskId};
@@ -194,8 +194,8 @@ impl Property for Rank {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::viewstamp::Viewstamp;
-    use norn_node::protocol::Ticket;
     use norn_wire::Acks;
     use norn_wire::membership::Roster;
     use norn_wire::request::NewTask;

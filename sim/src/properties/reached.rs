@@ -17,9 +17,9 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Happening, Held, History, Look, Moment};
+use norn_engine::Observation;
 use norn_model::claim_table::table::Op;
 use norn_model::record::Record;
-use norn_node::protocol::Observation;
 use norn_wire::request::Request;
 use norn_wire::response::Response;
 use norn_wire::{ClaimId, PartitionId, TaskId, Token};
@@ -275,8 +275,8 @@ impl Property for Reached {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::viewstamp::Viewstamp;
-    use norn_node::protocol::Ticket;
     use norn_wire::request::Claim;
     use std::sync::Arc;
 

@@ -117,8 +117,8 @@ impl Property for Room {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::task::{Cancel, Task};
-    use norn_node::protocol::Ticket;
     use norn_wire::PartitionId;
     use norn_wire::membership::{QueuePolicy, Roster};
     use std::sync::Arc;

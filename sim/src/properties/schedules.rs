@@ -166,10 +166,10 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::history::Terms;
+    use norn_engine::Ticket;
     use norn_model::schedules::Firing;
     use norn_model::task::Task;
     use norn_model::viewstamp::Viewstamp;
-    use norn_node::protocol::Ticket;
     use norn_wire::QueueName;
     use norn_wire::schedule::{CatchUp, Schedule, When};
     use std::sync::Arc;

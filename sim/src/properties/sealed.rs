@@ -131,7 +131,7 @@ mod tests {
         let completed = Completed { sequence: None, result: Some(result.to_vec().into()), at_ms: 1, children: None };
         let items = Arc::new(vec![(id(1), Task::from_seal(claim(number), completed))]);
         let record = Record::Facts { partition: norn_wire::PartitionId(0), items };
-        bench.see(Happening::Appended { node: 0, ticket: norn_node::protocol::Ticket(1), records: &[record] })
+        bench.see(Happening::Appended { node: 0, ticket: norn_engine::Ticket(1), records: &[record] })
     }
 
     fn told(bench: &mut Bench<Sealed>, number: u64, result: &[u8]) -> Result<(), String> {

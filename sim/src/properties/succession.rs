@@ -4,9 +4,9 @@
 use super::Property;
 use crate::adapter::ReplicaView;
 use crate::history::{Happening, History, Moment};
+use norn_engine::Observation;
 use norn_model::cohort::Cohort;
 use norn_model::viewstamp::Viewstamp;
-use norn_node::protocol::Observation;
 use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -64,8 +64,8 @@ impl Property for Tokens {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::viewstamp::Viewstamp;
-    use norn_node::protocol::Ticket;
 
     fn append(bench: &mut Bench<Tokens>, claim: u128, number: u64) -> Result<(), String> {
         let op = Op::Grant {

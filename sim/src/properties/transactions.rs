@@ -224,7 +224,7 @@ impl Property for Transactions {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_node::protocol::Ticket;
+    use norn_engine::Ticket;
     use norn_wire::request::NewTask;
     use norn_wire::transaction::{Change, Delete, Refusal};
     use std::sync::Arc;

@@ -4,8 +4,8 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
+use norn_engine::Observation;
 use norn_model::record::Record;
-use norn_node::protocol::Observation;
 use norn_wire::{QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +108,7 @@ impl Property for Turns {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_node::protocol::Ticket;
+    use norn_engine::Ticket;
     use norn_wire::membership::{KeyConcurrency, QueuePolicy, Roster};
     use norn_wire::request::{Acks, NewTask, Request, Spec};
     use std::sync::Arc;

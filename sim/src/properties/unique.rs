@@ -7,9 +7,9 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment, acks_of};
+use norn_engine::Observation;
 use norn_model::record::Record;
 use norn_model::task::Task;
-use norn_node::protocol::Observation;
 use norn_wire::{QueueName, Response, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,7 +134,7 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::Draft;
-    use norn_node::protocol::Ticket;
+    use norn_engine::Ticket;
     use norn_wire::request::{NewTask, Request, Spec};
     use norn_wire::{Guarantee, PartitionId};
     use std::sync::Arc;

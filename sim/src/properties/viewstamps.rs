@@ -60,8 +60,8 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
+    use norn_engine::Ticket;
     use norn_model::claim_table::table::Op;
-    use norn_node::protocol::Ticket;
 
     #[test]
     fn two_tables_under_one_viewstamp_are_refused() {

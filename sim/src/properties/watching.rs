@@ -102,8 +102,8 @@ impl Property for Watching {
 mod tests {
     use super::super::check::{Bench, id, spec};
     use super::*;
+    use norn_engine::Ticket;
     use norn_model::task::Cancel;
-    use norn_node::protocol::Ticket;
     use norn_wire::{PartitionId, WatchCursor, WatchEvent, Watched};
     use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! An in-memory disk with a bound on reads.
 
-use norn_node::storage::disk::{Disk, DiskError};
 use norn_sim::disk::{Damage, Harm, SimDisk};
+use norn_storage::disk::{Disk, DiskError};
 use norn_wire::random::Random;
 use std::cell::Cell;
 use std::rc::Rc;

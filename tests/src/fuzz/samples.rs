@@ -13,8 +13,8 @@ use norn_model::schedules;
 use norn_model::schedules::Schedules;
 use norn_model::task::{Completed, Settled, Task};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
-use norn_node::storage::Replay;
-use norn_node::storage::disk::Disk as _;
+use norn_storage::Replay;
+use norn_storage::disk::Disk as _;
 use norn_wire::codec::{self, Body, Kind};
 use norn_wire::group::{Grouping, Join, MemberOf};
 use norn_wire::membership::{

@@ -1,19 +1,32 @@
-//! Dependencies between the files of the core. The *engine* consists of files with methods of `Node`, or that run one. All other files
-//! are *plain*: data, and functions on it. Plain files import nothing from the engine, so that each of them can be read, tested and
-//! moved without it.
+//! Dependencies between the parts of a node.
 //!
-//! The state itself is a crate of its own, `norn-model`, so that it cannot import the engine. Its modules have an order, and each
-//! imports lower ones only.
+//! - The crates without IO name no crate that has any, so purity is the dependency graph.
+//! - Modules of `norn-model` have an order, and each imports lower ones only.
+//! - In `norn-engine`, files with methods of `Node` are the *engine* proper. All other files are *plain*: data, and functions on it.
+//!   They import nothing from the engine, so that each of them can be read, tested and moved without it.
 //!
 //! A path counts for the file that defines the item, whatever re-exports it goes through. Tests may import anything.
 
 use norn_tests::source::{Source, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The parts of `node/src` that belong to the core. The rest is its host.
-const CORE: [&str; 4] = ["gauge", "protocol", "restore", "storage"];
-/// Root of the engine and its hosts.
-const NODE: &str = "node/src/";
+/// Root of the engine.
+const ENGINE: &str = "node/engine/src/";
+/// Crates of others without sockets, files, threads, clocks or randomness, as they are used here.
+const PURE: [&str; 12] = [
+    "chrono",
+    "chrono-tz",
+    "crc32c",
+    "crdts",
+    "croner",
+    "memchr",
+    "merkle_light",
+    "rmp-serde",
+    "serde",
+    "serde_bytes",
+    "thiserror",
+    "xxhash-rust",
+];
 /// Root of the plain state.
 const MODEL: &str = "node/model/src/";
 /// Modules of the model from the lowest up. Each imports lower ones only, none of its own layer.
@@ -28,8 +41,6 @@ const LAYERS: [&[&str]; 9] = [
     &["message", "record"],
     &["snapshot"],
 ];
-/// Files that run a node, so they may use the engine.
-const USERS: [&str; 2] = ["node/src/restore.rs", "node/src/storage/double/sample.rs"];
 /// Known violations, as the test reports them. A violation that has been fixed must be removed from this list.
 const WAIVERS: [&str; 0] = [];
 
@@ -52,17 +63,17 @@ fn segments(path: &str) -> Path {
     path.split("::").map(str::trim).filter(|segment| !segment.is_empty()).map(str::to_owned).collect()
 }
 
-/// The path of the module in a file of the core.
+/// The path of the module in a file of the engine, tests apart.
 fn module_of(file: &str) -> Option<String> {
-    let first = file.strip_prefix(NODE)?.split(['/', '.']).next()?;
-    module_below(NODE, file).filter(|_| CORE.contains(&first))
+    module_below(ENGINE, file)
 }
 
 /// The path of the module in a file below a crate's root, tests apart.
 fn module_below(root: &str, file: &str) -> Option<String> {
     let inner = file.strip_prefix(root)?.strip_suffix(".rs")?;
     let inner = inner.strip_suffix("/mod").unwrap_or(inner);
-    inner.split('/').all(|part| part != "tests").then(|| format!("crate::{}", inner.replace('/', "::")))
+    let path = if inner == "lib" { String::new() } else { format!("::{}", inner.replace('/', "::")) };
+    inner.split('/').all(|part| part != "tests").then(|| format!("crate{path}"))
 }
 
 /// The text without tests, comments, and the arguments of `pub(...)`.
@@ -95,8 +106,8 @@ fn expand(before: &str, tree: &str, imports: &mut Vec<(String, Path)>) {
 
 fn module(file: &str, text: &str) -> Module {
     let code = code_of(text);
-    let is_engine = |line: &str| line.starts_with("impl Node {") || line.starts_with("impl crate::protocol::Node");
-    let is_engine = USERS.contains(&file) || code.lines().any(is_engine);
+    let is_engine = |line: &str| line.starts_with("impl Node {");
+    let is_engine = code.lines().any(is_engine);
     let (mut rest, mut statement, mut imports) = (String::new(), String::new(), Vec::new());
     for line in code.lines() {
         let bare = line.trim_start().trim_start_matches("pub ");
@@ -169,30 +180,29 @@ fn plain_files_import_nothing_of_the_engine() {
 #[test]
 fn an_import_is_noticed_however_it_is_written() {
     let engine = ("claims.rs", "pub struct Calls;\n\nimpl Node {\n}\n");
-    let root = ("mod.rs", "mod claims;\npub mod table;\npub use claims::{self as c, Calls};\n\nimpl Node {\n}\n");
+    let root = ("lib.rs", "mod claims;\npub mod table;\npub use claims::{self as c, Calls};\n\nimpl Node {\n}\n");
     let complaints = |plain: &str| {
         let files = [engine, root, ("table.rs", "pub struct Table;\n"), ("plain.rs", plain)];
-        let source =
-            |(name, text): (&str, &str)| Source { path: format!("node/src/protocol/{name}"), text: text.into() };
+        let source = |(name, text): (&str, &str)| Source { path: format!("node/engine/src/{name}"), text: text.into() };
         Core::new(&files.map(source), module_of).complaints().into_iter().collect::<Vec<String>>()
     };
     let noticed = [
-        ("use crate::protocol::claims::Calls;", "crate::protocol::claims::Calls"),
+        ("use crate::claims::Calls;", "crate::claims::Calls"),
         ("pub(super) use super::{\n    table::Table,\n    claims::{Calls as Them, *},\n};", "super::claims::Calls"),
-        ("use std::fmt;\nuse crate::protocol::Calls;", "crate::protocol::Calls"),
+        ("use std::fmt;\nuse crate::Calls;", "crate::Calls"),
         ("use super::c;\nfn f(_: &c::Calls) {}", "super::c"),
         ("fn f() -> Option<super::claims::Calls> {\n    None\n}", "super::claims::Calls"),
         ("use super::claims;", "super::claims"),
         ("use super::claims::*;\nuse super::table::*;", "super::claims::*"),
-        ("use crate::protocol;\nfn f(_: &protocol::claims::Calls) {}", "crate::protocol::claims::Calls"),
+        ("use super::claims as c;\nfn f(_: &c::Calls) {}", "super::claims::Calls"),
     ];
     for (text, path) in noticed {
-        let complaint = format!("node/src/protocol/plain.rs imports {path} of node/src/protocol/claims.rs");
+        let complaint = format!("node/engine/src/plain.rs imports {path} of node/engine/src/claims.rs");
         assert!(complaints(text).contains(&complaint), "{text}: {:?}", complaints(text));
     }
     let allowed = [
         "use super::table::Table;\nuse std::sync::{self, Arc};",
-        "/// See [`super::claims::Calls`].\npub(in crate::protocol) fn f() {}",
+        "/// See [`super::claims::Calls`].\npub(in crate::x) fn f() {}",
         "#[cfg(test)]\nmod tests {\n    use super::super::claims::Calls;\n}",
     ];
     allowed.into_iter().for_each(|text| assert_eq!(complaints(text), [""; 0], "{text}"));
@@ -248,4 +258,32 @@ fn an_import_that_climbs_is_noticed() {
     assert_eq!(complaints("ring.rs", "use crate::task;").len(), 1, "of one layer");
     assert_eq!(complaints("else.rs", "use crate::task;"), ["node/model/src/else.rs has no layer"]);
     assert_eq!(complaints("register.rs", "use crate::cohort::Cohort;\nuse norn_wire::TaskId;"), [""; 0]);
+}
+
+/// Dependencies that the manifest of a crate names, those of its tests apart.
+fn dependencies(manifest: &str) -> BTreeSet<&str> {
+    let (_, behind) = manifest.split_once("[dependencies]\n").expect("it has dependencies");
+    let lines = behind.lines().take_while(|line| !line.starts_with('['));
+    lines.filter_map(|line| Some(line.split_once(" = ")?.0)).collect()
+}
+
+/// Goal: a crate without IO stays without. Method: each crate that it names is known to have none either.
+#[test]
+fn crates_without_io_name_none_that_has_any() {
+    let below: [(&str, &[&str]); 4] = [
+        ("node/model", &["norn-wire"]),
+        ("node/storage", &["norn-model", "norn-wire"]),
+        ("node/engine", &["norn-model", "norn-wire"]),
+        ("node/restore", &["norn-engine", "norn-model", "norn-storage", "norn-wire"]),
+    ];
+    for (folder, norn) in below {
+        let file = norn_tests::binary::workspace().join(folder).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(&file).expect("it is there");
+        let (own, others): (BTreeSet<&str>, BTreeSet<&str>) =
+            dependencies(&manifest).into_iter().partition(|name| name.starts_with("norn-"));
+        assert_eq!(own, BTreeSet::from_iter(norn.iter().copied()), "{folder}");
+        let unknown: Vec<&&str> = others.iter().filter(|name| !PURE.contains(name)).collect();
+        assert!(unknown.is_empty(), "{folder} names {unknown:?}");
+    }
+    assert_eq!(dependencies("[dependencies]\na = \"1\"\n\n[dev-dependencies]\nb = \"1\"\n"), BTreeSet::from(["a"]));
 }

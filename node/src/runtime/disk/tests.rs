@@ -1,8 +1,8 @@
 //! The disk on a real file system, alone and under a log.
 
 use super::*;
-use crate::storage::{Identity, Log, LogConfig};
 use norn_model::record::Record;
+use norn_storage::{Identity, Log, LogConfig};
 use norn_wire::NodeId;
 use std::io::Write;
 
@@ -163,7 +163,7 @@ fn start(directory: &Path, draw: u64) -> (Log<FileDisk>, Vec<Record>) {
     let identity = || Identity { node: NodeId(u128::from(draw)), incarnation: draw };
     let mut log = Log::open(disk, config, identity).expect("a log");
     let mut records = Vec::new();
-    let visit = |replay: crate::storage::Replay| {
+    let visit = |replay: norn_storage::Replay| {
         records.extend(replay.whole()?);
         Ok(())
     };

@@ -1,0 +1,534 @@
+//! Failure detection and cluster status: heartbeats between every pair of nodes, and what they carry for all partitions together.
+//!
+//! Quiet partitions cost nothing: a heartbeat lists the partitions that its sender leads only until the receiver has shown that
+//! it knows the list, and commit indexes only where they moved.
+
+mod clock;
+mod copy;
+mod disk;
+mod memory;
+mod roster;
+mod routes;
+mod scheduler;
+mod steward;
+
+use super::timers::Key;
+use super::{Node, Observation};
+use crate::available::Asks;
+pub use copy::{Memory, OwnLog};
+pub use disk::OwnDisk;
+pub use memory::OwnMemory;
+use norn_model::clocks::RoundTrip;
+use norn_model::config::mutant;
+use norn_model::message::{DiskWord, Heartbeat, PeerMessage};
+use norn_model::register::Leader;
+use norn_model::viewstamp::{Epoch, Viewstamp};
+use norn_wire::response::Standing;
+use norn_wire::{NodeId, PartitionId};
+pub(crate) use roster::{is_sound, name_in};
+pub use scheduler::{FiringId, Scheduler};
+use std::collections::{BTreeMap, BTreeSet};
+pub use steward::{SteerAsk, Steward};
+
+/// State known of another node.
+#[derive(Debug, Default)]
+pub struct Peer {
+    /// Its start counter.
+    pub boot: u64,
+    /// When it was last heard, on the own monotonic clock.
+    heard_us: Option<u64>,
+    /// Start of the present time of contact without a gap.
+    pub up_since_us: u64,
+    /// Its latest heartbeat: number, its clock, arrival time.
+    latest: Option<(u64, u64, u64)>,
+    /// Number of heartbeats sent to it in this start.
+    sent: u64,
+    /// Nodes that it hears.
+    hears: BTreeSet<NodeId>,
+    /// Version of its list of led partitions.
+    leads_version: u64,
+    /// The list.
+    pub leads: BTreeMap<PartitionId, Epoch>,
+    /// Version of the own list that it knows.
+    leads_known: u64,
+    /// Commit indexes that it may not know, each with the first heartbeat that carried it.
+    commits: BTreeMap<PartitionId, (Epoch, u64, u64)>,
+    /// Round trip of the latest heartbeats.
+    pub round_trip_us: Option<u64>,
+    /// Clock status that it reports.
+    pub standing: Standing,
+    /// Disk status that it reports.
+    disk: DiskWord,
+    /// It knows of this node's present start.
+    knows_start: bool,
+    /// First start whose acknowledgements count: it has lost something in earlier ones.
+    pub counts_from: u64,
+    /// Random number of the start in `boot`.
+    start: u64,
+    /// Remembered durable position of its log.
+    memory: Memory,
+    /// It has answered a heartbeat of this node's present start.
+    answered: bool,
+    /// It reports lost facts, and is not whole yet.
+    holes: bool,
+    /// Newest protocol version that it offers, as it reports.
+    offers: u8,
+    /// Cohort versions that it advertised as a leader and that are not known here, and when they were asked for.
+    strange: BTreeMap<PartitionId, (Epoch, Viewstamp)>,
+    strange_asked_us: Option<u64>,
+}
+
+impl Peer {
+    /// Whether a heartbeat is later than the latest. Of two processes in the same start the first one heard counts; the answers
+    /// show the other that it is second.
+    fn is_next(&self, heartbeat: &Heartbeat) -> bool {
+        let later = self.latest.is_none_or(|(number, ..)| heartbeat.number > number);
+        heartbeat.boot > self.boot || heartbeat.boot == self.boot && heartbeat.start == self.start && later
+    }
+}
+
+#[cfg(test)]
+impl Peer {
+    /// Number of its latest heartbeat.
+    pub fn latest_number(&self) -> u64 {
+        self.latest.map_or(0, |(number, ..)| number)
+    }
+
+    /// Remembered position of its log.
+    pub fn memory(&self) -> Memory {
+        self.memory
+    }
+}
+
+impl Node {
+    /// Whether a node was heard within the election timeout. A node always hears itself.
+    pub(super) fn is_alive(&self, node: NodeId) -> bool {
+        node == self.me
+            || self
+                .peers
+                .get(&node)
+                .and_then(|peer| peer.heard_us)
+                .is_some_and(|heard_us| self.now.mono_us < heard_us + self.config.election_timeout_ms * 1_000)
+    }
+
+    /// Whether a node is heard and reports that it hears this one. Its report may be a heartbeat old. Without both, a request to
+    /// it is useless.
+    pub(super) fn is_reachable(&self, node: NodeId) -> bool {
+        let hears = || self.peers.get(&node).is_some_and(|peer| peer.hears.contains(&self.me));
+        self.is_alive(node) && (node == self.me || hears())
+    }
+
+    /// Whether a node knows which partitions this start leads, and so that it has begun.
+    pub(super) fn knows_leads(&self, node: NodeId) -> bool {
+        node == self.me || self.peers.get(&node).is_some_and(|peer| peer.leads_known > 0)
+    }
+
+    /// Whether the process that numbered a question has ended, as far as this node has heard; then nothing waits for an answer.
+    pub(super) fn is_of_former_process(&self, node: NodeId, ask: u64) -> bool {
+        self.peers.get(&node).is_some_and(|peer| Asks::boot_of(ask) < peer.boot)
+    }
+
+    /// Whether a node reports that it has lost facts and is not whole yet.
+    pub(super) fn is_holed(&self, node: NodeId) -> bool {
+        if node == self.me { self.has_holes() } else { self.peers.get(&node).is_some_and(|peer| peer.holes) }
+    }
+
+    /// Whether a node reports that it hears a majority of the partition.
+    pub(super) fn hears_quorum(&self, node: NodeId, partition: PartitionId) -> bool {
+        let (Some(replica), Some(peer)) = (self.partitions.get(&partition), self.peers.get(&node)) else {
+            return false;
+        };
+        let believed = mutant!(self.config, LeaderBelieved);
+        replica.register.quorum(|member| member == node || peer.hears.contains(&member) || believed)
+    }
+
+    /// Whether a partition has a leader that still works.
+    pub(super) fn has_leader(&self, partition: PartitionId) -> bool {
+        let Some(replica) = self.partitions.get(&partition) else { return false };
+        if replica.register.leading().is_some() {
+            return true;
+        }
+        replica
+            .register
+            .leader
+            .is_some_and(|leader| self.is_alive(leader.node) && self.hears_quorum(leader.node, partition))
+    }
+
+    /// Returns the node to ask about a partition's claims.
+    pub(super) fn leader_of(&self, partition: PartitionId) -> Option<NodeId> {
+        self.leadership_of(partition).map(|(_, node)| node)
+    }
+
+    /// Returns the latest leadership that any living node advertises, this one included.
+    pub(super) fn leadership_of(&self, partition: PartitionId) -> Option<(Epoch, NodeId)> {
+        let own = self
+            .partitions
+            .get(&partition)
+            .and_then(|replica| replica.register.leading())
+            .map(|own| (own.epoch, self.me));
+        let led = |(node, peer): (&NodeId, &Peer)| peer.leads.get(&partition).map(|epoch| (*epoch, *node));
+        let others = self.peers.iter().filter(|(node, _)| self.is_alive(**node)).filter_map(led);
+        others.chain(own).max()
+    }
+
+    /// Returns the protocol version spoken with another node; for this node, the newest that it offers.
+    fn version_of(&self, node: NodeId) -> u8 {
+        if node == self.me { self.config.protocol_version_max } else { self.outbox.version_of(node) }
+    }
+
+    /// Returns the newest protocol version that a node offers, as it reports; otherwise the version spoken with it. None for a
+    /// node that was neither heard nor connected.
+    pub(super) fn offered_by(&self, node: NodeId) -> Option<u8> {
+        let spoken = (node == self.me || self.outbox.knows_version(node)).then(|| self.version_of(node));
+        let offers = self.peers.get(&node).map(|peer| peer.offers).filter(|offers| *offers > 0);
+        offers.max(spoken)
+    }
+
+    /// Returns the members that cannot reach a node: the node is heard here, but does not hear them. Both must have been heard
+    /// for a while, because a node that has just come is reached a little later.
+    pub(super) fn unreached_from(&self, node: NodeId) -> Vec<NodeId> {
+        let settled_us = 2 * self.config.election_timeout_ms * 1_000;
+        let is_settled = |peer: &Peer| self.now.mono_us >= peer.up_since_us.saturating_add(settled_us);
+        let settled = |node: NodeId| self.is_alive(node) && self.peers.get(&node).is_some_and(is_settled);
+        let Some(peer) = self.peers.get(&node).filter(|_| settled(node) && self.is_member(node)) else {
+            return Vec::new();
+        };
+        let others = self.members().map(|(_, member)| member.node).filter(|other| *other != node);
+        others.filter(|other| (*other == self.me || settled(*other)) && !peer.hears.contains(other)).collect()
+    }
+
+    /// Sends heartbeats, and checks for silent nodes.
+    pub(super) fn beat(&mut self) {
+        self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
+        self.look_for_pause();
+        let peers: Vec<NodeId> = self.peers.keys().copied().collect();
+        for node in peers {
+            self.send_heartbeat(node);
+        }
+        self.look_for_silent_leaders();
+        self.exchange_ages();
+        self.step_down_without_quorum();
+        self.judge_clock(false);
+        self.judge_disk();
+    }
+
+    /// Reports a pause of this process. Other nodes take a node for dead that sends no heartbeat for that long, so an operator
+    /// should know that the process, or its machine, stood still. No reaction is needed here, because a leader answers nothing
+    /// without a quorum.
+    fn look_for_pause(&mut self) {
+        let now_us = self.now.mono_us;
+        let stood_us = self.beaten_us.replace(now_us).map_or(0, |before_us| now_us - before_us);
+        if stood_us > self.config.election_timeout_ms * 1_000 {
+            self.outbox.observe(Observation::StoodStill { for_ms: stood_us / 1_000 });
+        }
+    }
+
+    fn send_heartbeat(&mut self, node: NodeId) {
+        let heartbeat = self.heartbeat_for(node);
+        self.outbox.send(node, PeerMessage::Heartbeat(Box::new(heartbeat)));
+    }
+
+    pub(crate) fn heartbeat_for(&mut self, node: NodeId) -> Heartbeat {
+        let hears: Vec<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
+        let version = |id: &PartitionId| self.partitions[id].cohort().version;
+        let leads: Vec<(PartitionId, Epoch, Viewstamp)> =
+            self.led().map(|(id, epoch)| (id, epoch, version(&id))).collect();
+        let (now, boot, leads_version, standing) = (self.now, self.boot, self.leads_version, self.clocks.standing());
+        let (holes, disk) = (self.has_holes(), self.disk.word());
+        let (offers, roster_version) = (self.config.protocol_version_max, self.roster.version);
+        let OwnLog { start, durable, .. } = self.log;
+        let peer = self.peers.get_mut(&node).expect("asked for members only");
+        peer.sent += 1;
+        let number = peer.sent;
+        let (seen, seen_start) = peer.heard_start(&self.config);
+        // The peer's latest heartbeat may be of an earlier start, with times on another clock.
+        let latest = peer.latest.filter(|_| seen == peer.boot);
+        let commits = peer
+            .commits
+            .iter_mut()
+            .map(|(partition, (epoch, commit, first))| {
+                *first = if *first == 0 { number } else { *first };
+                (*partition, *epoch, *commit)
+            })
+            .collect();
+        Heartbeat {
+            boot,
+            number,
+            seen: (seen, latest.map_or(0, |(number, ..)| number)),
+            sent_us: now.mono_us,
+            echo_us: latest.map(|(_, sent_us, came_us)| (sent_us, now.mono_us - came_us)),
+            wall_ms: now.wall_ms,
+            hears,
+            leads_version,
+            leads: (peer.leads_known != leads_version).then_some(leads),
+            leads_known: (peer.boot, peer.leads_version),
+            commits,
+            standing,
+            holes,
+            disk,
+            start,
+            durable,
+            seen_start,
+            remembers: peer.memory.before(seen),
+            remembers_last: peer.memory.within(seen),
+            offers,
+            roster_version,
+        }
+    }
+
+    fn led(&self) -> impl Iterator<Item = (PartitionId, Epoch)> + '_ {
+        let epoch = |id: &PartitionId| self.partitions[id].register.leading().expect("it is led here").epoch;
+        self.led.iter().map(move |id| (*id, epoch(id)))
+    }
+
+    /// Notes that the set of led partitions changed, for all peers at the next heartbeat.
+    pub(super) fn leads_changed(&mut self) {
+        self.leads_version += 1;
+    }
+
+    /// Advertises a commit index to the followers at the next heartbeat, unless an operation does so before.
+    pub(super) fn tell_commit(&mut self, partition: PartitionId, epoch: Epoch, commit: u64) {
+        for node in self.partitions[&partition].cohort().followers() {
+            if let Some(peer) = self.peers.get_mut(&node) {
+                peer.commits.insert(partition, (epoch, commit, 0));
+            }
+        }
+    }
+
+    pub(super) fn on_heartbeat(&mut self, from: NodeId, heartbeat: Heartbeat) {
+        if self.retire_if_copied(from, &heartbeat) {
+            return;
+        }
+        let Some(peer) = self.peers.get(&from).filter(|peer| peer.is_next(&heartbeat)) else { return };
+        let (new, first) = (heartbeat.boot > peer.boot, peer.boot == 0);
+        if new {
+            self.note_start(from, &heartbeat);
+        }
+        self.note_heartbeat(from, &heartbeat);
+        if new && !first && !mutant!(self.config, LeaderBelieved) {
+            self.on_peer_restarted(from);
+        }
+        if new {
+            // It promises nothing before it is answered.
+            self.send_heartbeat(from);
+        }
+        self.tell_roster_to(from, heartbeat.roster_version);
+        if heartbeat.holes {
+            self.on_holes(from, heartbeat.boot);
+        }
+        if let Some(leads) = heartbeat.leads {
+            self.on_leads(from, heartbeat.leads_version, leads);
+        }
+        self.ask_for_routes(from);
+        for (partition, epoch, commit) in heartbeat.commits {
+            self.on_commit(from, partition, epoch, commit);
+        }
+    }
+
+    /// Resets a peer for a new start of it. Only its remembered log position, and its answer to this node's own start, stay.
+    fn note_start(&mut self, node: NodeId, heartbeat: &Heartbeat) {
+        let (now_us, believed) = (self.now.mono_us, mutant!(self.config, LeaderBelieved));
+        let forgotten = mutant!(self.config, MemoryForgotten);
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        let anew = Peer {
+            boot: heartbeat.boot,
+            heard_us: peer.heard_us,
+            sent: peer.sent,
+            up_since_us: now_us,
+            counts_from: peer.counts_from,
+            start: heartbeat.start,
+            memory: if forgotten { Memory::default() } else { peer.memory },
+            answered: peer.answered,
+            ..Peer::default()
+        };
+        let before = std::mem::replace(peer, anew);
+        if believed {
+            *peer = Peer { boot: heartbeat.boot, start: heartbeat.start, latest: None, leads_version: 0, ..before };
+        }
+        self.recall_from_former(node);
+    }
+
+    /// Takes in what a heartbeat reports of its sender, and the round trip.
+    fn note_heartbeat(&mut self, node: NodeId, heartbeat: &Heartbeat) {
+        let (now, gap_us) = (self.now, self.config.election_timeout_ms * 1_000);
+        let answers = heartbeat.seen.0 == self.boot;
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        if peer.latest.is_none_or(|(_, _, came_us)| now.mono_us > came_us + gap_us) {
+            peer.up_since_us = now.mono_us;
+        }
+        peer.heard_us = Some(now.mono_us);
+        peer.latest = Some((heartbeat.number, heartbeat.sent_us, now.mono_us));
+        peer.hears = heartbeat.hears.iter().copied().collect();
+        peer.standing = heartbeat.standing;
+        peer.disk = heartbeat.disk;
+        peer.holes = heartbeat.holes;
+        peer.offers = heartbeat.offers;
+        peer.knows_start = answers;
+        peer.leads_known = if heartbeat.leads_known.0 == self.boot { heartbeat.leads_known.1 } else { 0 };
+        if !answers {
+            return;
+        }
+        peer.commits.retain(|_, (_, _, first)| *first == 0 || *first > heartbeat.seen.1);
+        if let Some((sent_us, kept_us)) = heartbeat.echo_us {
+            let trip = RoundTrip { sent_us, kept_us };
+            peer.round_trip_us = trip.length_us(now.mono_us, &self.config).map(|(length_us, _)| length_us);
+            self.clocks.measure(node, heartbeat.wall_ms, trip, now, &self.config);
+        }
+    }
+
+    /// Reacts to a restart of a node: it no longer leads anything.
+    fn on_peer_restarted(&mut self, node: NodeId) {
+        let led_there = |replica: &norn_model::replica::Partition| {
+            replica.register.leader.is_some_and(|leader| leader.node == node)
+        };
+        let orphaned: Vec<PartitionId> =
+            self.partitions.iter().filter(|(_, replica)| led_there(replica)).map(|(id, _)| *id).collect();
+        for partition in orphaned {
+            self.lose_leader(partition);
+        }
+        self.ask_to_forget_again(node);
+        self.note_absent(node);
+        self.hints.restarted(node);
+        self.exchange_anew(node);
+    }
+
+    /// Reacts to a node that lost what it acknowledged: answers of its earlier starts are dropped.
+    fn on_holes(&mut self, node: NodeId, boot: u64) {
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        if boot > peer.counts_from {
+            peer.counts_from = boot;
+            self.forget_answers(node, boot);
+            self.hints.forget_answers(node, boot);
+        }
+    }
+
+    /// Whether no member counts acknowledgements of this node's earlier starts any more.
+    pub(super) fn all_know_this_start(&self) -> bool {
+        // Peers that are no longer members count nothing: what they waited for is long over.
+        self.peers.iter().filter(|(node, _)| self.is_member(**node)).all(|(_, peer)| peer.knows_start)
+    }
+
+    /// Takes in the list of partitions that a node leads.
+    fn on_leads(&mut self, node: NodeId, version: u64, leads: Vec<(PartitionId, Epoch, Viewstamp)>) {
+        let leads: BTreeMap<PartitionId, (Epoch, Viewstamp)> =
+            leads.into_iter().map(|(id, epoch, version)| (id, (epoch, version))).collect();
+        let mut strange = Vec::new();
+        for (partition, replica) in &mut self.partitions {
+            let Some((epoch, version)) = leads.get(partition) else { continue };
+            if *epoch < replica.register.promised || replica.register.leading().is_some() {
+                continue;
+            }
+            replica.register.leader = Some(Leader { epoch: *epoch, node });
+            self.timers.cancel(Key::Election(*partition));
+            // A leader with a cohort version that this replica has not heard of may not know that the replica exists.
+            if *version != replica.cohort().version && !replica.is_blank() {
+                strange.push(*partition);
+            }
+        }
+        for partition in strange {
+            self.ask_for_operations(partition);
+        }
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        (peer.strange, peer.strange_asked_us) = (leads.clone(), None);
+        let leads: BTreeMap<PartitionId, Epoch> = leads.into_iter().map(|(id, (epoch, _))| (id, epoch)).collect();
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        peer.leads_version = version;
+        let before = std::mem::replace(&mut peer.leads, leads.clone());
+        if leads.iter().any(|(partition, epoch)| before.get(partition) != Some(epoch)) {
+            self.follow_anew();
+        }
+        let dropped: Vec<PartitionId> = before.into_keys().filter(|partition| !leads.contains_key(partition)).collect();
+        let follows = |id: &PartitionId| {
+            self.partitions
+                .get(id)
+                .and_then(|replica| replica.register.leader)
+                .is_some_and(|leader| leader.node == node)
+        };
+        let lost: BTreeSet<PartitionId> = dropped.into_iter().filter(follows).collect();
+        if mutant!(self.config, LeaderBelieved) {
+            return;
+        }
+        for partition in lost {
+            self.lose_leader(partition);
+        }
+    }
+
+    /// Gives up leaders that are silent, or do not hear their quorum.
+    fn look_for_silent_leaders(&mut self) {
+        let lost: Vec<PartitionId> = self
+            .partitions
+            .iter()
+            .filter(|(id, replica)| replica.register.leading().is_none() && self.has_lost_leader(**id))
+            .map(|(id, _)| *id)
+            .collect();
+        for partition in lost {
+            self.lose_leader(partition);
+        }
+    }
+
+    /// Whether the leader of a partition is lost. A silent leader is lost at once; one that hears no quorum gets the time that
+    /// its own report of this needs.
+    fn has_lost_leader(&self, partition: PartitionId) -> bool {
+        let register = &self.partitions[&partition].register;
+        let patience_us = self.config.election_timeout_ms * 1_000;
+        register.leader.is_some_and(|leader| {
+            let without_quorum = !self.hears_quorum(leader.node, partition);
+            // A late message of a leader that has stepped down since would make it look like a leader for ever; its list shows
+            // that it is not.
+            let unlisted = self.peers.get(&leader.node).is_none_or(|peer| !peer.leads.contains_key(&partition));
+            let doubtful = without_quorum || (unlisted && !mutant!(self.config, LeaderBelieved));
+            !self.is_alive(leader.node) || (doubtful && self.now.mono_us > register.heard_us + patience_us)
+        })
+    }
+
+    /// Notes contact with a node. Any message but a heartbeat proves contact; heartbeats are checked first (`on_heartbeat`).
+    pub(super) fn note_heard(&mut self, node: NodeId) {
+        let now_us = self.now.mono_us;
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.heard_us = Some(now_us);
+        }
+    }
+
+    /// Drops a lost leader; a campaign follows.
+    pub(super) fn lose_leader(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        replica.register.leader = None;
+        self.await_turn(partition);
+    }
+
+    /// Ends leaderships whose leader has heard from no quorum for an election timeout.
+    fn step_down_without_quorum(&mut self) {
+        let timeout_us = self.config.election_timeout_ms * 1_000;
+        let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
+        for id in led {
+            let quorum = self.partitions[&id].register.quorum(|node| self.is_alive(node));
+            let now_us = self.now.mono_us;
+            let leading =
+                self.partitions.get_mut(&id).and_then(|replica| replica.register.leading_mut()).expect("it leads");
+            if quorum {
+                leading.quorum_us = now_us;
+            } else if now_us >= leading.quorum_us + timeout_us && !self.gives_up_change(id) {
+                self.step_down(id, "no quorum was heard");
+            }
+        }
+    }
+
+    /// Reacts to a new connection: earlier messages may be lost.
+    pub(super) fn on_peer_connected(&mut self, node: NodeId, version: u8) {
+        if !self.peers.contains_key(&node) {
+            self.outbox.observe(Observation::Refused { what: "connection of a node that is no member" });
+            return;
+        }
+        self.outbox.set_version(node, version);
+        if self.starting {
+            return;
+        }
+        self.follow_anew();
+        let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
+        for id in led {
+            if self.partitions[&id].cohort().knows(node) {
+                self.resend_to(id, node);
+            }
+        }
+    }
+}

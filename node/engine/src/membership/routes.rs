@@ -1,0 +1,136 @@
+//! Replica-group lookup: the cohort of each partition as far as this node has heard, which is where writes and reads go.
+//!
+//! No safety rests on it. A replica that is asked answers with its version of the cohort, and adds the cohort itself if the asker
+//! knows another; only answers of one version make a quorum of it (`model/src/cohort.rs`). Leaders advertise the version of each
+//! cohort with their leaderships, so that a node that was just started soon knows where to ask.
+
+use crate::membership::Peer;
+use crate::timers::Key;
+use crate::{Node, Observation};
+use norn_model::cohort::{Cohort, Told};
+use norn_model::config::mutant;
+use norn_model::limits::EPOCH_STEP_MAX;
+use norn_model::message::PeerMessage;
+use norn_model::register::Register;
+use norn_model::root;
+use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
+use norn_wire::response::Genesis;
+use norn_wire::{NodeId, PartitionId};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+impl Node {
+    /// Replicas at genesis, in the order of preference.
+    pub(crate) fn founders(&self, partition: PartitionId) -> Vec<ReplicaId> {
+        if partition == PartitionId::ROOT {
+            return self.steward.founders.clone();
+        }
+        root::cohort(self.genesis.as_ref().expect("asked only in a cluster"), partition)
+    }
+
+    /// Whether a partition exists; the metadata group is one.
+    pub(crate) fn has_partition(&self, partition: PartitionId) -> bool {
+        let of_tasks = |genesis: &Genesis| u32::from(partition.0) < genesis.partitions;
+        self.genesis.as_ref().is_some_and(|genesis| of_tasks(genesis) || partition == PartitionId::ROOT)
+    }
+
+    /// Returns the register of this node's replica, if it has a table.
+    fn own_register(&self, partition: PartitionId) -> Option<&Register> {
+        self.partitions.get(&partition).filter(|replica| !replica.is_blank()).map(|replica| &replica.register)
+    }
+
+    /// Returns the cohort that this node's replica can advertise.
+    fn own_word(&self, partition: PartitionId) -> Option<Told> {
+        let register = self.own_register(partition)?;
+        Some(Told { epoch: register.viewstamp.epoch, cohort: register.cohort.clone() })
+    }
+
+    /// Returns the latest known configuration of a partition, with its epoch.
+    pub(crate) fn route_of(&self, partition: PartitionId) -> Told {
+        let (epoch, cohort) = self.latest_of(partition);
+        Told { epoch, cohort: cohort.into_owned() }
+    }
+
+    /// Returns the latest known cohort of a partition.
+    pub(crate) fn cohort_of(&self, partition: PartitionId) -> Cohort {
+        self.seen_cohort_of(partition).into_owned()
+    }
+
+    /// Returns the latest known cohort of a partition without a copy.
+    pub(crate) fn seen_cohort_of(&self, partition: PartitionId) -> Cow<'_, Cohort> {
+        self.latest_of(partition).1
+    }
+
+    /// Returns the latest known cohort of a partition, with the epoch of the table that it comes from.
+    fn latest_of(&self, partition: PartitionId) -> (Epoch, Cow<'_, Cohort>) {
+        let own = self.own_register(partition).map(|register| (register.viewstamp.epoch, &register.cohort));
+        let heard = self.routes.get(&partition).map(|told| (told.epoch, &told.cohort));
+        match heard.into_iter().chain(own).max_by_key(|(epoch, cohort)| (*epoch, cohort.version)) {
+            Some((epoch, cohort)) => (epoch, Cow::Borrowed(cohort)),
+            None => (0, Cow::Owned(Cohort::founded(&self.founders(partition)))),
+        }
+    }
+
+    /// Takes in an advertised cohort.
+    pub(crate) fn learn_route(&mut self, partition: PartitionId, told: &Told) {
+        if !self.has_partition(partition) || !told.cohort.is_sound() {
+            return;
+        }
+        let rank = self.routes.get(&partition).map_or((0, Viewstamp::default()), Told::rank);
+        let seen = self.partitions.get(&partition).map_or(rank.0, |replica| replica.register.seen.max(rank.0));
+        if told.epoch > seen.saturating_add(EPOCH_STEP_MAX) {
+            self.outbox.observe(Observation::Refused { what: "implausible epoch" });
+        } else if told.rank() > rank {
+            self.routes.insert(partition, told.clone());
+            self.hints.look_anew();
+            self.count_answers();
+            self.steer_soon();
+            if self.is_out(partition) {
+                self.timers.set_if_none(Key::Change(partition), self.now.mono_us);
+            }
+        }
+    }
+
+    /// Asks a leader for cohorts whose advertised versions are unknown here, until they are known.
+    pub(super) fn ask_for_routes(&mut self, node: NodeId) {
+        let (now_us, wait_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
+        let Some(peer) = self.peers.get(&node).filter(|peer| !peer.strange.is_empty()) else { return };
+        let once = mutant!(self.config, RoutesAskedOnce);
+        let asked = |peer: &Peer| peer.strange_asked_us.is_some();
+        if peer.strange_asked_us.is_some_and(|asked_us| now_us < asked_us + wait_us)
+            || once && self.peers.values().any(asked)
+        {
+            return;
+        }
+        let known = |id: &PartitionId| self.routes.get(id).map(Told::rank);
+        let held = |id: &PartitionId| self.partitions.get(id).is_some_and(|replica| !replica.is_blank());
+        // A node that holds no replica also asks for a cohort that never changed, so that it knows the cohort instead of assuming
+        // it.
+        let unknown = |(id, (epoch, version)): &(&PartitionId, &(Epoch, Viewstamp))| {
+            known(id).map_or_else(
+                || !held(id) || *version != Viewstamp::default(),
+                |(at, heard)| *version != heard && (*epoch, *version) > (at, heard),
+            )
+        };
+        let strange: BTreeMap<_, _> = peer.strange.iter().filter(unknown).map(|(id, told)| (*id, *told)).collect();
+        let partitions: Vec<PartitionId> = strange.keys().copied().collect();
+        let peer = self.peers.get_mut(&node).expect("just seen");
+        (peer.strange, peer.strange_asked_us) = (strange, Some(now_us));
+        if !partitions.is_empty() {
+            self.outbox.send(node, PeerMessage::RouteAsk { partitions });
+        }
+    }
+
+    pub(crate) fn on_route_ask(&mut self, from: NodeId, partitions: &[PartitionId]) {
+        for partition in partitions {
+            if let Some(told) = self.own_word(*partition) {
+                self.outbox.send(from, PeerMessage::Route { partition: *partition, told: Box::new(told) });
+            }
+        }
+    }
+
+    /// Returns this replica's cohort for an asker that uses another version.
+    pub(crate) fn news_for(&self, partition: PartitionId, at: Viewstamp) -> Option<Box<Told>> {
+        self.own_word(partition).filter(|told| told.cohort.version != at).map(Box::new)
+    }
+}
