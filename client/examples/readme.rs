@@ -87,7 +87,7 @@ mod transactions {
         let moves = TransactionDraft::new().enqueue(next).delete((task.id, task.token));
         match client.transact(moves).await {
             Ok(_) => {}
-            Err(TransactError::Refused(refusal)) => eprintln!("somebody else has it: {refusal}"),
+            Err(TransactError::Refused(refusal)) => eprintln!("another worker has it: {refusal}"),
             Err(TransactError::Failed(error)) => {
                 // Half done: it is handed back as another task, for later.
                 let half = ChangeDraft::of((task.id, task.token)).payload("half done").release().delay_ms(60_000);

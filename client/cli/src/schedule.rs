@@ -290,7 +290,7 @@ fn print<T: Transport>(runner: &mut Runner<T>, view: &ScheduleView, done: &str) 
         output.line(&format!("last      {}, task {}", instant(last.tick_ms), last.id))?;
     }
     let ScheduleView { fired, missed, unsure, pending, .. } = view;
-    let unsure = if *unsure > 0 { format!(", {unsure} of which nobody knows") } else { String::new() };
+    let unsure = if *unsure > 0 { format!(", {unsure} of unknown outcome") } else { String::new() };
     output.line(&format!("so far    {fired} fired, {missed} missed{unsure}, {pending} under way"))?;
     Ok(Exit::Done)
 }

@@ -142,7 +142,7 @@ fn left_open(failure: Failure) -> Failure {
     match failure {
         Failure::Call(error) if error.code == ErrorCode::Unknown => {
             let message = format!(
-                "{}; a session may have been enqueued that nobody holds: the same command is safe to repeat, and takes that one first",
+                "{}; a session without a holder may have been enqueued: the same command is safe to repeat, and takes that one first",
                 error.message
             );
             Failure::Told(Error { message, id: None, ..error })

@@ -178,8 +178,9 @@ fn show(output: &mut Output, news: &WatchNews) -> Result<(), Failure> {
         WatchNews::Silent(0) => output.note("all partitions can be watched again"),
         WatchNews::Silent(partitions) => {
             let partitions = text::number(u64::from(*partitions), "partition");
-            output
-                .note(&format!("nobody can be reached who could tell of {partitions}; what happens there comes later"))
+            output.note(&format!(
+                "no node that could report on {partitions} can be reached; what happens there comes later"
+            ))
         }
     }
 }

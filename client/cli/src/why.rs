@@ -62,7 +62,7 @@ fn line(why: &Why, id: TaskId, now_ms: u64) -> WhyLine {
     let (task, cause) = (why.task(id), why.cause(id, now_ms));
     let explanation = match (task, cause) {
         (Some(task), cause) => explain(why, task, cause, now_ms),
-        (None, Cause::Unknown) => "nobody has enqueued it, or it is forgotten".to_owned(),
+        (None, Cause::Unknown) => "it was never enqueued, or it is forgotten".to_owned(),
         (None, _) => format!("{WHY_TASKS_MAX} tasks were looked at; ask for this one"),
     };
     let waits_for = task.into_iter().flat_map(|task| &task.waits_for).map(TaskId::to_string).collect();
@@ -120,7 +120,7 @@ fn ready(task: &TaskView, policy: Option<&QueuePolicy>, permit_ms: Option<u64>, 
         limits.push(format!("no faster than the queue's rate{next}"));
     }
     let limits: Vec<String> = limits.into_iter().map(|limit| format!(", {limit}")).collect();
-    format!("whoever claims from queue {} gets it{}", task.spec.queue, limits.concat())
+    format!("the next claim from queue {} gets it{}", task.spec.queue, limits.concat())
 }
 
 /// Explains the cycle from a task to itself.
@@ -141,7 +141,7 @@ fn waits(task: &TaskView) -> String {
 fn group_open(task: &TaskView) -> String {
     let ended = text::number(u64::from(task.group.map_or(0, |group| group.ended)), "member");
     format!(
-        "nobody has said how many members its group has (`enqueue --total` on one of them does); {ended} ended so far"
+        "the number of members of its group is not set (`enqueue --total` on one of them does); {ended} ended so far"
     )
 }
 
@@ -247,7 +247,7 @@ mod tests {
                 format!("waiting: it waits for {}", id(4)),
                 format!("waiting: it waits for {}, {}", id(4), id(5)),
                 "claimed: w1 has it, with a lease that ends in 27s".to_owned(),
-                "unknown: nobody has enqueued it, or it is forgotten".to_owned(),
+                "unknown: it was never enqueued, or it is forgotten".to_owned(),
             ]
         );
     }
@@ -278,9 +278,9 @@ mod tests {
         let lines = why(vec![join(Some(1), 0, &[1], &[2]), unknown(), unknown()]).await;
         assert!(lines[0].contains(&format!("it waits for {}, member 1 of its group;", id(2))), "{lines:?}");
         let lines = why(vec![join(None, 4, &[], &[])]).await;
-        assert!(lines[0].starts_with("waiting: nobody has said how many members its group has"), "{lines:?}");
+        assert!(lines[0].starts_with("waiting: the number of members of its group is not set"), "{lines:?}");
         let lines = why(vec![join(None, 4, &[], &[2]), unknown()]).await;
-        assert!(lines[0].contains(&id(2).to_string()) && lines[0].contains("nobody has said"), "{lines:?}");
+        assert!(lines[0].contains(&id(2).to_string()) && lines[0].contains("is not set"), "{lines:?}");
         let outcome =
             run(&format!("why {} --json", id(1)), [join(Some(3), 1, &[2, 3], &[]), unknown(), unknown()]).await;
         let first = outcome.printed.lines().next().unwrap();
@@ -325,7 +325,7 @@ mod tests {
     async fn what_is_ready_can_be_claimed_unless_nobody_says_that_it_is_not_paused() {
         let unavailable = Err(Error::unavailable("no leader"));
         let lines = why(vec![task(1, State::Ready), unavailable]).await;
-        assert_eq!(lines, ["ready: whoever claims from queue mail gets it"]);
+        assert_eq!(lines, ["ready: the next claim from queue mail gets it"]);
     }
 
     #[tokio::test]
@@ -337,7 +337,7 @@ mod tests {
             counts[0].permit_in_ms = permit_in_ms;
             vec![task(1, State::Ready), Ok(Response::Cluster(Box::new(cluster))), Ok(Response::Queues(counts))]
         };
-        let limited = "ready: whoever claims from queue mail gets it, no faster than the queue's rate";
+        let limited = "ready: the next claim from queue mail gets it, no faster than the queue's rate";
         assert_eq!(why(answers(Some(2_520_000))).await, [format!("{limited}: the next in 42m")]);
         assert_eq!(why(answers(Some(0))).await, [limited]);
         assert_eq!(why(answers(None)).await, [limited], "nobody leads the queue's home");

@@ -107,7 +107,7 @@ pub async fn known(caller: &impl Caller, id: TaskId, token: Token) -> Result<(),
     let message = match view.claims.last().map(|claim| claim.token) {
         Some(latest) if latest == token => return Ok(()),
         Some(latest) => format!("the session's token is {latest}, not {token}"),
-        None => "nobody has the session: it has no token yet".to_owned(),
+        None => "the session has no holder: it has no token yet".to_owned(),
     };
     Err(Error::new(ErrorCode::Superseded, message).about(id))
 }

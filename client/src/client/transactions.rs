@@ -32,7 +32,7 @@ impl Client {
     /// for claimed in client.claim(ClaimOptions::new([inbox])).await?.tasks {
     ///     let granted = claimed.granted;
     ///     let letter = Draft::new(outbox.clone(), granted.payload);
-    ///     // The task moves from one queue to the other, unless somebody else has it by now.
+    ///     // The task moves from one queue to the other, unless another worker has it by now.
     ///     let moves = TransactionDraft::new().enqueue(letter).delete((granted.id, granted.token));
     ///     match client.transact(moves).await {
     ///         Ok(tasks) => println!("{} has taken its place", tasks[0].0),

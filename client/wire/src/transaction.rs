@@ -132,7 +132,7 @@ impl fmt::Display for Refusal {
             (&self.changes, "to be changed, and", absent),
             (&self.deletes, "to end, and", absent),
             (&self.depends, "depended on, and", absent),
-            (&self.owned, "held by somebody else:", "wait until the claim has ended, or give its token"),
+            (&self.owned, "held by another worker:", "wait until the claim has ended, or give its token"),
         ];
         formatter.write_str("nothing was changed")?;
         for (ids, what, why) in lists.into_iter().filter(|(ids, ..)| !ids.is_empty()) {

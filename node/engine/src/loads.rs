@@ -335,7 +335,7 @@ fn fill(message: &mut PeerMessage, gap: usize, slot: Slot, filling: Filling) {
         PeerMessage::Known { known, .. } => &mut known.task,
         PeerMessage::ListAnswer { tasks, .. } => &mut tasks[gap].1.task,
         PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
-            &mut Arc::get_mut(items).expect("nobody else has it yet")[gap].1
+            &mut Arc::get_mut(items).expect("no one else has it yet")[gap].1
         }
         other => unreachable!("{} has no gaps", other.name()),
     };
@@ -345,7 +345,7 @@ fn fill(message: &mut PeerMessage, gap: usize, slot: Slot, filling: Filling) {
 /// Leaves out lost results and log entries. The remaining facts say less, and nothing false.
 fn leave_out_gaps(message: &mut PeerMessage) {
     if let PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } = message {
-        let items = Arc::get_mut(items).expect("nobody else has it yet");
+        let items = Arc::get_mut(items).expect("no one else has it yet");
         items.iter_mut().for_each(|(_, task)| task.leave_out_gaps());
     }
 }

@@ -234,7 +234,7 @@ impl Cohort {
             (Change::Rescue { lost, at_ms, silence }, _) => {
                 after.members = self.holders().filter(|seat| !lost.contains(&seat.replica.node)).copied().collect();
                 if after.members.is_empty() {
-                    return Err("nobody is left");
+                    return Err("no member is left");
                 }
                 after.next = None;
                 let seats: Vec<Seat> = self.seats().copied().collect();

@@ -83,7 +83,7 @@ impl<'a> Restorer<'a> {
 
     fn lose(&mut self, place: &str, loss: &Loss) -> Result<(), String> {
         let Some((ordinal, _)) = loss.ranges.first().copied() else {
-            return Err("nobody can say what is lost".into());
+            return Err("it is unknown what is lost".into());
         };
         let doubt = Doubt { place: place.into(), ordinal, loss: digest(loss), named: true };
         let (own, of_replicas): (Vec<_>, Vec<_>) = loss.owners.keys().partition(|(owner, _)| *owner == Owner::Node);
@@ -98,7 +98,7 @@ impl<'a> Restorer<'a> {
             return self.lose_deferred(&lost);
         }
         if self.deferred.len() >= DEFERRED_MAX {
-            return Err("nobody can say whose the lost records were: there are too many".into());
+            return Err("it is unknown whose the lost records were: there are too many".into());
         }
         self.deferred.push(lost);
         Ok(())
@@ -155,7 +155,7 @@ impl<'a> Restorer<'a> {
                 Ok(())
             }
             (Owner::Node, None, _) if !kind.is_known() && self.node.genesis().is_none() => {
-                Err(format!("a record of {owner} is lost that nobody can name, and none says which cluster it is of"))
+                Err(format!("an unknown record of {owner} is lost, and none says which cluster it is of"))
             }
             (_, None, _) if !kind.is_known() => self.lose_any(owner, doubt),
             _ => Err(format!("no node goes on without the {kind} of {owner}")),
@@ -166,7 +166,7 @@ impl<'a> Restorer<'a> {
     pub fn finish(self) -> Result<(), String> {
         if let Some(Deferred { doubt: Doubt { place, .. }, .. }) = self.deferred.first() {
             return Err(format!(
-                "{place}: nobody can say whose the lost records were, as none says which cluster it is of"
+                "{place}: it is unknown whose the lost records were, as none says which cluster it is of"
             ));
         }
         if let Some(((owner, kind), Doubt { place, ordinal, named, .. })) = self.doubts.first_key_value() {

@@ -250,7 +250,7 @@ fn what_only_a_new_identity_cures_is_refused() {
     });
     assert!(first.contains("nothing else says which node this is"), "{first}");
     let end = refuses(|files| files.last_entry().expect("there").get_mut().fill(0));
-    assert!(end.contains("nobody can say what is lost"), "{end}");
+    assert!(end.contains("it is unknown what is lost"), "{end}");
     let two = refuses(|files| {
         let mut copy = files[&name(3)].clone();
         *copy.last_mut().expect("a byte") ^= 1;

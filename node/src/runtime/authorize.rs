@@ -10,7 +10,7 @@ use norn_wire::{Error, ErrorCode, Request};
 /// queue of a task known only by id must be asked again where the task is read.
 pub fn authorize(principal: &Principal, request: &Request) -> Result<(), Error> {
     if principal.name.is_empty() {
-        return Err(Error::new(ErrorCode::Denied, "the certificate names nobody"));
+        return Err(Error::new(ErrorCode::Denied, "the certificate has no name"));
     }
     match request {
         Request::Identify | Request::Ping | Request::Initialize(_) | Request::Join(_) => Ok(()),

@@ -340,7 +340,7 @@ impl Metrics {
                 tracing::warn!(
                     partition,
                     %id,
-                    "a node was away for so long with what a completion brought that nobody takes it any more: if the \
+                    "a node was away for so long with what a completion brought that no replica takes it any more: if the \
                      completion was acknowledged as strict it was enqueued before, else it is lost; `norn get` names the tasks"
                 );
             }

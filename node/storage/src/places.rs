@@ -168,7 +168,7 @@ pub fn fill(
             continue;
         };
         let Record::Facts { items, .. } = &mut records[gap.record] else { panic!("only tasks lack bodies") };
-        Arc::get_mut(items).expect("nobody else has a part of the state")[gap.item].1.fill(gap.wanted.slot, filling);
+        Arc::get_mut(items).expect("no one else has a part of the state")[gap.item].1.fill(gap.wanted.slot, filling);
     }
     Ok(lost)
 }

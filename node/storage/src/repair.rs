@@ -363,7 +363,7 @@ impl<D: Disk> Repair<'_, D> {
                         Some(header)
                     }
                     None if number == last => {
-                        return Err(refused(&file, "nobody can say what is lost with it: restore it from a copy"));
+                        return Err(refused(&file, "it is unknown what is lost with it: restore it from a copy"));
                     }
                     None => None,
                 },

@@ -7,6 +7,8 @@ use norn_tests::source::{Source, sources};
 const COLUMNS_MAX: usize = 140;
 /// Longest file. Its tests, at the end, do not count.
 const LINES_MAX: usize = 700;
+/// Words without a role or a number, which comments do without.
+const DIALECT: [&str; 5] = ["whoever", "somebody", "nobody", "is told", "so many"];
 /// The only files of the tests that may sleep.
 const PAUSES: [&str; 1] = ["tests/src/wait.rs"];
 
@@ -35,6 +37,25 @@ fn nothing_is_left_to_do() {
         let found = macros.iter().find(|word| line.contains(word.as_str()))?;
         Some(format!("{found} is left"))
     });
+}
+
+/// Whether a comment in a line has one of the words of a private dialect: a sentence says which role or thing acts.
+fn has_dialect(line: &str) -> Option<&'static str> {
+    let comment = line.split_once("//")?.1.to_lowercase();
+    let is_word = |word: &&str| {
+        let bounded = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+        comment.match_indices(*word).any(|(at, _)| {
+            bounded(comment[..at].chars().next_back()) && bounded(comment[at + word.len()..].chars().next())
+        })
+    };
+    DIALECT.into_iter().find(is_word)
+}
+
+#[test]
+fn comments_name_roles_and_things() {
+    no_line_is(|_, line| has_dialect(line).map(|word| format!("say which role or thing it is instead of `{word}`")));
+    assert_eq!(has_dialect(&format!("let a = 1; // {}body waits.", "No")), Some("nobody"));
+    assert_eq!(has_dialect("// Anybody waits."), None);
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn why(survey: &Survey) -> Vec<String> {
         let id = partition.partition;
         let leavers: Vec<NodeId> = survey.leavers(partition).collect();
         if partition.leader.is_none() {
-            more.push(format!("nobody leads partition {id}: a majority of its nodes must run"));
+            more.push(format!("partition {id} has no leader: a majority of its nodes must run"));
         } else if !partition.next.is_empty() {
             more.push(format!("partition {id} moves to {}", survey.names(&partition.next)));
         } else if !leavers.is_empty() {

@@ -274,7 +274,9 @@ impl RecoverArguments {
         }
         if !beyond.is_empty() {
             let (count, ids) = (number(beyond.len() as u64, "partition"), some_of(beyond));
-            output.note(&format!("of {count} nobody is left, and nothing can be done without one of {lost}: {ids}"))?;
+            output.note(&format!(
+                "of {count} no replica is left, and nothing can be done without one of {lost}: {ids}"
+            ))?;
         }
         output.flush()
     }

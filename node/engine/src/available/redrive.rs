@@ -151,7 +151,7 @@ impl Node {
             },
             Asker::Leader(_) if spec.is_letter() => return Err(Error::invalid("a letter brings no letters")),
             Asker::Leader(_) => {
-                let (token, at_ms, reason) = death.ok_or_else(|| Error::invalid("nobody gave it up"))?;
+                let (token, at_ms, reason) = death.ok_or_else(|| Error::invalid("it was not given up"))?;
                 let queue = self.policy_of(&spec.queue).dead_letter;
                 let queue = queue.ok_or_else(|| Error::invalid("its queue has no dead-letter queue any more"))?;
                 (self.letter_id(id, token, at_ms), letter(id, spec, queue, reason))

@@ -161,7 +161,7 @@ mod tests {
         assert!(after.is_sound() && after.quorum(|node| node.0 == 1));
         assert_eq!(after.exiles.iter().map(|exile| exile.seat.replica.node.0).collect::<Vec<_>>(), [2, 3]);
         assert_eq!(after.silence, Some(Silence { until_ms: 127, lease_ms: 100 }));
-        assert!(rescued(&cohort(&[1, 2]), &[1, 2]).is_err(), "nobody is left");
+        assert!(rescued(&cohort(&[1, 2]), &[1, 2]).is_err(), "no member is left");
         let calm = after.changed(&Change::Calm, Viewstamp { epoch: RESCUE_EPOCHS, length: 1 }).unwrap();
         assert_eq!(calm.silence, None);
         assert!(calm.changed(&Change::Calm, Viewstamp { epoch: RESCUE_EPOCHS, length: 2 }).is_err());

@@ -144,7 +144,7 @@ impl Node {
             return Ok(());
         }
         if ledger.may_have_told(&id) {
-            let message = "so many transactions came since this one was first asked for that it is not known whether it was \
+            let message = "too many transactions came since this one was first asked for, so that it is not known whether it was \
                            made: look at its tasks, and make a new one if it was not";
             return Err(Error::new(ErrorCode::TooOld, message));
         }

@@ -51,7 +51,7 @@ fn comes_to_its_turn(cluster: &mut Cluster, tags: [u32; 2]) -> bool {
     false
 }
 
-// S6: within a partition, and between partitions, whoever leads them.
+// S6: within a partition, and between partitions, under any leaders.
 #[test]
 fn no_task_starves_where_tasks_age() {
     for tags in [[1, 1], [0x00_0001, 0xc0_0001]] {

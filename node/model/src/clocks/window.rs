@@ -34,8 +34,8 @@ pub fn distance_to_majority(mut clocks: Vec<Interval>, members: usize, spread_us
     let majority = members / 2 + 1;
     let spread_us = |window: &[Interval]| window[window.len() - 1].center_us.abs_diff(window[0].center_us);
     let off_us = |window: &[Interval]| {
-        let low_us = window.iter().map(Interval::low_us).min().expect("a majority is somebody");
-        let high_us = window.iter().map(Interval::high_us).max().expect("a majority is somebody");
+        let low_us = window.iter().map(Interval::low_us).min().expect("a majority is not empty");
+        let high_us = window.iter().map(Interval::high_us).max().expect("a majority is not empty");
         if low_us > 0 {
             low_us.unsigned_abs()
         } else if high_us < 0 {

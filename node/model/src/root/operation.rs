@@ -99,7 +99,7 @@ impl Root {
             }
             Operation::Drain { number } => {
                 fit(self.state_of(*number).is_some_and(State::may_hold), "it is no member that can be drained")?;
-                fit(self.holders().count() > 1, "nobody is left to hold anything")?;
+                fit(self.holders().count() > 1, "no member is left to hold anything")?;
                 self.set_state(*number, State::Leaving);
             }
             Operation::Undrain { number } => {
@@ -108,7 +108,7 @@ impl Root {
             }
             Operation::Remove { number } => {
                 fit(self.state_of(*number).is_some_and(State::is_present), "it is no member")?;
-                fit(self.holders().any(|(other, _)| other != *number), "nobody is left to hold anything")?;
+                fit(self.holders().any(|(other, _)| other != *number), "no member is left to hold anything")?;
                 self.set_state(*number, State::Gone);
             }
             Operation::Replace { old, state, number, member } => {
@@ -124,7 +124,7 @@ impl Root {
                 self.retired.extend(self.members.remove(number).map(|member| member.node));
             }
             Operation::SetReplicas { replicas } => {
-                fit((1..=REPLICAS_MAX).contains(replicas), "so many replicas are not possible")?;
+                fit((1..=REPLICAS_MAX).contains(replicas), "this number of replicas is not possible")?;
                 self.replicas = *replicas;
             }
             Operation::SetWeight { number, weight } => self.change(*number, |member| member.weight = *weight)?,

@@ -265,7 +265,7 @@ impl Node {
             }
         }
         if !sound {
-            self.outbox.observe(Observation::Refused { what: "a step of a comparison that nobody makes" });
+            self.outbox.observe(Observation::Refused { what: "a step of a comparison that is not under way" });
         }
         self.go_on_with_repair();
     }
