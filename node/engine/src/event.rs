@@ -31,7 +31,7 @@ pub enum Event {
         /// Message.
         message: PeerMessage,
     },
-    /// A client's request. Each is answered by exactly one [`crate::Effect::Reply`], unless the client goes away.
+    /// A client's request. Each is answered by exactly one [`crate::effect::Effect::Reply`], unless the client goes away.
     Request {
         /// Connection.
         client: ClientId,
@@ -58,7 +58,7 @@ pub enum Event {
     },
     /// Everything up to this ticket is on disk.
     Persisted {
-        /// Ticket of an earlier [`crate::Effect::Persist`].
+        /// Ticket of an earlier [`crate::effect::Effect::Persist`].
         ticket: Ticket,
         /// Log location of each [`norn_model::record::Record::Facts`] in the batches that this event is the first to cover, in
         /// order; none where the location is unknown.
@@ -73,7 +73,7 @@ pub enum Event {
         /// Tasks in their order, each range in one record.
         ranges: Vec<Moved>,
     },
-    /// Answer to a [`crate::Effect::Load`]: for each requested part of a task, the value in that record, if it can be
+    /// Answer to a [`crate::effect::Effect::Load`]: for each requested part of a task, the value in that record, if it can be
     /// read.
     Loaded {
         /// Number of the load.
@@ -101,6 +101,6 @@ pub enum Event {
     Disk(DiskReport),
     /// Memory measurements, repeated while much is in use.
     Memory(MemoryReport),
-    /// Stop serving: transfer leaderships, then emit [`crate::Effect::Stopped`].
+    /// Stop serving: transfer leaderships, then emit [`crate::effect::Effect::Stopped`].
     Shutdown,
 }

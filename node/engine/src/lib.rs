@@ -1,55 +1,73 @@
 //! One node as one synchronous state machine.
 //!
-//! [`Node::step`] is the only way in, [`Effect`] the only way out. The files below `available`, `consistent` and
-//! `membership` each handle some of the messages, as methods of [`Node`]; this file only routes.
+//! [`Node::step`] is the only way in, [`Effect`] the only way out. Each folder handles some of the messages, as methods of [`Node`];
+//! this file only routes. The folders have an order, from what all use to what uses all: [`context`], [`membership`], [`payloads`],
+//! [`recovery`], [`consensus`], [`write_read`], [`repair`], [`queries`], [`claims`], [`retention`], [`workflow`], [`controller`],
+//! [`views`]. A call to a folder above its own is counted, and the count may only shrink (`tests/tests/pure/calls.rs`).
 
 // The documented surface is the client library's; here a comment says what a name does not.
 #![allow(missing_docs, rustdoc::private_intra_doc_links)]
 // Without the mutants feature, each planted bug is the constant `false`.
 #![cfg_attr(not(feature = "mutants"), allow(clippy::nonminimal_bool, clippy::eq_op, clippy::overly_complex_bool_expr))]
 
-pub mod available;
-mod bodies;
-pub mod consistent;
+pub mod claims;
+pub mod consensus;
+pub mod context;
+pub mod controller;
 pub mod effect;
 pub mod event;
-mod healing;
-mod inspect;
-mod latest;
-mod loads;
 pub mod membership;
-mod mint;
-mod outbox;
-mod recovery;
+pub mod payloads;
+pub mod queries;
+pub mod recovery;
+pub mod repair;
 mod requests;
-mod save;
-mod status;
-pub mod timers;
+pub mod retention;
+pub mod views;
+pub mod workflow;
+pub mod write_read;
 
 #[cfg(test)]
 mod tests;
 
-use available::{Asks, Hints, Journals, WriteAnswer};
-use bodies::Bodies;
-use consistent::ages::Running;
-use consistent::broker::Broker;
-use consistent::claims::Calls;
-use consistent::demand::Demand;
-use consistent::dependencies::Dependencies;
-use consistent::grants::Grants;
-use consistent::heads::Heads;
-use consistent::permits::Permits;
-use consistent::quotas::Quotas;
-use consistent::sessions::Sessions;
-use consistent::spent::Spent;
-use consistent::transactions::Transactions;
-use consistent::uniques::Uniques;
+use crate::claims::broker::Broker;
+use crate::claims::calls::Calls;
+use crate::claims::demand::Demand;
+use crate::claims::grants::questions::Grants;
+use crate::claims::heads::Heads;
+use crate::claims::permits::Permits;
+use crate::claims::quotas::Quotas;
+use crate::claims::sessions::Sessions;
+use crate::claims::spent::Spent;
+use crate::consensus::ages::Running;
+use crate::context::mint::Mint;
+pub use crate::context::outbox::COUNTED;
+use crate::context::outbox::Outbox;
+use crate::context::timers::{Key, Timers};
+use crate::controller::scheduler::Scheduler;
+use crate::controller::steward::Steward;
+use crate::membership::disk::OwnDisk;
+use crate::membership::memory::OwnMemory;
+use crate::membership::stale_image::OwnLog;
+use crate::payloads::bodies::Bodies;
+use crate::payloads::loads::Loads;
+use crate::queries::watch::Watches;
+use crate::queries::watch::journal::Journals;
+pub use crate::recovery::save::Cursor;
+use crate::repair::exchange::Exchange;
+use crate::repair::hints::Hints;
+pub use crate::views::inspect::ReplicaView;
+pub use crate::views::status::{CLOCKS, STANDINGS};
+use crate::workflow::children::Deliveries;
+use crate::workflow::dependencies::Dependencies;
+use crate::workflow::redrive::Letters;
+use crate::workflow::transactions::Transactions;
+use crate::workflow::uniques::Uniques;
+use crate::write_read::Asks;
+use crate::write_read::group::WriteAnswer;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Principal};
-pub use inspect::ReplicaView;
-use loads::Loads;
-use membership::{OwnDisk, OwnLog, OwnMemory, Peer, Scheduler, Steward};
-use mint::Mint;
+use membership::Peer;
 use norn_model::clocks::Clocks;
 use norn_model::cohort::Told;
 use norn_model::config::{Config, mutant};
@@ -63,14 +81,9 @@ pub use norn_model::wound::Wound;
 use norn_wire::membership::Roster;
 use norn_wire::random::Random;
 use norn_wire::response::Genesis;
-use norn_wire::{NodeId, PartitionId, TaskId};
-pub use outbox::COUNTED;
-use outbox::Outbox;
-pub use save::Cursor;
-pub use status::{CLOCKS, STANDINGS};
+use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use timers::{Key, Timers};
 
 /// Bootstrap parameters of a node, which do not come from its log.
 #[derive(Debug, Clone)]
@@ -127,6 +140,13 @@ pub struct Node {
     leads_version: u64,
     mint: Mint,
     asks: Asks,
+    /// Child tasks that completions brought, and that are being enqueued.
+    deliveries: Deliveries,
+    /// Dead-letter copies that this node owes.
+    letters: Letters,
+    /// State of anti-entropy with each peer.
+    exchange: Exchange,
+    watches: Watches,
     broker: Broker,
     grants: Grants,
     calls: Calls,
@@ -187,6 +207,10 @@ impl Node {
             leads_version: 1,
             mint: Mint::default(),
             asks: Asks::default(),
+            deliveries: Deliveries::default(),
+            letters: Letters::default(),
+            exchange: Exchange::default(),
+            watches: Watches::default(),
             broker: Broker::default(),
             grants: Grants::default(),
             calls: Calls::default(),
@@ -517,22 +541,5 @@ impl Node {
                 Key::Ages => self.see_to_ages(),
             }
         }
-    }
-
-    /// Stops the node before a violation of the protocol's rules spreads.
-    fn halt(&mut self, reason: String) {
-        if !self.halted {
-            self.halted = true;
-            self.outbox.effect(Effect::Halt { reason });
-        }
-    }
-
-    fn partition_of(&self, id: &TaskId) -> PartitionId {
-        let genesis = self.genesis.as_ref().expect("asked only in a cluster");
-        norn_model::ring::partition_of_task(id, genesis.partitions)
-    }
-
-    fn after_ms(&self, ms: u64) -> u64 {
-        self.now.mono_after_ms(ms)
     }
 }

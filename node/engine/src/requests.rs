@@ -1,10 +1,15 @@
 //! Clients' requests: validated against the limits, then dispatched to the code that answers them.
 
-use super::available::{Asker, Purger, Selection, Shape, Until};
+use super::Node;
 use super::event::{ClientId, Principal};
-use super::membership::is_sound;
-use super::timers::Key;
-use super::{Effect, Node};
+use crate::context::timers::Key;
+use crate::effect::Effect;
+use crate::membership::roster::is_sound;
+use crate::queries::count::Shape;
+use crate::queries::list::Selection;
+use crate::retention::purge::Purger;
+use crate::workflow::redrive::Asker;
+use crate::write_read::read::Until;
 use norn_model::limits::REQUESTS_MAX;
 use norn_model::record::Record;
 use norn_model::register::Rescue;
@@ -33,7 +38,7 @@ fn validate(request: &Request) -> Result<(), Error> {
 }
 
 impl Node {
-    pub(super) fn on_request(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {
+    pub(crate) fn on_request(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {
         self.broker.hear(client, self.now.mono_us, matches!(request, Request::Ping));
         let admitted = validate(&request).and_then(|()| self.admit_request(&request));
         if let Err(error) = admitted {
@@ -237,12 +242,12 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn on_client_gone(&mut self, client: ClientId) {
+    pub(crate) fn on_client_gone(&mut self, client: ClientId) {
         self.drop_asks_of(client);
         self.drop_claims_of(client);
     }
 
-    pub(super) fn on_shutdown(&mut self) {
+    pub(crate) fn on_shutdown(&mut self) {
         if self.stopping {
             return;
         }
@@ -252,7 +257,7 @@ impl Node {
     }
 
     /// Transfers leaderships; emits `Stopped` when none are left, or when it took too long.
-    pub(super) fn stop_if_handed_over(&mut self) {
+    pub(crate) fn stop_if_handed_over(&mut self) {
         let led: Vec<(PartitionId, Vec<NodeId>)> = self
             .partitions
             .values()

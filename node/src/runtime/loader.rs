@@ -22,9 +22,9 @@ const ATTEMPTS_MAX: u32 = 30;
 pub struct Loaded {
     /// Number of the load.
     pub number: u64,
-    /// As in [`norn_engine::Event::Loaded`].
+    /// As in [`norn_engine::event::Event::Loaded`].
     pub bodies: Vec<Option<Filling>>,
-    /// As in [`norn_engine::Event::Loaded`].
+    /// As in [`norn_engine::event::Event::Loaded`].
     pub unread: bool,
 }
 

@@ -11,7 +11,7 @@
 //! **A member that is bound elsewhere, and has no `advertise`**, has moved, or is reached at a translated address that does not lead
 //! back from inside, or runs on a copy of the data directory of a member that is down. These cases cannot be told apart. In the
 //! first, peers do not reach the node; in the second, a new address would cut it off. In the third, peers would take the copy for the
-//! latest start of the member, so that the original retires when it comes back (`engine/src/membership/copy.rs`). So the start is
+//! latest start of the member, so that the original retires when it comes back (`engine/src/membership/stale_image.rs`). So the start is
 //! refused before the node sends anything to a peer ([`Unsaid`]), unless the current member list has the bound address, which means
 //! that an operator has set it. A cluster of one has no peers, and its node starts.
 

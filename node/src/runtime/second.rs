@@ -2,7 +2,7 @@
 //!
 //! If an operator copies the directory of a member and starts a process on the copy, at another address, two processes are the same
 //! node. The lock does not prevent it, as there are two directories. To peers the start of the copy is a later start of the node, so
-//! the original process may be the one that retires (`engine/src/membership/copy.rs`). Therefore a node that has a cluster calls
+//! the original process may be the one that retires (`engine/src/membership/stale_image.rs`). Therefore a node that has a cluster calls
 //! **itself, at every address of the name by which the cluster knows it** according to its own log, and at the address of its own
 //! settings, before it sends anything to other nodes:
 //!

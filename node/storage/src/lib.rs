@@ -45,7 +45,7 @@
 //!
 //! Not guaranteed: damage to the last batch before a crash looks like a torn write and is cut with it (`recovery.rs` explains why),
 //! and a last segment that was taken away goes unnoticed. Detecting either takes a peer that remembers this log, and such peers exist
-//! (`norn_engine::membership::copy`).
+//! (`norn_engine::membership::stale_image`).
 
 // The documented surface is the client library's; here a comment says what a name does not.
 #![allow(missing_docs, rustdoc::private_intra_doc_links)]

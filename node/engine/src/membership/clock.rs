@@ -1,6 +1,7 @@
 //! Clock fencing: consequences of this node's clock status. A node with a wrong wall clock does not lead.
 
-use crate::{Node, Observation};
+use crate::Node;
+use crate::effect::Observation;
 use norn_model::config::mutant;
 use norn_model::register::Role;
 use norn_wire::response::Standing;

@@ -5,7 +5,8 @@
 //! of that majority; a slow follower delays nothing. So leaderships move elsewhere, as from a node with a suspect clock. The node
 //! campaigns late, so that it still leads where no other node can.
 
-use crate::{Node, Observation};
+use crate::Node;
+use crate::effect::Observation;
 use norn_model::host::{DiskReport, Room, SLOW_US_MIN};
 use norn_model::message::DiskWord;
 use norn_wire::error::{Cause, Error, ErrorCode};

@@ -11,7 +11,8 @@
 //! the first to store something. It takes claims, endings, and what other replicas have acknowledged: the first two make room,
 //! and without the last replicas would stay apart.
 
-use crate::{Node, Observation};
+use crate::Node;
+use crate::effect::Observation;
 use norn_model::host::MemoryReport;
 
 /// A node is short of memory above this percentage of the limit...

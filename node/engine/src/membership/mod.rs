@@ -3,21 +3,18 @@
 //! Quiet partitions cost nothing: a heartbeat lists the partitions that its sender leads only until the receiver has shown that
 //! it knows the list, and commit indexes only where they moved.
 
-mod clock;
-mod copy;
-mod disk;
-mod memory;
-mod roster;
-mod routes;
-mod scheduler;
-mod steward;
+pub mod clock;
+pub mod disk;
+pub mod memory;
+pub mod roster;
+pub mod routes;
+pub mod stale_image;
 
-use super::timers::Key;
-use super::{Node, Observation};
-use crate::available::Asks;
-pub use copy::{Memory, OwnLog};
-pub use disk::OwnDisk;
-pub use memory::OwnMemory;
+use super::Node;
+use crate::context::timers::Key;
+use crate::effect::Observation;
+use crate::membership::stale_image::{Memory, OwnLog};
+use crate::write_read::Asks;
 use norn_model::clocks::RoundTrip;
 use norn_model::config::mutant;
 use norn_model::message::{DiskWord, Heartbeat, PeerMessage};
@@ -25,10 +22,7 @@ use norn_model::register::Leader;
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
-pub(crate) use roster::{is_sound, name_in};
-pub use scheduler::{FiringId, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
-pub use steward::{SteerAsk, Steward};
 
 /// State known of another node.
 #[derive(Debug, Default)]
@@ -36,7 +30,7 @@ pub struct Peer {
     /// Its start counter.
     pub boot: u64,
     /// When it was last heard, on the own monotonic clock.
-    heard_us: Option<u64>,
+    pub(crate) heard_us: Option<u64>,
     /// Start of the present time of contact without a gap.
     pub up_since_us: u64,
     /// Its latest heartbeat: number, its clock, arrival time.
@@ -102,7 +96,7 @@ impl Peer {
 
 impl Node {
     /// Whether a node was heard within the election timeout. A node always hears itself.
-    pub(super) fn is_alive(&self, node: NodeId) -> bool {
+    pub(crate) fn is_alive(&self, node: NodeId) -> bool {
         node == self.me
             || self
                 .peers
@@ -113,28 +107,28 @@ impl Node {
 
     /// Whether a node is heard and reports that it hears this one. Its report may be a heartbeat old. Without both, a request to
     /// it is useless.
-    pub(super) fn is_reachable(&self, node: NodeId) -> bool {
+    pub(crate) fn is_reachable(&self, node: NodeId) -> bool {
         let hears = || self.peers.get(&node).is_some_and(|peer| peer.hears.contains(&self.me));
         self.is_alive(node) && (node == self.me || hears())
     }
 
     /// Whether a node knows which partitions this start leads, and so that it has begun.
-    pub(super) fn knows_leads(&self, node: NodeId) -> bool {
+    pub(crate) fn knows_leads(&self, node: NodeId) -> bool {
         node == self.me || self.peers.get(&node).is_some_and(|peer| peer.leads_known > 0)
     }
 
     /// Whether the process that numbered a question has ended, as far as this node has heard; then nothing waits for an answer.
-    pub(super) fn is_of_former_process(&self, node: NodeId, ask: u64) -> bool {
+    pub(crate) fn is_of_former_process(&self, node: NodeId, ask: u64) -> bool {
         self.peers.get(&node).is_some_and(|peer| Asks::boot_of(ask) < peer.boot)
     }
 
     /// Whether a node reports that it has lost facts and is not whole yet.
-    pub(super) fn is_holed(&self, node: NodeId) -> bool {
+    pub(crate) fn is_holed(&self, node: NodeId) -> bool {
         if node == self.me { self.has_holes() } else { self.peers.get(&node).is_some_and(|peer| peer.holes) }
     }
 
     /// Whether a node reports that it hears a majority of the partition.
-    pub(super) fn hears_quorum(&self, node: NodeId, partition: PartitionId) -> bool {
+    pub(crate) fn hears_quorum(&self, node: NodeId, partition: PartitionId) -> bool {
         let (Some(replica), Some(peer)) = (self.partitions.get(&partition), self.peers.get(&node)) else {
             return false;
         };
@@ -143,7 +137,7 @@ impl Node {
     }
 
     /// Whether a partition has a leader that still works.
-    pub(super) fn has_leader(&self, partition: PartitionId) -> bool {
+    pub(crate) fn has_leader(&self, partition: PartitionId) -> bool {
         let Some(replica) = self.partitions.get(&partition) else { return false };
         if replica.register.leading().is_some() {
             return true;
@@ -155,12 +149,12 @@ impl Node {
     }
 
     /// Returns the node to ask about a partition's claims.
-    pub(super) fn leader_of(&self, partition: PartitionId) -> Option<NodeId> {
+    pub(crate) fn leader_of(&self, partition: PartitionId) -> Option<NodeId> {
         self.leadership_of(partition).map(|(_, node)| node)
     }
 
     /// Returns the latest leadership that any living node advertises, this one included.
-    pub(super) fn leadership_of(&self, partition: PartitionId) -> Option<(Epoch, NodeId)> {
+    pub(crate) fn leadership_of(&self, partition: PartitionId) -> Option<(Epoch, NodeId)> {
         let own = self
             .partitions
             .get(&partition)
@@ -178,7 +172,7 @@ impl Node {
 
     /// Returns the newest protocol version that a node offers, as it reports; otherwise the version spoken with it. None for a
     /// node that was neither heard nor connected.
-    pub(super) fn offered_by(&self, node: NodeId) -> Option<u8> {
+    pub(crate) fn offered_by(&self, node: NodeId) -> Option<u8> {
         let spoken = (node == self.me || self.outbox.knows_version(node)).then(|| self.version_of(node));
         let offers = self.peers.get(&node).map(|peer| peer.offers).filter(|offers| *offers > 0);
         offers.max(spoken)
@@ -186,7 +180,7 @@ impl Node {
 
     /// Returns the members that cannot reach a node: the node is heard here, but does not hear them. Both must have been heard
     /// for a while, because a node that has just come is reached a little later.
-    pub(super) fn unreached_from(&self, node: NodeId) -> Vec<NodeId> {
+    pub(crate) fn unreached_from(&self, node: NodeId) -> Vec<NodeId> {
         let settled_us = 2 * self.config.election_timeout_ms * 1_000;
         let is_settled = |peer: &Peer| self.now.mono_us >= peer.up_since_us.saturating_add(settled_us);
         let settled = |node: NodeId| self.is_alive(node) && self.peers.get(&node).is_some_and(is_settled);
@@ -198,7 +192,7 @@ impl Node {
     }
 
     /// Sends heartbeats, and checks for silent nodes.
-    pub(super) fn beat(&mut self) {
+    pub(crate) fn beat(&mut self) {
         self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
         self.look_for_pause();
         let peers: Vec<NodeId> = self.peers.keys().copied().collect();
@@ -282,12 +276,12 @@ impl Node {
     }
 
     /// Notes that the set of led partitions changed, for all peers at the next heartbeat.
-    pub(super) fn leads_changed(&mut self) {
+    pub(crate) fn leads_changed(&mut self) {
         self.leads_version += 1;
     }
 
     /// Advertises a commit index to the followers at the next heartbeat, unless an operation does so before.
-    pub(super) fn tell_commit(&mut self, partition: PartitionId, epoch: Epoch, commit: u64) {
+    pub(crate) fn tell_commit(&mut self, partition: PartitionId, epoch: Epoch, commit: u64) {
         for node in self.partitions[&partition].cohort().followers() {
             if let Some(peer) = self.peers.get_mut(&node) {
                 peer.commits.insert(partition, (epoch, commit, 0));
@@ -295,7 +289,7 @@ impl Node {
         }
     }
 
-    pub(super) fn on_heartbeat(&mut self, from: NodeId, heartbeat: Heartbeat) {
+    pub(crate) fn on_heartbeat(&mut self, from: NodeId, heartbeat: Heartbeat) {
         if self.retire_if_copied(from, &heartbeat) {
             return;
         }
@@ -403,7 +397,7 @@ impl Node {
     }
 
     /// Whether no member counts acknowledgements of this node's earlier starts any more.
-    pub(super) fn all_know_this_start(&self) -> bool {
+    pub(crate) fn all_know_this_start(&self) -> bool {
         // Peers that are no longer members count nothing: what they waited for is long over.
         self.peers.iter().filter(|(node, _)| self.is_member(**node)).all(|(_, peer)| peer.knows_start)
     }
@@ -482,7 +476,7 @@ impl Node {
     }
 
     /// Notes contact with a node. Any message but a heartbeat proves contact; heartbeats are checked first (`on_heartbeat`).
-    pub(super) fn note_heard(&mut self, node: NodeId) {
+    pub(crate) fn note_heard(&mut self, node: NodeId) {
         let now_us = self.now.mono_us;
         if let Some(peer) = self.peers.get_mut(&node) {
             peer.heard_us = Some(now_us);
@@ -490,7 +484,7 @@ impl Node {
     }
 
     /// Drops a lost leader; a campaign follows.
-    pub(super) fn lose_leader(&mut self, partition: PartitionId) {
+    pub(crate) fn lose_leader(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         replica.register.leader = None;
         self.await_turn(partition);
@@ -514,7 +508,7 @@ impl Node {
     }
 
     /// Reacts to a new connection: earlier messages may be lost.
-    pub(super) fn on_peer_connected(&mut self, node: NodeId, version: u8) {
+    pub(crate) fn on_peer_connected(&mut self, node: NodeId, version: u8) {
         if !self.peers.contains_key(&node) {
             self.outbox.observe(Observation::Refused { what: "connection of a node that is no member" });
             return;

@@ -5,7 +5,8 @@
 //! cluster changes learns of that from the first node that it meets. Each node keeps the latest roster in its log: a node that is
 //! no founder finds the others again by it. No vote and no quorum rests on it; these rest on the cohorts alone.
 
-use crate::{Effect, Node, Observation};
+use crate::Node;
+use crate::effect::{Effect, Observation};
 use norn_model::limits::{MEMBERS_MAX, ROSTER_STEP_MAX};
 use norn_model::message::PeerMessage;
 use norn_model::record::Record;
@@ -135,7 +136,7 @@ impl Node {
     }
 
     /// Sends the roster to a peer that has an older one.
-    pub(super) fn tell_roster_to(&mut self, node: NodeId, version: u64) {
+    pub(crate) fn tell_roster_to(&mut self, node: NodeId, version: u64) {
         if version < self.roster.version {
             let roster = self.roster.clone();
             self.outbox.send(node, PeerMessage::Roster { roster });

@@ -4,9 +4,10 @@
 //! knows another; only answers of one version make a quorum of it (`model/src/cohort.rs`). Leaders advertise the version of each
 //! cohort with their leaderships, so that a node that was just started soon knows where to ask.
 
+use crate::Node;
+use crate::context::timers::Key;
+use crate::effect::Observation;
 use crate::membership::Peer;
-use crate::timers::Key;
-use crate::{Node, Observation};
 use norn_model::cohort::{Cohort, Told};
 use norn_model::config::mutant;
 use norn_model::limits::EPOCH_STEP_MAX;
@@ -92,7 +93,7 @@ impl Node {
     }
 
     /// Asks a leader for cohorts whose advertised versions are unknown here, until they are known.
-    pub(super) fn ask_for_routes(&mut self, node: NodeId) {
+    pub(crate) fn ask_for_routes(&mut self, node: NodeId) {
         let (now_us, wait_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
         let Some(peer) = self.peers.get(&node).filter(|peer| !peer.strange.is_empty()) else { return };
         let once = mutant!(self.config, RoutesAskedOnce);

@@ -3,7 +3,7 @@
 use super::forgetting::LONG_MS;
 use super::hints::go_on;
 use super::*;
-use crate::Cursor;
+use crate::recovery::save::Cursor;
 use norn_model::host::MemoryReport;
 use norn_model::task::{Children, Completed, Task, Tomb};
 use norn_wire::State;

@@ -3,7 +3,7 @@
 use super::claim_limits::{queue_with, rate};
 use super::policies::is_changed;
 use super::*;
-use crate::consistent::permits::WRITES_MAX;
+use crate::claims::permits::keep::WRITES_MAX;
 use norn_model::claim_table::levels::Level;
 use norn_model::claim_table::table::Op;
 use norn_model::limits::POLICIES_MAX;

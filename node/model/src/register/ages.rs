@@ -1,4 +1,4 @@
-//! Lower bounds on the ages of leases, and the exchange of them between replicas (`consistent/ages.rs`).
+//! Lower bounds on the ages of leases, and the exchange of them between replicas (`consensus/ages.rs`).
 
 use super::Leader;
 use crate::cohort::Silence;

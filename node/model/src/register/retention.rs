@@ -1,5 +1,5 @@
-//! A leader's progress with tasks whose retention is over: forgetting them (`consistent/forgetting.rs`), and archiving them
-//! before (`consistent/archiving.rs`).
+//! A leader's progress with tasks whose retention is over: forgetting them (`retention/forgetting.rs`), and archiving them
+//! before (`retention/archiving.rs`).
 
 use crate::task::{Digest, Slot, Task, Tomb};
 use norn_wire::{NodeId, QueueName, TaskId};

@@ -1,0 +1,602 @@
+//! Grants at a leader's node: picks tasks, commits the grants, answers brokers, and drops the claims that are over.
+
+pub mod again;
+pub mod entries;
+pub mod expiry;
+pub mod questions;
+pub mod voids;
+
+pub use self::questions::Grants;
+use self::questions::{Session, Tellable};
+use super::broker::Grant;
+use super::spent::Cost;
+use crate::Node;
+use crate::context::timers::Key;
+use crate::effect::Observation;
+use norn_model::claim_table::table::{CellState, Op};
+use norn_model::config::mutant;
+use norn_model::limits::{
+    CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, DUE_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
+};
+use norn_model::message::PeerMessage;
+use norn_model::register::Waiting;
+use norn_model::replica::index::Class;
+use norn_model::task::Content;
+use norn_model::viewstamp::Viewstamp;
+use norn_wire::{Claim, Granted, NodeId, PartitionId, QueueName, TaskId, Token};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Claims of ended tasks are dropped together, this many...
+const DROP_TASKS_MAX: usize = 64;
+/// ...or after this time.
+const DROP_DELAY_MS: u64 = 200;
+/// Bytes of endings that may stay in a table until more tasks end.
+const OUT_BYTES_MAX: usize = 4 << 10;
+/// Inherited claims of unknown tasks that a new leader asks for at once; anti-entropy brings the others.
+const KEYS_ASKED_MAX: usize = 1_000;
+
+impl Node {
+    pub(crate) fn on_grant_ask(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        claim: Claim,
+        max: u32,
+        (recall, got): (bool, &[TaskId]),
+    ) {
+        // The first copy of the question is still in progress, and its answer is for this copy too.
+        if self.grants.by_ask.contains_key(&(from, ask)) {
+            return;
+        }
+        // The sender is not known to have seen this incarnation: it may look for grants of an earlier one, and has to ask other leaders
+        // for these.
+        if !self.knows_leads(from) {
+            return;
+        }
+        if recall && max == 0 {
+            return self.take_question_back((from, ask), claim.claim);
+        }
+        let max = max.min(CLAIM_TASKS_MAX) as usize;
+        self.grants.next += 1;
+        let number = self.grants.next;
+        let session = Session {
+            to: from,
+            ask,
+            claim: claim.claim,
+            queues: claim.queues.clone(),
+            tasks: Vec::new(),
+            bodies: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            pending: 0,
+            partitions: BTreeSet::new(),
+            recall,
+            unsure: BTreeSet::new(),
+            repeated: BTreeSet::new(),
+            untold: Vec::new(),
+        };
+        self.grants.sessions.insert(number, session);
+        self.grants.by_ask.insert((from, ask), number);
+        let recalled = self.recall(number, &claim, max, got);
+        let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
+        // A repeat: the first answer is lost, or late. It may have had grants in partitions that this node does not lead any more. The
+        // answer names these as unsure, so that the broker asks their present leaders. A repeat makes no new grants, even if the first
+        // answer had none: the broker may have taken the first answer, and then ignores this one.
+        let lost: Vec<PartitionId> =
+            self.grants.given(from, ask).into_iter().filter(|partition| !self.led.contains(partition)).collect();
+        let is_new = !self.grants.is_answered(from, ask);
+        self.doubt(number, lost);
+        if !recall && is_new && recalled < max && !over {
+            let granted = self.grant(number, &claim, max - recalled);
+            let more = (max - recalled - granted) as u64;
+            claim.queues.iter().filter(|_| more > 0).for_each(|queue| self.seek(queue, more));
+        }
+        if self.grants.sessions[&number].pending == 0 {
+            self.answer_grants(number);
+        } else {
+            self.timers.set(Key::Grant(number), self.after_ms(self.config.request_timeout_ms / 2));
+        }
+    }
+
+    /// Makes the session get the bodies and logs of these tasks: what is not in memory is loaded while the grants commit.
+    fn fetch_bodies(&mut self, session: u64, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
+        let store = &self.partitions[&partition].store;
+        let state = self.grants.sessions.get_mut(&session).expect("under way");
+        let mut wanted = Vec::new();
+        for (id, task) in ids.filter_map(|id| Some((id, store.task(&id)?))) {
+            let Some(spec) = &task.spec else { continue };
+            wanted.extend(spec.wanted(id));
+            state.bodies.extend(spec.body.here().map(|spec| (id, spec.clone())));
+            wanted.extend(entries::wanted(id, task));
+        }
+        self.load_for_grant(session, wanted);
+    }
+
+    fn wait_for(&mut self, session: u64, partition: PartitionId) {
+        let session = self.grants.sessions.get_mut(&session).expect("under way");
+        session.pending += 1;
+        session.partitions.insert(partition);
+    }
+
+    /// Grants the best tasks of all partitions led here, in one operation per partition and lease length. Returns how many.
+    fn grant(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
+        let picked = self.pick(claim, max);
+        let count = picked.values().map(Vec::len).sum();
+        let worker: Arc<str> = claim.worker.as_str().into();
+        for ((partition, lease_ms), picked) in picked {
+            let (ids, costs): (Vec<TaskId>, Vec<Cost>) = picked.into_iter().unzip();
+            self.fetch_bodies(session, partition, ids.iter().copied());
+            let sealed: Vec<bool> = ids.iter().map(|id| self.needs_seal(partition, id)).collect();
+            let register = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").register;
+            let leading = register.leading_mut().expect("picked from led partitions");
+            let epoch = leading.epoch;
+            let first = leading.granted + 1;
+            leading.granted += ids.len() as u64;
+            assert!(leading.granted <= Token::SEALED_FROM, "one epoch has so many numbers");
+            let number = |(number, sealed): (u64, bool)| if sealed { Token::SEALED_FROM + number } else { number };
+            let items: Vec<(TaskId, u64)> = ids.into_iter().zip((first..).zip(sealed).map(number)).collect();
+            let tokens: Vec<(TaskId, Token)> =
+                items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
+            tokens.iter().zip(costs).for_each(|(grant, cost)| self.note_cost(*grant, cost));
+            let (worker, granted_ms, of) = (worker.clone(), self.now.wall_ms, claim.session);
+            let held = |(id, _): &(TaskId, u64)| {
+                self.partitions[&partition].register.cell(id).is_some_and(|cell| cell.state == CellState::Held)
+            };
+            let lapsed = items.iter().any(held);
+            let op = Op::Grant { claim: claim.claim, worker, lease_ms, granted_ms, items, session: of, lapsed };
+            if claim.confirms {
+                self.note_broker(session, &tokens, lease_ms);
+            }
+            self.wait_for(session, partition);
+            of.into_iter().for_each(|of| self.heed_session(partition, of));
+            self.append(partition, op, Some(Waiting::Grant { session, items: tokens, fresh: true }));
+        }
+        count
+    }
+
+    /// Picks the best tasks, by partition and by the lease that their queues give them.
+    fn pick(&mut self, claim: &Claim, max: usize) -> BTreeMap<(PartitionId, u64), Vec<(TaskId, Cost)>> {
+        // Heads that changed earlier in this step are not published yet.
+        while let Some(partition) = self.stirred.pop_first() {
+            self.publish_heads(partition);
+        }
+        let mut queues: Vec<QueueName> = claim.queues.iter().filter(|queue| self.is_open(queue)).cloned().collect();
+        let mut picked: BTreeMap<(PartitionId, u64), Vec<(TaskId, Cost)>> = BTreeMap::new();
+        let mut out = BTreeSet::new();
+        let (mut count, mut bytes) = (0, 0);
+        while count < max && bytes < CLAIM_BYTES_MAX {
+            let Some((id, partition)) = self.heads.best(&queues, &out, self.now.wall_ms) else { break };
+            let (partition, id) = self.shuffled(partition, id, &out);
+            if !self.may_grant(partition) {
+                out.insert(partition);
+                continue;
+            }
+            if let Some((token, reason, end)) = self.exhausted(partition, &id) {
+                // The claim ended before this node knew the task's limit of attempts.
+                self.kill(partition, (id, token), &reason, end);
+                self.publish_heads(partition);
+                continue;
+            }
+            let replica = self.partitions.get_mut(&partition).expect("heads are of own partitions");
+            assert!(replica.is_ready(&id), "a published head is ready");
+            if replica.may_be_a_ghost(&id) {
+                out.insert(partition);
+                continue;
+            }
+            let spec = replica.store.task(&id).and_then(|task| task.spec.as_ref());
+            let queue = spec.map(|spec| spec.queue.clone()).expect("a ready task has a spec");
+            assert!(self.room_for_claims(partition, &queue) != Some(0), "a published head has room");
+            let replica = self.partitions.get_mut(&partition).expect("just seen");
+            let is_served = !mutant!(self.config, ServedIgnored);
+            let turn = is_served.then(|| replica.store.serve(&id, self.now.wall_ms)).flatten();
+            replica.store.set_class(&id, Class::Held);
+            bytes += replica.store.task(&id).map_or(0, |task| task.size_bytes());
+            count += 1;
+            let lease_ms = self.policy_of_task(partition, &id).unwrap_or_default().lease_of(claim);
+            self.publish_heads(partition);
+            let permit = self.use_permit(&queue).map(|ask| (queue.clone(), ask));
+            picked.entry((partition, lease_ms)).or_default().push((id, Cost { permit, turn }));
+            queues.retain(|other| *other != queue || self.permits(&queue) != Some(0));
+        }
+        picked
+    }
+
+    /// Whether tasks of a queue are granted at all now: it is not paused, and its rate leaves permits.
+    fn is_open(&self, queue: &QueueName) -> bool {
+        let paused = self.policy_of(queue).paused && !mutant!(self.config, PausedGrants);
+        !paused && self.permits(queue) != Some(0)
+    }
+
+    /// Whether ready tasks of a queue in a partition would be granted.
+    pub(crate) fn is_open_in(&self, partition: PartitionId, queue: &QueueName) -> bool {
+        self.is_open(queue) && self.room_for_claims(partition, queue) != Some(0)
+    }
+
+    /// Whether this node grants tasks of a partition now: it leads it and stays leader, has space for more claims, and not too many
+    /// operations wait for replicas without holes. If not, it announces no heads either, as nodes ask for announced work.
+    pub(crate) fn may_grant(&self, partition: PartitionId) -> bool {
+        self.may_renew(partition)
+            && !self.stopping
+            && partition != PartitionId::ROOT
+            && self.partitions[&partition].register.cohort.silence.is_none()
+            && self.partitions[&partition].register.table.cells.len() < CELLS_MAX
+    }
+
+    /// Whether claims that are already held may be granted again now.
+    fn may_renew(&self, partition: PartitionId) -> bool {
+        let register = &self.partitions[&partition].register;
+        let behind = |heeded| register.viewstamp.length - heeded >= OPS_UNCOMMITTED_MAX;
+        self.may_append(partition) && register.leading().is_some_and(|leading| !behind(leading.heeded))
+    }
+
+    /// Attempts that a task has, by its own spec or its queue's policy; 0: any number.
+    pub(crate) fn attempts_max(&self, partition: PartitionId, id: &TaskId) -> u32 {
+        let spec = self.partitions[&partition].store.task(id).and_then(|task| task.spec.as_ref());
+        let own = spec.map_or(0, |spec| spec.attempts_max);
+        let of_queue = || spec.and_then(|spec| self.policy_of(&spec.queue).attempts_max);
+        if own > 0 { own } else { of_queue().unwrap_or(0) }
+    }
+
+    /// Handles the commit of an operation that something waits for.
+    pub(crate) fn committed(&mut self, partition: PartitionId, at: Viewstamp, waiting: Waiting) {
+        match waiting {
+            Waiting::Grant { session, items, fresh } => {
+                self.granted(partition, fresh.then_some(at), session, &items);
+            }
+            Waiting::Call { call, slots } => self.call_committed(call, &slots),
+            Waiting::Root { roster, answer } => self.root_committed(&roster, answer),
+            Waiting::Kill { id } => {
+                if let Some(verdict) = self.partitions[&partition].verdict(&id) {
+                    self.learn(partition, vec![(id, verdict)]);
+                }
+            }
+            Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
+            Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
+            Waiting::Decide { id } => self.transaction_decided(id),
+            Waiting::Refuse { id } => self.transaction_refused(id),
+            Waiting::Permits(giving) => self.permits_given(*giving),
+            Waiting::Void { permits } => self.unuse_permits(permits),
+            Waiting::Quota(changing) => self.quota_changed(*changing),
+        }
+    }
+
+    /// The leader steps down: it never learns whether these operations commit.
+    pub(crate) fn give_up(&mut self, at: Viewstamp, waiting: Waiting) {
+        match waiting {
+            Waiting::Grant { session, items, fresh } => {
+                // The next leader may have the grant.
+                self.doubt(session, items.first().map(|(id, _)| self.partition_of(id)));
+                if fresh {
+                    self.leave_untold(session, items.into_iter().map(|(id, token)| (id, token, at)));
+                }
+                self.one_less(session);
+            }
+            Waiting::Call { call, slots } => self.call_given_up(call, &slots),
+            Waiting::Root { answer, .. } => self.root_given_up(answer),
+            Waiting::Seal(sealing) => self.seal_given_up(&sealing),
+            // Their requesters are answered where the leader steps down.
+            Waiting::Kill { .. }
+            | Waiting::Reserve { .. }
+            | Waiting::Decide { .. }
+            | Waiting::Refuse { .. }
+            | Waiting::Permits(_)
+            | Waiting::Void { .. }
+            | Waiting::Quota(_) => {}
+        }
+    }
+
+    fn granted(&mut self, partition: PartitionId, fresh: Option<Viewstamp>, session: u64, items: &[(TaskId, Token)]) {
+        if !self.grants.sessions.contains_key(&session) {
+            return;
+        }
+        for item in items {
+            self.tell(partition, fresh, session, item);
+        }
+        self.one_less(session);
+    }
+
+    /// Adds a grant to an answer, unless its task has ended.
+    fn tell(&mut self, partition: PartitionId, fresh: Option<Viewstamp>, session: u64, (id, token): &(TaskId, Token)) {
+        // It stays unproven: a repeat of the call may wait for the same grant.
+        let leading = self.partitions.get(&partition).and_then(|replica| replica.register.leading());
+        let unproven = leading.is_some_and(|leading| leading.unproven.contains(&(*id, *token)));
+        let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !unproven) else { return };
+        self.outbox.observe(Observation::Granted { id: *id, token: *token });
+        let gaps = self.gaps_in_log(partition, id);
+        let told = Tellable { granted, fresh, gaps };
+        self.grants.sessions.get_mut(&session).expect("under way").tasks.push(told);
+        // Part of the body or log may have left memory since the grant was begun.
+        let task = self.partitions[&partition].store.task(id);
+        let wanted = task.map(|task| entries::wanted(*id, task).collect()).unwrap_or_default();
+        self.load_for_grant(session, wanted);
+    }
+
+    /// Keeps grants that no answer of this leader names.
+    fn leave_untold(&mut self, session: u64, grants: impl IntoIterator<Item = Grant>) {
+        if let Some(state) = self.grants.sessions.get_mut(&session) {
+            state.untold.extend(grants);
+        }
+    }
+
+    fn one_less(&mut self, session: u64) {
+        let Some(state) = self.grants.sessions.get_mut(&session) else { return };
+        state.pending -= 1;
+        if state.pending == 0 {
+            self.answer_grants(session);
+        }
+    }
+
+    fn granted_task(&self, partition: PartitionId, id: &TaskId, token: Token) -> Option<Granted> {
+        let replica = &self.partitions[&partition];
+        let cell = replica.register.cell(id).filter(|cell| cell.token == token && cell.state == CellState::Held)?;
+        let task = replica.store.task(id).filter(|task| task.ended().is_none())?;
+        let spec = task.spec.as_ref()?;
+        Some(Granted {
+            id: *id,
+            token,
+            queue: spec.queue.clone(),
+            payload: Vec::new(),
+            priority: spec.priority,
+            headers: Vec::new(),
+            attempt: cell.attempt,
+            lease_ms: cell.lease_ms,
+            updates: self.log_of(task),
+            grouping: spec.grouping().cloned().map(Box::new),
+            group: task.group_view(),
+        })
+    }
+
+    fn answer_grants(&mut self, session: u64) {
+        let session_state = self.grants.sessions.remove(&session).expect("answered once");
+        self.grants.by_ask.remove(&(session_state.to, session_state.ask));
+        self.timers.cancel(Key::Grant(session));
+        let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, untold, .. } =
+            session_state;
+        let mut entries = session_state.entries;
+        // The broker has restarted since, and knows nothing of the call.
+        let has_ended = self.is_of_former_process(to, ask);
+        let (mut whole, mut untellable) = (Vec::new(), Vec::new());
+        for Tellable { mut granted, fresh, gaps } in tasks {
+            let has_log = entries::fill(&mut granted.updates, gaps, &mut entries);
+            let body = bodies.remove(&granted.id).filter(|_| has_log && !(has_ended && fresh.is_some()));
+            match (body.map(Arc::unwrap_or_clone), fresh) {
+                (Some(spec), _) => {
+                    (granted.payload, granted.headers) = (spec.payload, spec.headers);
+                    whole.push((granted, fresh));
+                }
+                (None, Some(at)) if !repeated.contains(&granted.id) => untellable.push((granted.id, granted.token, at)),
+                // A client may have it: its lease expires, or the next question finds its body and log.
+                (None, _) => {
+                    unsure.insert(self.partition_of(&granted.id));
+                }
+            }
+        }
+        if !recall {
+            let mut partitions = unsure.clone();
+            partitions.extend(whole.iter().map(|(granted, _)| self.partition_of(&granted.id)));
+            let made =
+                whole.iter().filter_map(|(granted, fresh)| Some((granted.id, granted.token, (*fresh)?))).collect();
+            self.grants.remember((to, ask), partitions, made, self.now.mono_us);
+        }
+        let heads = queues.iter().map(|queue| self.head(queue)).collect();
+        let partitions = match recall {
+            true => self.led.iter().filter(|id| !unsure.contains(id)).copied().collect(),
+            false => unsure.into_iter().collect(),
+        };
+        self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads, partitions });
+        // No client got these.
+        self.give_back_grants(untellable);
+        // A broker that still asks for these renews them, and then they stay.
+        self.give_back_untold(untold);
+    }
+
+    /// The quorum is slow or gone: voids the grants that have not committed, after the grant and in the same order.
+    pub(crate) fn on_grant_deadline(&mut self, session: u64) {
+        let Some(state) = self.grants.sessions.get(&session) else { return };
+        let claim = state.claim;
+        for partition in state.partitions.clone() {
+            let register = &self.partitions[&partition].register;
+            let Some(leading) = register.leading() else { continue };
+            let epoch = leading.epoch;
+            // Grants that were found again are not taken back. Those that are taken back may still be held at a successor.
+            let of_session =
+                |waiting: &Waiting| matches!(waiting, Waiting::Grant { session: of, .. } if *of == session);
+            let pends = leading.waiting.iter().any(|(_, waiting)| of_session(waiting));
+            let own = leading.waiting.iter().filter_map(|(length, waiting)| match waiting {
+                Waiting::Grant { session: of, items, fresh: true } if *of == session => Some((*length, items)),
+                Waiting::Grant { .. }
+                | Waiting::Call { .. }
+                | Waiting::Kill { .. }
+                | Waiting::Seal(_)
+                | Waiting::Permits(_)
+                | Waiting::Void { .. }
+                | Waiting::Quota(_)
+                | Waiting::Reserve { .. }
+                | Waiting::Decide { .. }
+                | Waiting::Refuse { .. }
+                | Waiting::Root { .. } => None,
+            });
+            // If another question has renewed a grant, that session answers it.
+            let untold = |(id, token): &&(TaskId, Token), length| {
+                register.cell(id).is_some_and(|cell| {
+                    let same = cell.token == *token && cell.renewed == Viewstamp { epoch, length };
+                    same && cell.state == CellState::Held
+                })
+            };
+            let grants: Vec<Grant> = own
+                .flat_map(|(length, items)| {
+                    let own = items.iter().filter(move |item| untold(item, length));
+                    own.map(move |(id, token)| (*id, *token, Viewstamp { epoch, length }))
+                })
+                .collect();
+            let items = grants.iter().map(|(id, token, _)| (*id, *token)).collect();
+            self.leave_untold(session, grants);
+            if self.void(partition, items) {
+                self.remember_void(claim, partition);
+            }
+            self.doubt(session, pends.then_some(partition));
+        }
+        self.answer_grants(session);
+    }
+
+    /// Voids grants. Returns whether there were any, and the leader could append it.
+    pub(crate) fn void(&mut self, partition: PartitionId, items: Vec<(TaskId, Token)>) -> bool {
+        if items.is_empty() || !self.partitions[&partition].register.established() {
+            return false;
+        }
+        for (id, token) in &items {
+            self.outbox.observe(Observation::Voided { id: *id, token: *token });
+        }
+        let costs = self.costs_of(&items);
+        let permits: Vec<(QueueName, u64)> = costs.iter().filter_map(|(_, cost)| cost.permit.clone()).collect();
+        self.append(partition, Op::Void { items }, (!permits.is_empty()).then_some(Waiting::Void { permits }));
+        self.restore_turns(partition, &costs);
+        true
+    }
+
+    /// Handles grants that a broker gives back, as no client got them.
+    pub(crate) fn on_return(&mut self, items: &[(TaskId, Token, Viewstamp)]) {
+        // A peer may name one twice.
+        let mut back: BTreeMap<PartitionId, BTreeSet<(TaskId, Token)>> = BTreeMap::new();
+        for (id, token, renewed) in items {
+            let partition = self.partition_of(id);
+            let Some(replica) = self.partitions.get(&partition) else { continue };
+            let same = replica
+                .register
+                .cell(id)
+                .is_some_and(|cell| cell.token == *token && cell.renewed == *renewed && cell.state == CellState::Held);
+            if same {
+                back.entry(partition).or_default().insert((*id, *token));
+            }
+        }
+        for (partition, items) in back {
+            self.void(partition, items.into_iter().collect());
+        }
+    }
+
+    /// Makes delayed tasks ready that are due.
+    pub(crate) fn release_due(&mut self, partition: PartitionId) {
+        let now = self.now;
+        let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
+        for _ in 0..DUE_MAX {
+            let Some(id) = replica.store.index().due(now.wall_ms) else { break };
+            replica.reclassify(&id, now);
+        }
+        if replica.store.index().due(now.wall_ms).is_some() {
+            // Behind what else is due by now.
+            self.timers.set(Key::Delayed(partition), now.mono_us + 1);
+        }
+        self.stirred.insert(partition);
+    }
+
+    /// Examines the claims that a new leader inherits: some of their tasks have ended, some were given up or sealed.
+    pub(crate) fn settle_inherited(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let ended: Vec<TaskId> =
+            replica.register.table.cells.keys().copied().filter(|id| replica.store.ended(id)).collect();
+        replica.to_drop.extend(ended);
+        let verdicts: Vec<_> =
+            replica.register.table.cells.keys().filter_map(|id| Some((*id, replica.verdict(id)?))).collect();
+        self.learn(partition, verdicts);
+        self.arm_drop(partition);
+        self.arm_clear(partition);
+        self.inherit_reserved(partition);
+        self.inherit_transactions(partition);
+        self.ask_for_keys(partition);
+    }
+
+    /// Requests the tasks of unknown claims: tasks with keys wait until the new leader knows which keys are held.
+    fn ask_for_keys(&mut self, partition: PartitionId) {
+        let me = self.me;
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let unknown = replica.unknown_claims();
+        let ids: Vec<TaskId> = unknown.iter().copied().take(KEYS_ASKED_MAX).collect();
+        replica.register.leading_mut().expect("it leads").unknown = unknown;
+        if ids.is_empty() || !replica.store.index().has_turns() || mutant!(self.config, KeysUnknown) {
+            return;
+        }
+        let others: Vec<NodeId> = replica.cohort().followers().into_iter().filter(|node| *node != me).collect();
+        for node in others {
+            self.outbox.send(node, PeerMessage::Need { partition, ids: ids.clone() });
+        }
+    }
+
+    /// Schedules the drop of ended tasks' claims, many at once.
+    pub(crate) fn arm_drop(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        if replica.to_drop.is_empty() || !replica.register.established() {
+            return;
+        }
+        let wait_ms = if replica.to_drop.len() >= DROP_TASKS_MAX { 0 } else { DROP_DELAY_MS };
+        self.timers.set_earliest(Key::Drop(partition), self.after_ms(wait_ms));
+    }
+
+    /// Schedules the removal of endings with results from the table even if no other task ends, as the table is in memory.
+    fn arm_clear(&mut self, partition: PartitionId) {
+        if self.partitions[&partition].register.table.out_bytes() > OUT_BYTES_MAX {
+            self.timers.set_earliest(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
+        }
+    }
+
+    /// endings that a majority has on disk need not travel with the table any more.
+    pub(crate) fn clear_out(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        let upto = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
+        if register.table.out.first_key_value().is_some_and(|(at, _)| *at <= upto) {
+            self.append(partition, Op::Clear { upto }, None);
+        }
+    }
+
+    /// C-2: drops the claims of ended tasks; the operation brings every replica how they ended.
+    pub(crate) fn drop_ended(&mut self, partition: PartitionId) {
+        if !self.may_append(partition) {
+            self.timers.set(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
+            return;
+        }
+        let replica = &self.partitions[&partition];
+        let register = &replica.register;
+        let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
+        let from = replica.drop_after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = replica.to_drop.range((from, Bound::Unbounded));
+        let mut ids: Vec<TaskId> =
+            rest.filter(|id| replica.may_drop(id, committed)).copied().take(DROP_TASKS_MAX).collect();
+        let looked = (ids.len(), ids.last().copied());
+        let is_held = |id: &TaskId| replica.register.cell(id).is_some();
+        let is_away = |id: &TaskId| replica.store.task(id).is_some_and(|task| !task.has_blobs());
+        let away = |id: &&TaskId| is_held(id) && is_away(id) && replica.store.told_ending(id).is_none();
+        let away: Vec<TaskId> = ids.iter().filter(away).copied().collect();
+        let mut owed = self.owed_letters(partition, &ids);
+        away.iter().for_each(|id| self.bring_results_back(partition, id));
+        owed.extend(away);
+        ids.retain(|id| !owed.contains(id));
+        // Dead letters that cannot be written for long do not hold up the others.
+        let next = looked.1.filter(|_| looked.0 == DROP_TASKS_MAX && owed.len() > DROP_TASKS_MAX / 2);
+        self.partitions.get_mut(&partition).expect("just seen").drop_after = next;
+        let replica = self.partitions.get_mut(&partition).expect("just seen");
+        let ended =
+            |id: TaskId| (id, replica.ending(&id).map(|facts| norn_model::claim_table::table::Ended { id, facts }));
+        let bytes = |(_, ended): &(TaskId, Option<norn_model::claim_table::table::Ended>)| {
+            ended.as_ref().map_or(0, |ended| ended.facts.size_bytes())
+        };
+        let (ids, items): (Vec<TaskId>, Vec<Option<norn_model::claim_table::table::Ended>>) =
+            within(ENDINGS_BYTES_MAX, ids.into_iter().map(ended), bytes).unzip();
+        let items: Vec<norn_model::claim_table::table::Ended> = items.into_iter().flatten().collect();
+        for id in &ids {
+            replica.to_drop.remove(id);
+        }
+        self.forget_letters(&ids);
+        self.settle_reserved(partition);
+        self.settle_transactions(partition);
+        self.clear_out(partition);
+        if !items.is_empty() {
+            self.append(partition, Op::Drop { items }, None);
+            self.arm_drop(partition);
+        } else if !self.partitions[&partition].to_drop.is_empty() {
+            // The rest waits for a commit.
+            self.timers.set(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
+        }
+        self.arm_clear(partition);
+    }
+}

@@ -1,0 +1,595 @@
+//! Replication of a partition's table: install, operations, snapshot, acknowledgements, commit.
+
+use crate::Node;
+use crate::context::timers::Key;
+use crate::effect::Observation;
+use norn_model::claim_table::table::{Op, Table};
+use norn_model::config::mutant;
+use norn_model::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
+use norn_model::message::{LogWord, PeerMessage};
+use norn_model::record::Record;
+use norn_model::register::{Register, Waiting};
+use norn_model::replica::{DoneFlag, Partition};
+use norn_model::rules;
+use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
+use norn_model::wound::Wound;
+use norn_wire::{NodeId, PartitionId, TaskId, Token};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Node {
+    /// Appends an operation that the caller has validated. The end of the step sends it to followers and acknowledges it here.
+    pub(crate) fn append(&mut self, partition: PartitionId, op: Op, waiting: Option<Waiting>) {
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let early = mutant!(self.config, SwitchesEarly) || mutant!(self.config, RevertsEarly);
+        assert!(replica.register.established() || early, "only an established leader appends");
+        let (after, standing) = (replica.register.viewstamp, replica.standing());
+        if let Err(misfit) = replica.apply(&op, now, &config) {
+            self.halt(format!("{partition:?}: the leader's own {misfit}"));
+            return;
+        }
+        let op = Arc::new(op);
+        replica.register.keep(op.clone());
+        let length = replica.register.viewstamp.length;
+        let leading = replica.register.leading_mut().expect("it leads");
+        if let Some(waiting) = waiting {
+            leading.waiting.push_back((length, waiting));
+        }
+        self.note_standing(partition, &standing);
+        self.outbox.persist(Record::Ops { partition, after, ops: vec![op] });
+        self.unsent.insert(partition);
+        self.stirred.insert(partition);
+        self.arm_expiry(partition);
+    }
+
+    /// Whether a leader may append another operation now.
+    pub(crate) fn may_append(&self, partition: PartitionId) -> bool {
+        let Some(replica) = self.partitions.get(&partition) else { return false };
+        let register = &replica.register;
+        let idle = register.leading().is_some_and(|leading| self.now.mono_us >= leading.transferring_until_us);
+        let room = register.viewstamp.length - register.commit < OPS_UNCOMMITTED_MAX;
+        register.established() && idle && room && !self.leads_as_exile(partition)
+    }
+
+    /// Sends the operations appended in this step.
+    pub(crate) fn replicate(&mut self, partition: PartitionId) {
+        let me = self.me;
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let register = &replica.register;
+        if register.leading().is_none() {
+            return;
+        }
+        let length = register.viewstamp.length;
+        if mutant!(self.config, GrantBeforeQuorum) {
+            self.commit_to(partition, length, length);
+        }
+        self.acknowledge_own(partition);
+        for node in self.partitions[&partition].cohort().followers() {
+            if node != me {
+                self.send_ops(partition, node);
+            }
+        }
+        self.timers.set_if_none(Key::Resend(partition), self.now.mono_after_ms(self.config.resend_ms));
+    }
+
+    /// Sends operations that a follower was not sent yet, or the whole table if they are no longer kept.
+    fn send_ops(&mut self, partition: PartitionId, node: NodeId) {
+        let (now_us, resend_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        let (length, digest) = (register.viewstamp.length, register.table.digest());
+        let Some(leading) = register.leading() else { return };
+        let commit = leading.heeded;
+        let Some(progress) = leading.progress.get(&node) else { return };
+        let Some(matched) = progress.matched else { return };
+        let window_end = matched + OPS_UNCOMMITTED_MAX;
+        let first = progress.sent + 1;
+        if first > length || first > window_end {
+            return;
+        }
+        let Some(ops) = register.kept_from(first, OPS_PER_MESSAGE_MAX) else {
+            // A table sent recently may be large and still on its way.
+            if progress.table_us.is_none_or(|table_us| now_us >= table_us + resend_us) {
+                let leading = register.leading_mut().expect("it leads");
+                leading.progress.get_mut(&node).expect("just seen").table_us = Some(now_us);
+                self.send_table(partition, node);
+            }
+            return;
+        };
+        let leading = register.leading_mut().expect("it leads");
+        let epoch = leading.epoch;
+        let progress = leading.progress.get_mut(&node).expect("just seen");
+        progress.sent = first + ops.len() as u64 - 1;
+        progress.sent_us = now_us;
+        let whole = progress.sent == length;
+        // The digest is of the newest table. If some operations are left for later messages, the follower cannot compare yet.
+        let digest = if whole { digest.to_be_bytes() } else { [0; 16] };
+        self.outbox.send(node, PeerMessage::Ops { partition, epoch, first, ops, commit, digest });
+        if !whole {
+            self.send_ops(partition, node);
+        }
+    }
+
+    fn send_table(&mut self, partition: PartitionId, node: NodeId) {
+        let now_us = self.now.mono_us;
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        let (viewstamp, table) = (register.viewstamp, Arc::new(register.table.clone()));
+        let leading = register.leading_mut().expect("it leads");
+        let commit = leading.heeded;
+        let progress = leading.progress.get_mut(&node).expect("a follower");
+        progress.sent = viewstamp.length;
+        progress.sent_us = now_us;
+        self.outbox.observe(Observation::SnapshotSent { partition: partition.0 });
+        self.outbox.send(node, PeerMessage::Snapshot { partition, viewstamp, table, commit });
+    }
+
+    /// Brings a follower into this epoch: by viewstamp if it has the table that the epoch began with, otherwise with the whole
+    /// table.
+    pub(crate) fn catch_up(&mut self, partition: PartitionId, node: NodeId) {
+        let now_us = self.now.mono_us;
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        let length = register.viewstamp.length;
+        let Some(leading) = register.leading_mut() else { return };
+        let (epoch, base, digest) = (leading.epoch, leading.base, leading.base_digest.to_be_bytes());
+        let progress = leading.progress.get_mut(&node).expect("a follower");
+        // A follower that has not reported its viewstamp most likely has the leader's base table. One that is in the epoch
+        // already will just report that.
+        let by_name = !progress.stranger
+            && progress.viewstamp.is_none_or(|viewstamp| viewstamp == base || viewstamp.epoch == epoch);
+        if !by_name && length > 0 {
+            self.send_table(partition, node);
+            return;
+        }
+        progress.sent = 0;
+        progress.sent_us = now_us;
+        let table = (!by_name).then(|| Arc::new(register.table.clone()));
+        self.outbox.send(node, PeerMessage::Install { partition, epoch, base, table, digest });
+    }
+
+    /// Resends what a follower has not acknowledged.
+    pub(crate) fn resend_to(&mut self, partition: PartitionId, node: NodeId) {
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        let length = register.viewstamp.length;
+        let Some(progress) = register.leading_mut().and_then(|leading| leading.progress.get_mut(&node)) else { return };
+        match progress.matched {
+            None => self.catch_up(partition, node),
+            Some(matched) if matched < length => {
+                progress.sent = matched;
+                self.send_ops(partition, node);
+            }
+            Some(_) => {}
+        }
+    }
+
+    pub(crate) fn resend(&mut self, partition: PartitionId) {
+        let (now_us, me, resend_us) = (self.now.mono_us, self.me, self.config.resend_ms * 1_000);
+        let register = &self.partitions[&partition].register;
+        let length = register.viewstamp.length;
+        let Some(leading) = register.leading() else { return };
+        let behind: Vec<(NodeId, u64)> = leading
+            .progress
+            .iter()
+            .filter(|(node, progress)| **node != me && progress.matched != Some(length))
+            .map(|(node, progress)| (*node, progress.sent_us))
+            .collect();
+        for (node, sent_us) in &behind {
+            if now_us >= sent_us + resend_us && self.is_alive(*node) {
+                self.resend_to(partition, *node);
+            }
+        }
+        if !behind.is_empty() {
+            self.timers.set(Key::Resend(partition), self.now.mono_after_ms(self.config.resend_ms));
+        }
+    }
+
+    /// Follows `epoch`: from now on this replica acknowledges nothing below it. Rejects an epoch below the promise.
+    fn follow(&mut self, partition: PartitionId, leader: NodeId, epoch: Epoch) -> bool {
+        let now_us = self.now.mono_us;
+        let Some(replica) = self.partitions.get_mut(&partition) else { return false };
+        let register = &mut replica.register;
+        let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+        if !rules::may_follow(promised, epoch) {
+            self.outbox.send(leader, PeerMessage::Nack { partition, replica: own, promised, viewstamp });
+            return false;
+        }
+        if register.leading().is_some() {
+            if register.leading().is_some_and(|leading| leading.epoch == epoch) {
+                self.halt(format!("{partition:?}: {leader} leads epoch {epoch}, and so does this node"));
+                return false;
+            }
+            self.step_down(partition, "a later epoch has a leader");
+        }
+        let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
+        register.role = norn_model::register::Role::Follower;
+        register.leader = Some(norn_model::register::Leader { epoch, node: leader });
+        register.heard_us = now_us;
+        if epoch > register.promised {
+            register.promised = epoch;
+            register.voted_for = None;
+            register.seen = register.seen.max(epoch);
+            self.outbox.persist(Record::Vote { partition, promised: epoch, voted_for: None });
+        }
+        self.timers.cancel(Key::Election(partition));
+        true
+    }
+
+    pub(crate) fn on_install(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: Epoch,
+        (base, table): (Viewstamp, Option<Arc<Table>>),
+        digest: u128,
+    ) {
+        let viewstamp = Viewstamp { epoch, length: 0 };
+        let whole = table.as_ref().is_none_or(|table| self.whole(partition, table, viewstamp));
+        if !whole || !self.follow(partition, from, epoch) {
+            return;
+        }
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partitions.get_mut(&partition).expect("followed");
+        let own = replica.register.viewstamp;
+        if !rules::takes_table(own, viewstamp) {
+            if !mutant!(self.config, ReinstallUnanswered) {
+                self.acknowledge(partition, from, Vec::new());
+            }
+            return;
+        }
+        if table.is_none() && own != base {
+            self.refuse(partition, from);
+            return;
+        }
+        let standing = replica.standing();
+        replica.install(viewstamp, table.as_ref().map(|table| table.as_ref().clone()), now, &config);
+        if replica.register.table.digest() != digest {
+            self.halt(format!("{partition:?}: the table at {base:?} differs from that of leader {from}"));
+            return;
+        }
+        if mutant!(self.config, RegainsByInstall) {
+            replica.healing.target = Some(viewstamp);
+        }
+        self.note_standing(partition, &standing);
+        self.outbox.persist(Record::Install { partition, viewstamp, table });
+        self.stirred.insert(partition);
+        self.acknowledge(partition, from, Vec::new());
+    }
+
+    pub(crate) fn on_snapshot(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        viewstamp: Viewstamp,
+        table: &Arc<Table>,
+        commit: u64,
+    ) {
+        if !self.whole(partition, table, viewstamp) || !self.follow(partition, from, viewstamp.epoch) {
+            return;
+        }
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partitions.get_mut(&partition).expect("followed");
+        if rules::takes_table(replica.register.viewstamp, viewstamp) {
+            let standing = replica.standing();
+            replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
+            self.note_standing(partition, &standing);
+            self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
+            self.stirred.insert(partition);
+        }
+        self.partitions.get_mut(&partition).expect("followed").register.learn_commit(commit.min(viewstamp.length));
+        self.acknowledge(partition, from, Vec::new());
+    }
+
+    pub(crate) fn on_ops(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: Epoch,
+        (first, ops): (u64, Vec<Arc<Op>>),
+        (commit, digest): (u64, u128),
+    ) {
+        let obeys = mutant!(self.config, AcksAfterPromise) && self.is_at(partition, epoch);
+        if !obeys && !self.follow(partition, from, epoch) {
+            return;
+        }
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partitions.get_mut(&partition).expect("followed");
+        let own = replica.register.viewstamp;
+        let Some(known) = rules::known_of(own, epoch, first) else {
+            self.refuse(partition, from);
+            return;
+        };
+        let fresh: Vec<Arc<Op>> = ops.into_iter().skip(known as usize).collect();
+        let mut missing = Vec::new();
+        let standing = replica.standing();
+        for op in &fresh {
+            if let Err(misfit) = apply_as_follower(replica, op, now, &config, &mut missing) {
+                self.halt(format!("{partition:?}: leader {from}'s {misfit}"));
+                return;
+            }
+        }
+        let last = own.length + fresh.len() as u64;
+        if digest != 0 && !fresh.is_empty() && replica.register.table.digest() != digest {
+            self.halt(format!("{partition:?}: at ({epoch}, {last}) the table differs from that of leader {from}"));
+            return;
+        }
+        replica.register.learn_commit(commit);
+        if !fresh.is_empty() {
+            self.note_standing(partition, &standing);
+            self.outbox.persist(Record::Ops { partition, after: own, ops: fresh });
+            self.stirred.insert(partition);
+        }
+        self.acknowledge(partition, from, missing);
+    }
+
+    /// Whether this replica follows, with a table of this epoch.
+    fn is_at(&self, partition: PartitionId, epoch: Epoch) -> bool {
+        let at = |register: &Register| register.viewstamp.epoch == epoch && register.leading().is_none();
+        self.partitions.get(&partition).is_some_and(|replica| at(&replica.register))
+    }
+
+    /// Reports this replica's viewstamp to its leader, so that the leader sends what follows. The replica ignored operations before
+    /// its start was answered, and a leader with another cohort may not know the replica.
+    pub(crate) fn ask_for_operations(&mut self, partition: PartitionId) {
+        if let Some(leader) = self.partitions[&partition].register.leader {
+            self.refuse(partition, leader.node);
+        }
+    }
+
+    fn refuse(&mut self, partition: PartitionId, leader: NodeId) {
+        let register = &self.partitions[&partition].register;
+        let (replica, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+        self.outbox.send(leader, PeerMessage::Nack { partition, replica, promised, viewstamp });
+    }
+
+    /// acknowledges once everything is on disk.
+    fn acknowledge(&mut self, partition: PartitionId, leader: NodeId, missing: Vec<TaskId>) {
+        self.close_wound(partition);
+        let replica = self.partitions.get_mut(&partition).expect("it follows");
+        // A leader has installed the present table here.
+        replica.borrowed &= replica.register.viewstamp.epoch < replica.register.promised;
+        let replica = &self.partitions[&partition];
+        let (register, done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
+        let (epoch, length, replica) = (register.viewstamp.epoch, register.viewstamp.length, register.me);
+        let log = LogWord::default();
+        let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };
+        self.outbox.send_durable(leader, ack);
+    }
+
+    /// The leader's acknowledgement to itself. It carries no done flags, because the leader knows those endings itself.
+    pub(crate) fn acknowledge_own(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        let (register, wound) = (&replica.register, replica.healing.wound);
+        let Viewstamp { epoch, length } = register.viewstamp;
+        let (replica, done, missing) = (register.me, Vec::new(), Vec::new());
+        let log = LogWord::default();
+        let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };
+        self.outbox.send_durable(self.me, ack);
+    }
+
+    /// Repeats the acknowledgement, because it now counts for more.
+    pub(crate) fn acknowledge_anew(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        let epoch = register.viewstamp.epoch;
+        if register.leading().is_some() {
+            self.acknowledge_own(partition);
+        } else if let Some(leader) = register.leader.filter(|leader| leader.epoch == epoch)
+            && register.promised == epoch
+        {
+            self.acknowledge(partition, leader.node, Vec::new());
+        }
+    }
+
+    pub(crate) fn on_ack(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: Epoch,
+        (replica, length, wound): (ReplicaId, u64, Wound),
+        done: Vec<DoneFlag>,
+        missing: &[TaskId],
+    ) {
+        let heed = !mutant!(self.config, DoneFlagIgnored);
+        let (recovering_counts, holes_count) =
+            (mutant!(self.config, RecoveringCounts), mutant!(self.config, HolesGrant));
+        let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
+        let register = &mut partition_state.register;
+        let (newest, member) = (register.viewstamp.length, register.cohort.knows_replica(&replica));
+        let Some(leading) = register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
+        if !member && replica.node == from {
+            self.tell_outside(from, partition);
+            return;
+        }
+        if replica.node != from || length > newest {
+            self.outbox.observe(Observation::Refused { what: "acknowledgement of what was never sent" });
+            return;
+        }
+        let progress = leading.progress.get_mut(&from).expect("each follower has one");
+        let before = progress.matched;
+        progress.stranger = false;
+        progress.matched = Some(before.map_or(length, |matched| matched.max(length)));
+        progress.sent = progress.sent.max(length);
+        if !wound.table || recovering_counts {
+            progress.holds = progress.holds.max(Some(length));
+        }
+        if !wound.facts || (holes_count && !wound.table) || recovering_counts {
+            progress.heeds = progress.heeds.max(Some(length));
+        }
+        if heed {
+            self.learn_endings(from, partition, done);
+        }
+        self.send_specs(partition, from, missing);
+        self.advance(partition);
+        if from != self.me {
+            self.send_ops(partition, from);
+        }
+    }
+
+    /// Takes in followers' done flags: tasks that the leader granted and that are known to have ended.
+    fn learn_endings(&mut self, from: NodeId, partition: PartitionId, done: Vec<DoneFlag>) {
+        if done.is_empty() {
+            return;
+        }
+        for flag in &done {
+            self.outbox.observe(Observation::DoneFlag { id: flag.id, token: flag.token });
+        }
+        let store = &self.partitions[&partition].store;
+        let (proven, unproven): (Vec<DoneFlag>, Vec<DoneFlag>) =
+            done.into_iter().partition(|flag| !flag.ending.is_bottom() || store.ended(&flag.id));
+        let replica = &self.partitions[&partition];
+        // A delayed acknowledgement may name tasks forgotten since.
+        let current = |id: &TaskId| replica.register.cell(id).is_some() || !replica.may_have_forgotten(id);
+        let proven = proven.into_iter().filter(|flag| current(&flag.id));
+        self.learn(partition, proven.map(|flag| (flag.id, flag.ending)).collect());
+        if unproven.is_empty() {
+            return;
+        }
+        let ids = unproven.iter().map(|flag| flag.id).collect();
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        // Only claims in the table, so that no peer can make a leader remember more than those.
+        let current = |id: &TaskId, token: Token| register.cell(id).is_some_and(|cell| cell.token == token);
+        let claims: Vec<(TaskId, Token)> =
+            unproven.iter().map(|flag| (flag.id, flag.token)).filter(|(id, token)| current(id, *token)).collect();
+        let stale = |(id, token): &&(TaskId, Token)| !current(id, *token);
+        let over: Vec<(TaskId, Token)> =
+            register.leading().expect("it leads").unproven.iter().filter(stale).copied().collect();
+        let leading = register.leading_mut().expect("it leads");
+        over.iter().for_each(|claim| assert!(leading.unproven.remove(claim)));
+        leading.unproven.extend(claims);
+        self.outbox.send(from, PeerMessage::Need { partition, ids });
+    }
+
+    pub(crate) fn on_nack(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        replica: ReplicaId,
+        promised: Epoch,
+        viewstamp: Viewstamp,
+    ) {
+        let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
+        let register = &mut partition_state.register;
+        register.seen =
+            register.seen.max(promised.min(register.seen.saturating_add(norn_model::limits::EPOCH_STEP_MAX)));
+        let member = register.cohort.knows_replica(&replica) && replica.node == from;
+        if register.leading().is_some() && !member {
+            self.tell_outside(from, partition);
+            return;
+        }
+        let Some(leading) = register.leading_mut() else { return };
+        if promised > leading.epoch {
+            self.step_down(partition, "a follower promised a later epoch");
+            return;
+        }
+        self.send_from(partition, from, viewstamp);
+    }
+
+    /// At the leader: sends what follows a follower's reported viewstamp.
+    pub(crate) fn send_from(&mut self, partition: PartitionId, from: NodeId, viewstamp: Viewstamp) {
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        let newest = register.viewstamp.length;
+        let leading = register.leading_mut().expect("it leads");
+        let epoch = leading.epoch;
+        let Some(progress) = leading.progress.get_mut(&from) else { return };
+        progress.viewstamp = Some(viewstamp);
+        progress.stranger = false;
+        if viewstamp.epoch == epoch && viewstamp.length <= newest && progress.matched.is_some() {
+            progress.sent = viewstamp.length;
+            self.send_ops(partition, from);
+        } else {
+            self.catch_up(partition, from);
+        }
+    }
+
+    /// commits what a quorum has on disk.
+    fn advance(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        let Some(leading) = register.leading() else { return };
+        let Some(length) = register.held() else { return };
+        let heeded = register.heeded().min(length);
+        if !leading.established {
+            self.establish(partition);
+        }
+        self.commit_to(partition, length, heeded);
+        self.trim_kept(partition);
+    }
+
+    /// Drops kept operations that no followers, or few, still need.
+    fn trim_kept(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("it leads, or did");
+        if !replica.register.trim_kept() {
+            return;
+        }
+        let followers = replica.cohort().followers().into_iter();
+        let alive: BTreeSet<NodeId> = followers.filter(|node| *node == self.me || self.is_alive(*node)).collect();
+        let replica = self.partitions.get_mut(&partition).expect("just seen");
+        replica.register.trim_large(|node| alive.contains(&node));
+    }
+
+    pub(crate) fn establish(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("it leads");
+        let leading = replica.register.leading_mut().expect("it leads");
+        leading.established = true;
+        let epoch = leading.epoch;
+        self.outbox.observe(Observation::Established { partition: partition.0, epoch });
+        self.forget(partition);
+        self.settle_inherited(partition);
+        self.begin_following(partition);
+        self.begin_heeding(partition);
+        self.begin_home(partition);
+        self.begin_quotas(partition);
+        self.arm_retire(partition);
+        self.arm_expiry(partition);
+        if self.leads_a_change(partition) {
+            self.timers.set(Key::Change(partition), self.now.mono_us);
+        }
+        self.publish_all_heads(partition);
+        self.stirred.insert(partition);
+    }
+
+    /// Advances the commit index to `length` and the grant-ack index to `heeded`, and runs the continuations that are ready.
+    fn commit_to(&mut self, partition: PartitionId, length: u64, heeded: u64) {
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        let Some(leading) = register.leading() else { return };
+        if length <= register.commit && heeded <= leading.heeded {
+            return;
+        }
+        register.learn_commit(length);
+        let commit = register.commit;
+        let leading = register.leading_mut().expect("just seen");
+        let (epoch, before) = (leading.epoch, leading.heeded);
+        leading.heeded = before.max(heeded);
+        let ready = leading.take_ready(commit);
+        let told = leading.heeded;
+        if told > before {
+            self.tell_commit(partition, epoch, told);
+        }
+        self.note_cohort_commit(partition);
+        for (length, waiting) in ready {
+            self.committed(partition, Viewstamp { epoch, length }, waiting);
+        }
+        self.tell_lowered(partition);
+    }
+
+    /// Takes in the commit index in the leader's heartbeat.
+    pub(crate) fn on_commit(&mut self, from: NodeId, partition: PartitionId, epoch: Epoch, commit: u64) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let register = &mut replica.register;
+        let leads = register.leader.is_some_and(|leader| (leader.epoch, leader.node) == (epoch, from));
+        if leads && register.viewstamp.epoch == epoch {
+            register.learn_commit(commit);
+        }
+    }
+}
+
+/// C-3: applies an operation, and collects granted tasks whose spec is not known here.
+fn apply_as_follower(
+    replica: &mut Partition,
+    op: &Op,
+    now: norn_model::time::Now,
+    config: &norn_model::config::Config,
+    missing: &mut Vec<TaskId>,
+) -> Result<(), norn_model::claim_table::table::Misfit> {
+    replica.apply(op, now, config)?;
+    let Op::Grant { items, .. } = op else { return Ok(()) };
+    missing.extend(items.iter().map(|(id, _)| *id).filter(|id| replica.store.lacks_spec(id)));
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! How a replica joins a cohort, and how it leaves.
+//!
+//! **In.** A leader sends its table to the nodes that it admits. A node without a replica creates one then. The new replica has
+//! promised nothing of its own, and both its table and its facts are marked as incomplete (`model/src/wound.rs`), so that it
+//! neither votes nor counts before it has them. Nothing else is needed to join.
+//!
+//! **Out.** An exile goes on following. Once its leader confirms that the cohort without it is committed (`Dismiss`), it takes
+//! facts from members alone. As soon as a majority of them has agreed with it, it has nothing that they lack. Its leader clears
+//! it, and it drops all but its promise and its vote. If it is admitted again, it begins as a replica that lost everything else,
+//! which is true.
+//!
+//! A replica that was away meanwhile learns of its removal when it asks (`Outside`). It asks from when it hears of a cohort that
+//! does not know it until it has the answer. If it was cleared without draining, because no leader waits for ever, it may still
+//! have facts that no member has. Then it reports this (`Stray`) instead of dropping them, and becomes an exile once more
+//! (`Change::Recall`).
+
+use crate::Node;
+use crate::context::timers::Key;
+use crate::effect::Observation;
+use norn_model::claim_table::table::{Op, Table};
+use norn_model::cohort::{Change, Role, Seat, Told};
+use norn_model::config::mutant;
+use norn_model::message::{LogWord, PeerMessage};
+use norn_model::record::Record;
+use norn_model::register::Progress;
+use norn_model::replica::Standing;
+use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
+use norn_wire::{NodeId, PartitionId};
+use std::sync::Arc;
+
+impl Node {
+    /// Whether a table is outdated: it is older than the cohort that this node knows to have left. So is an installation that
+    /// builds on the table this node had before it was cleared. It looks as if it fitted, because a cleared replica has the
+    /// viewstamp of genesis.
+    pub(crate) fn is_of_before(&self, message: &PeerMessage) -> bool {
+        let (partition, epoch, table) = match message {
+            PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, Some(table)),
+            PeerMessage::State { partition, viewstamp, table } => (*partition, viewstamp.epoch, Some(table)),
+            PeerMessage::Install { partition, epoch, table, .. } => (*partition, *epoch, table.as_ref()),
+            _ => return false,
+        };
+        let held = self.partitions.get(&partition).is_some_and(|replica| !replica.is_blank());
+        let cohort = table.and_then(|table| table.cohort.as_ref());
+        let version = cohort.map_or(Viewstamp::default(), |cohort| cohort.version);
+        let left = |told: &Told| !told.cohort.knows(self.me) && (epoch, version) <= told.rank();
+        !held && self.routes.get(&partition).is_some_and(left)
+    }
+
+    /// Creates a replica for a table of a partition that is not held here, if the table names this node.
+    fn take_seat(&mut self, partition: PartitionId, epoch: Epoch, table: &Table) {
+        if !self.has_partition(partition) || self.partitions.contains_key(&partition) || epoch == 0 {
+            return;
+        }
+        let mut sorted = self.founders(partition);
+        sorted.sort_unstable();
+        let own = self.own_id();
+        let named = match &table.cohort {
+            Some(cohort) => cohort.is_sound() && cohort.knows_replica(&own),
+            None => sorted.contains(&own),
+        };
+        if !named || table.founders != sorted || table.digest() != table.digest_recomputed() {
+            self.outbox.observe(Observation::Refused { what: "a table of a partition that is not held here" });
+            return;
+        }
+        let replica = self.blank_replica(partition);
+        self.partitions.insert(partition, replica);
+        self.tell_wound(partition);
+        self.begin_seat(partition);
+    }
+
+    /// Answers a leader that believes this node to have the table of a partition that is not held here. The log was replaced, and
+    /// no peer remembers that. The leader then sends the whole table, and this node creates a replica that has lost everything.
+    pub(crate) fn refuse_unheld(&mut self, leader: NodeId, partition: PartitionId, message: &PeerMessage) {
+        let builds_on_one = matches!(message, PeerMessage::Install { table: None, .. } | PeerMessage::Ops { .. });
+        let held = self.partitions.contains_key(&partition) || !self.has_partition(partition);
+        if builds_on_one && !held {
+            self.outbox.send(leader, PeerMessage::Unheld { partition, replica: self.own_id() });
+        }
+    }
+
+    /// At the leader: a follower holds nothing. The first report makes the leader send the table at once; later ones leave it to
+    /// the resend timer.
+    pub(crate) fn on_unheld(&mut self, from: NodeId, partition: PartitionId, replica: ReplicaId) {
+        let Some(state) = self.partitions.get_mut(&partition).filter(|_| replica.node == from) else { return };
+        let known = state.register.cohort.knows_replica(&replica);
+        let Some(leading) = state.register.leading_mut() else { return };
+        if !known {
+            self.tell_outside(from, partition);
+            return;
+        }
+        if let Some(progress) = leading.progress.get_mut(&from).filter(|progress| !progress.stranger) {
+            *progress = Progress { stranger: true, ..Progress::default() };
+            self.catch_up(partition, from);
+        }
+    }
+
+    /// Starts what a replica needs that is created, or has lost everything, while the node runs.
+    fn begin_seat(&mut self, partition: PartitionId) {
+        self.outbox.observe(Observation::Seated { partition: partition.0 });
+        self.pair_up(partition);
+        self.count_answers();
+        self.timers.set_if_none(Key::Rejoin, self.now.mono_us);
+        self.timers.set_if_none(Key::Change(partition), self.after_ms(self.config.resend_ms));
+    }
+
+    /// Compares the replica with its standing at `before` a change of the table. Callers do this before they log the change, so
+    /// that no crash leaves a replica with a slot that does not know that it lacks facts.
+    pub(crate) fn note_standing(&mut self, partition: PartitionId, before: &Standing) {
+        let replica = self.partitions.get_mut(&partition).expect("it has just changed");
+        let after = replica.standing();
+        if after.lacks_facts(before) && replica.healing.open_facts() {
+            self.journals.uncover(partition);
+            self.tell_wound(partition);
+        }
+        if after.version != before.version {
+            self.cohort_changed(partition);
+        }
+    }
+
+    /// Reacts to a new cohort of a replica.
+    fn cohort_changed(&mut self, partition: PartitionId) {
+        let round = self.asks.number();
+        let replica = self.partitions.get_mut(&partition).expect("it has just changed");
+        replica.healing.begin_anew(round);
+        let (cohort, leads) = (replica.cohort().clone(), replica.register.leading().is_some());
+        self.outbox.observe(Observation::CohortChanged { partition: partition.0, cohort: cohort.clone() });
+        let told = Told { epoch: self.partitions[&partition].register.viewstamp.epoch, cohort };
+        self.learn_route(partition, &told);
+        self.pair_up(partition);
+        self.drop_owed_outside(partition);
+        if leads {
+            self.begin_step(partition);
+        }
+        self.count_answers();
+        self.timers.set_if_none(Key::Rejoin, self.now.mono_us);
+        self.timers.set(Key::Change(partition), self.now.mono_us);
+    }
+
+    /// Plays a replica's part in a change; repeats by timer while a change is under way.
+    pub(crate) fn drive_change(&mut self, partition: PartitionId) {
+        self.leave_if_cleared(partition);
+        if self.partitions[&partition].register.leading().is_some() {
+            self.lead_change(partition);
+        }
+        if self.wants_agreement(partition) {
+            self.ask_to_agree(partition);
+        }
+        self.tell_ready(partition);
+        self.ask_for_dismissal(partition);
+        self.ask_back(partition);
+        let replica = &self.partitions[&partition];
+        let changes = !replica.cohort().is_stable() || self.leads_a_change(partition);
+        if changes || replica.role() == Role::Exile || self.is_out(partition) {
+            self.timers.set(Key::Change(partition), self.after_ms(self.config.resend_ms));
+        }
+    }
+
+    /// Asks the leader for its dismissal. An undismissed exile may have been cleared already and exist because of a late message.
+    /// So may a replica that has heard of its removal and has nothing to hand over: a leader that does not know it sends it
+    /// nothing unasked.
+    fn ask_for_dismissal(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        let leader = self.leader_of(partition).filter(|leader| *leader != self.me);
+        let waits = replica.role() == Role::Exile && !replica.is_dismissed();
+        let unasked = mutant!(self.config, OutsideUnasked);
+        let waits = waits || self.is_out(partition) && self.may_drop(partition) && !unasked;
+        if let Some(leader) = leader.filter(|_| waits) {
+            let register = &replica.register;
+            let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+            self.outbox.send(leader, PeerMessage::Nack { partition, replica: own, promised, viewstamp });
+        }
+    }
+
+    /// Reports to the leader how many facts this replica has, and whether they are complete, once that is on disk.
+    pub(crate) fn tell_ready(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        let cohort = replica.cohort();
+        let asked = cohort.has_next(self.me) || replica.is_dismissed();
+        if !asked || !self.is_answered(partition) {
+            return;
+        }
+        let ready = !replica.healing.wound.table && self.has_agreed(partition);
+        let leader = if replica.register.leading().is_some() { Some(self.me) } else { self.leader_of(partition) };
+        let (at, own, log) = (cohort.version, replica.register.me, LogWord::default());
+        let facts = (replica.store.count() + replica.store.tombs_count()) as u64;
+        if let Some(leader) = leader {
+            self.outbox.send_durable(leader, PeerMessage::Ready { partition, replica: own, at, ready, facts, log });
+        }
+    }
+
+    /// Handles the leader's confirmation that a cohort without this replica is committed.
+    pub(crate) fn on_dismiss(&mut self, partition: PartitionId, at: Viewstamp) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        if replica.role() == Role::Exile && replica.cohort().version == at && !replica.is_dismissed() {
+            replica.dismissed = Some(at);
+            if mutant!(self.config, LeavesEarly) {
+                self.leave(partition);
+                return;
+            }
+            // Client writes may have added facts here since the last agreement.
+            let round = self.asks.number();
+            self.partitions.get_mut(&partition).expect("just seen").healing.begin_anew(round);
+            self.timers.set(Key::Change(partition), self.now.mono_us);
+        }
+    }
+
+    /// Informs a node that it has no part in the cohort.
+    pub(crate) fn tell_outside(&mut self, node: NodeId, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        // Only a committed cohort may be advertised this way.
+        if register.established() && self.is_cohort_committed(partition) {
+            let told = Box::new(Told { epoch: register.viewstamp.epoch, cohort: register.cohort.clone() });
+            self.outbox.send(node, PeerMessage::Outside { partition, told });
+        }
+    }
+
+    /// Handles a leader's message that this node has no part in a committed cohort.
+    pub(crate) fn on_outside(&mut self, from: NodeId, partition: PartitionId, told: &Told) {
+        let heard = told.cohort.has_voter(from) && self.plausible(partition, told.epoch);
+        if !heard || told.cohort.knows(self.me) || !told.cohort.is_sound() {
+            return;
+        }
+        self.learn_route(partition, told);
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        // A later epoch outranks even with an earlier version: the operation that admitted this node was never committed.
+        if told.rank() <= (replica.register.viewstamp.epoch, replica.cohort().version) {
+            return;
+        }
+        // Otherwise this replica asks to be re-admitted: at once if this is news (`learn_route`), then at every resend.
+        if self.may_drop(partition) {
+            self.leave(partition);
+        }
+    }
+
+    /// Whether a removed replica has nothing left to hand over.
+    fn may_drop(&self, partition: PartitionId) -> bool {
+        let replica = &self.partitions[&partition];
+        let handed_over = replica.is_dismissed() && self.has_agreed(partition);
+        handed_over || replica.store.count() == 0 || mutant!(self.config, StraysDrop)
+    }
+
+    /// Whether the latest known cohort leaves this replica out while it still holds something.
+    pub(crate) fn is_out(&self, partition: PartitionId) -> bool {
+        let Some(replica) = self.partitions.get(&partition).filter(|replica| !replica.is_blank()) else { return false };
+        let own = (replica.register.viewstamp.epoch, replica.cohort().version);
+        let told = |told: &Told| told.rank() > own && !told.cohort.knows(self.me);
+        let out = replica.role() == Role::Outside && !replica.cohort().is_founded();
+        out || self.routes.get(&partition).is_some_and(told)
+    }
+
+    /// Whether this replica was removed without draining: it is out, and still has something to hand over.
+    fn is_stray(&self, partition: PartitionId) -> bool {
+        self.is_out(partition) && !self.may_drop(partition)
+    }
+
+    /// Asks the leader to re-admit this stray as an exile.
+    fn ask_back(&mut self, partition: PartitionId) {
+        let leader = self.leader_of(partition).filter(|leader| self.is_stray(partition) && *leader != self.me);
+        if let Some(leader) = leader {
+            let replica = &self.partitions[&partition];
+            let (own, cohort) = (replica.register.me, replica.cohort());
+            let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
+            self.outbox.send(leader, PeerMessage::Stray { partition, seat });
+        }
+    }
+
+    /// At the leader: re-admits, as an exile, a cleared replica that still has something.
+    pub(crate) fn on_stray(&mut self, from: NodeId, partition: PartitionId, seat: Seat) {
+        if seat.replica.node != from || !self.may_append(partition) || !self.is_cohort_committed(partition) {
+            return;
+        }
+        let register = &self.partitions[&partition].register;
+        let (cohort, at) = (&register.cohort, register.viewstamp);
+        let change = Change::Recall { seat, at_ms: self.now.wall_ms };
+        let fits = seat.since < at && cohort.changed(&change, Viewstamp { length: at.length + 1, ..at }).is_ok();
+        if fits {
+            self.append(partition, Op::Cohort(change), None);
+        }
+    }
+
+    /// Drops all of a cleared replica but its promise and its vote.
+    pub(crate) fn leave(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        if replica.is_blank() {
+            return;
+        }
+        if replica.register.leading().is_some() {
+            self.step_down(partition, "it holds the partition no more");
+        }
+        let told = Box::new(self.route_of(partition));
+        self.outbox.persist(Record::Left { partition, told });
+        self.partitions.get_mut(&partition).expect("just seen").clear();
+        self.bodies.lost.retain(|(of, _)| *of != partition);
+        self.count_bodies(partition);
+        self.unpublish_heads(partition);
+        for key in [
+            Key::Election,
+            Key::Resend,
+            Key::Expiry,
+            Key::Delayed,
+            Key::Drop,
+            Key::Wake,
+            Key::Retire,
+            Key::Change,
+            Key::Follow,
+            Key::Sessions,
+            Key::Children,
+        ] {
+            self.timers.cancel(key(partition));
+        }
+        self.unsent.remove(&partition);
+        self.stirred.remove(&partition);
+        self.pair_up(partition);
+        self.drop_owed_outside(partition);
+        self.outbox.observe(Observation::Left { partition: partition.0 });
+    }
+
+    /// Leaves if the installed table does not name this replica: it was cleared while it was away.
+    pub(crate) fn leave_if_cleared(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        if replica.role() == Role::Outside && !replica.cohort().is_founded() && self.may_drop(partition) {
+            self.leave(partition);
+        }
+    }
+
+    /// Creates the replica for a whole table before the handling of the message that carries it.
+    pub(crate) fn seat_for(&mut self, message: &PeerMessage) {
+        let (partition, epoch, table): (_, _, &Arc<Table>) = match message {
+            PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, table),
+            PeerMessage::Install { partition, epoch, table: Some(table), .. } => (*partition, *epoch, table),
+            _ => return,
+        };
+        self.take_seat(partition, epoch, table);
+    }
+}

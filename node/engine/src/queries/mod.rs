@@ -1,0 +1,5 @@
+//! Questions over many tasks: lists, counts, watches.
+
+pub mod count;
+pub mod list;
+pub mod watch;

@@ -1,0 +1,402 @@
+//! Replay of the log, and the start of a node.
+
+use crate::Node;
+use crate::context::timers::Key;
+use crate::effect::{Effect, Ticket};
+use crate::payloads::bodies::blobs_of;
+use norn_model::claim_table::table::{Op, Table};
+use norn_model::config::mutant;
+use norn_model::record::Record;
+use norn_model::register::{Ages, UNDATED_US};
+use norn_model::replica::Partition;
+use norn_model::ring;
+use norn_model::root::{self, Root};
+use norn_model::task::{Place, Slot, Task};
+use norn_model::time::Now;
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
+use norn_model::wound::{self, Wound};
+use norn_wire::response::Genesis;
+use norn_wire::{NodeId, PartitionId, TaskId};
+use std::sync::Arc;
+
+impl Node {
+    /// Takes in a record of a snapshot or of the log. The record may be known already, or outdated, only if it is `covered` by a
+    /// snapshot. `place` is the log location of a record of facts, if known. An error means that this node did not write the log.
+    pub fn recover(&mut self, record: Record, covered: bool, place: Option<Place>) -> Result<(), String> {
+        if covered && self.knows(&record) {
+            return Ok(());
+        }
+        match record {
+            Record::Identity { node, incarnation } => {
+                if (node, incarnation) != (self.me, self.founding.incarnation) {
+                    return Err(format!("the log is of node {node}, not of {}", self.me));
+                }
+                Ok(())
+            }
+            Record::Boot { count } => {
+                self.boot = count;
+                Ok(())
+            }
+            Record::Unanswered { began } => {
+                self.log.unanswered = began;
+                Ok(())
+            }
+            Record::Genesis(genesis) => match &self.genesis {
+                // Each segment repeats it.
+                Some(known) if *known == genesis => Ok(()),
+                Some(known) => Err(format!("the log is of cluster {} and of {}", known.cluster, genesis.cluster)),
+                None => {
+                    ring::validate(&genesis)?;
+                    self.join(genesis);
+                    Ok(())
+                }
+            },
+            Record::Roster(roster) => {
+                if roster.version > self.roster.version {
+                    self.take_roster(roster);
+                }
+                Ok(())
+            }
+            Record::Mark { time_ms, sessions } => {
+                self.mint.recover(time_ms, sessions);
+                Ok(())
+            }
+            Record::Vote { partition, promised, voted_for } => {
+                // A promise outlives its replica.
+                self.replica_mut(partition)?.register.recover_vote(promised, voted_for);
+                Ok(())
+            }
+            Record::Install { partition, viewstamp, table } => {
+                self.recover_install(partition, viewstamp, table, covered)
+            }
+            Record::Ops { partition, after, ops } => self.recover_ops(partition, after, &ops, covered),
+            Record::Facts { partition, items } => self.recover_facts(partition, Arc::unwrap_or_clone(items), place),
+            Record::Forgot { partition, ids } => self.recover_forgot(partition, &ids),
+            Record::Wound { partition, wound, losses } => {
+                self.replica_mut(partition)?.healing.replay(wound, losses);
+                Ok(())
+            }
+            Record::Left { partition, told } => {
+                self.replica_mut(partition)?.clear();
+                self.count_bodies(partition);
+                self.learn_route(partition, &told);
+                Ok(())
+            }
+            Record::Hint { partition, since_ms, items } => self.recover_hint(partition, since_ms, &items),
+            Record::Owed { to, partition, since_ms, ids } => self.recover_owed(to, partition, since_ms, &ids),
+            Record::Handed { to, partition, ids } => {
+                self.recover_handed(to, partition, &ids);
+                Ok(())
+            }
+            Record::Ran { us } => {
+                self.recover_ran(us, covered);
+                Ok(())
+            }
+            Record::Ages { partition, ran_us, points } => {
+                self.recover_ages(partition, ran_us, points);
+                Ok(())
+            }
+            Record::Retired { reason } => Err(format!("it was retired for ever: {reason}")),
+            Record::End { .. } => Err("the end of a snapshot within a log".into()),
+        }
+    }
+
+    fn recover_install(
+        &mut self,
+        partition: PartitionId,
+        viewstamp: Viewstamp,
+        table: Option<Arc<Table>>,
+        covered: bool,
+    ) -> Result<(), String> {
+        let (now, config) = (self.undated(partition), self.config.clone());
+        let replica = self.replica_mut(partition)?;
+        // The replica was cleared later; the record is older than the snapshot.
+        if covered && table.is_none() && replica.is_blank() {
+            return Ok(());
+        }
+        if viewstamp <= replica.register.viewstamp {
+            return Err(format!("the table of partition {partition} goes back to {viewstamp:?}"));
+        }
+        if replica.healing.is_passing() && table.is_none() {
+            return Ok(());
+        }
+        if table.is_some() {
+            replica.healing.replayed_table();
+        }
+        replica.register.seen = replica.register.seen.max(viewstamp.epoch);
+        replica.install(viewstamp, table.map(Arc::unwrap_or_clone), now, &config);
+        Ok(())
+    }
+
+    fn recover_forgot(&mut self, partition: PartitionId, ids: &[TaskId]) -> Result<(), String> {
+        let store = &mut self.replica_mut(partition)?.store;
+        for id in ids {
+            store.forget(id);
+        }
+        self.count_bodies(partition);
+        Ok(())
+    }
+
+    fn recover_ops(
+        &mut self,
+        partition: PartitionId,
+        after: Viewstamp,
+        ops: &[Arc<Op>],
+        covered: bool,
+    ) -> Result<(), String> {
+        let (now, config) = (self.undated(partition), self.config.clone());
+        let replica = self.replica_mut(partition)?;
+        let cleared = covered && replica.is_blank();
+        if after != replica.register.viewstamp && (replica.healing.is_passing() || cleared) {
+            replica.learn_endings(ops, now, &config);
+            replica.take_ended();
+            return Ok(());
+        }
+        if after != replica.register.viewstamp {
+            return Err(format!("operations of partition {partition} after {after:?}, and its table is elsewhere"));
+        }
+        let applied = ops.iter().try_for_each(|op| replica.apply(op, now, &config));
+        replica.register.forget_recent();
+        replica.take_ended();
+        applied.map_err(|misfit| misfit.to_string())
+    }
+
+    fn recover_facts(
+        &mut self,
+        partition: PartitionId,
+        items: Vec<(TaskId, Task)>,
+        place: Option<Place>,
+    ) -> Result<(), String> {
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.replica_mut(partition)?;
+        let mut bodies = Vec::new();
+        for (id, delta) in items {
+            bodies.extend(blobs_of(id, &delta));
+            let learned = replica.learn_again(id, delta, now, &config);
+            bodies.extend(learned.body.map(|hash| (id, Slot::Spec, hash)));
+        }
+        self.count_bodies(partition);
+        if let Some(place) = place {
+            self.place_bodies(partition, &bodies, place);
+        }
+        Ok(())
+    }
+
+    /// Returns the time of a record of a partition, as undated: the next uptime record dates it.
+    fn undated(&mut self, partition: PartitionId) -> Now {
+        self.running.note_undated(partition);
+        let early = mutant!(self.config, AgesFromBefore);
+        let mono_us = if early { self.running.recovered_us() } else { UNDATED_US };
+        Now { mono_us, ..self.now }
+    }
+
+    /// Dates the earlier records by the uptime at which they were written. With `covered`, the snapshot may be newer, so its
+    /// content is not dated. If a start could not read the end of the count and began again lower, the greatest uptime so far
+    /// dates the records: by the lower one they would seem older than they are once the count goes on from the greater one.
+    fn recover_ran(&mut self, us: u64, covered: bool) {
+        self.running.recover(us);
+        if covered {
+            return;
+        }
+        let us = self.running.recovered_us();
+        let config = self.config.clone();
+        for partition in self.running.take_undated() {
+            if let Some(replica) = self.partitions.get_mut(&partition) {
+                replica.register.date_all(us, &config);
+            }
+        }
+    }
+
+    fn recover_ages(&mut self, partition: PartitionId, ran_us: u64, points: Vec<(Viewstamp, u64)>) {
+        self.running.recover(ran_us);
+        let ran_us = self.running.recovered_us();
+        let config = self.config.clone();
+        if let Some(replica) = self.partitions.get_mut(&partition) {
+            replica.register.take_ages(&Ages::new(points), ran_us, 0, &config);
+        }
+    }
+
+    /// Whether a record says nothing new. Facts are merged anyway.
+    fn knows(&self, record: &Record) -> bool {
+        let register = |partition: &PartitionId| self.partitions.get(partition).map(|replica| &replica.register);
+        match record {
+            Record::Genesis(genesis) => self.genesis.as_ref() == Some(genesis),
+            Record::Mark { time_ms, sessions } => self.mint.covers(*time_ms, *sessions),
+            Record::Vote { partition, promised, voted_for } => register(partition).is_some_and(|register| {
+                (*promised, voted_for.is_some()) <= (register.promised, register.voted_for.is_some())
+            }),
+            Record::Install { partition, viewstamp, .. } => {
+                register(partition).is_some_and(|register| *viewstamp <= register.viewstamp)
+            }
+            Record::Ops { partition, after, ops } => register(partition).is_some_and(|register| {
+                let end = Viewstamp { length: after.length + ops.len() as u64, ..*after };
+                end <= register.viewstamp
+            }),
+            Record::Identity { .. }
+            | Record::Boot { .. }
+            | Record::Unanswered { .. }
+            | Record::Facts { .. }
+            | Record::Wound { .. }
+            | Record::Left { .. }
+            | Record::Forgot { .. }
+            | Record::Hint { .. }
+            | Record::Owed { .. }
+            | Record::Handed { .. }
+            | Record::Roster(_)
+            | Record::Ran { .. }
+            | Record::Ages { .. }
+            | Record::Retired { .. }
+            | Record::End { .. } => false,
+        }
+    }
+
+    /// Notes that a record of this replica is lost between the last recovered record and the next one. Called once for each lost
+    /// record, with its ordinal, and in every start as long as the damage is there; [`norn_model::record::Kind::wound`] gives what the
+    /// record may have contained. An error means that the partition is not held here.
+    pub fn lose(&mut self, partition: PartitionId, loss: u64, wound: Wound) -> Result<(), String> {
+        self.replica_mut(partition)?.healing.lose(loss, wound);
+        Ok(())
+    }
+
+    /// As [`Node::lose`], for any replica, also those that the log has not named yet.
+    pub fn lose_anywhere(&mut self, loss: u64) {
+        self.lost_somewhere.push(loss);
+    }
+
+    /// After the replay: partitions that lost what no other replica can give back, and what that is. If the node starts all the
+    /// same, these replicas answer for nothing.
+    pub fn lost_for_good(&self) -> Vec<(PartitionId, Wound)> {
+        // A replica that never had anything here has lost nothing, and one that is no member has nothing to give.
+        let healable = |replica: &&Partition| {
+            let lost = replica.healing.losses != 0 && replica.cohort().has_member(self.me);
+            !lost || wound::is_healable(replica.healing.wound, self.members_at_most(replica))
+        };
+        let lost = self.partitions.values().filter(|replica| !healable(replica));
+        lost.map(|replica| (replica.id, replica.healing.wound)).collect()
+    }
+
+    /// Upper bound on the number of members of a replica's cohort. The record of its growth may be lost: a cohort that is smaller
+    /// than at its founding is about to grow again.
+    fn members_at_most(&self, replica: &Partition) -> usize {
+        let told = replica.cohort().members().count();
+        if !replica.healing.wound.table {
+            return told;
+        }
+        let living = self.roster.members.values().filter(|member| member.state.is_present()).count();
+        told.max(self.founders(replica.id).len().min(living))
+    }
+
+    /// Returns the replica that a record of the log belongs to. A replica that was not there at genesis begins blank: it was
+    /// created without a record, and has nothing until the log says otherwise.
+    pub(crate) fn replica_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, String> {
+        if !self.has_partition(partition) {
+            return Err(format!("a record of partition {partition}, which there is not"));
+        }
+        if !self.partitions.contains_key(&partition) {
+            let replica = self.blank_replica(partition);
+            self.partitions.insert(partition, replica);
+        }
+        Ok(self.partitions.get_mut(&partition).expect("just seen to"))
+    }
+
+    /// Creates a replica that has nothing yet, with all losses that may be its own: the next start finds them before any record
+    /// of the replica, and must not take them for new ones once it has recovered.
+    pub(crate) fn blank_replica(&self, partition: PartitionId) -> Partition {
+        let mut blank = Partition::blank(partition, self.own_id(), self.founders(partition));
+        let both = Wound { facts: true, table: true };
+        self.lost_somewhere.iter().for_each(|loss| blank.healing.lose(*loss, both));
+        match &self.genesis {
+            Some(genesis) if partition == PartitionId::ROOT => blank.with_root(Root::found(genesis)),
+            _ => blank,
+        }
+    }
+
+    /// Starts the node after the replay of a log that is durable up to this record; the clocks read `now`.
+    pub fn start(&mut self, now: Now, durable: u64, effects: &mut Vec<Effect>) {
+        self.now = now;
+        self.running.begin(now);
+        let ran_us = self.running.recovered_us();
+        self.boot += 1;
+        self.asks.begin(self.boot);
+        // The log's length comes first: if the disk takes only a part of this start's records, they must not make the log look
+        // longer.
+        self.begin_log(durable);
+        self.outbox.persist(Record::Boot { count: self.boot });
+        let config = self.config.clone();
+        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        for id in ids {
+            let replica = self.partitions.get_mut(&id).expect("just listed");
+            let register = &replica.register;
+            replica.borrowed = register.promised > register.viewstamp.epoch && !register.cohort.is_founded();
+            replica.register.rearm(now, ran_us, &config);
+            replica.store.take_touched();
+            if replica.is_blank() {
+                replica.clear();
+            }
+            let lost = replica.healing.end_replay();
+            self.release_due(id);
+            if lost {
+                self.tell_loss(id);
+            }
+            self.count_bodies(id);
+        }
+        self.make_room();
+        self.begin_ages();
+        self.settle(effects);
+    }
+
+    /// Handles a part of the log that is on disk now. The first part ends the start: from then on peers may hear the node.
+    pub(crate) fn on_persisted(&mut self, ticket: Ticket, places: &[Option<Place>], durable: u64) {
+        self.note_places(ticket, places);
+        self.note_durable(ticket, durable);
+        self.outbox.persisted(ticket);
+        if std::mem::take(&mut self.starting)
+            && let Some(genesis) = self.genesis.clone()
+        {
+            self.begin(genesis);
+        }
+    }
+
+    /// Makes the node a part of a cluster.
+    pub(crate) fn join(&mut self, genesis: Arc<Genesis>) {
+        let me = ReplicaId { node: self.me, incarnation: self.founding.incarnation };
+        for partition in (0..genesis.partitions as u16).map(PartitionId) {
+            let preference = root::cohort(&genesis, partition);
+            if preference.contains(&me) {
+                self.partitions.insert(partition, Partition::new(partition, me, preference));
+            }
+        }
+        let root = Root::found(&genesis);
+        self.steward.founders = root.founders();
+        let roster = Arc::new(root.roster());
+        if self.steward.founders.contains(&me) {
+            let replica = Partition::new(PartitionId::ROOT, me, self.steward.founders.clone()).with_root(root);
+            self.partitions.insert(PartitionId::ROOT, replica);
+        }
+        self.genesis = Some(genesis);
+        self.take_roster(roster);
+    }
+
+    /// Starts the timers.
+    pub(crate) fn begin(&mut self, genesis: Arc<Genesis>) {
+        self.outbox.effect(Effect::Joined { genesis, roster: self.roster.clone() });
+        self.timers.set(Key::Steward, self.now.mono_us);
+        self.timers.set(Key::Heartbeat, self.now.mono_us);
+        self.timers.set(Key::Exchange, self.after_ms(self.config.exchange_interval_ms));
+        self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
+        let peers: Vec<NodeId> = self.peers.keys().copied().collect();
+        for node in peers {
+            self.exchange_anew(node);
+        }
+        self.begin_hints();
+        self.count_answers();
+        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        for id in ids {
+            self.await_leader(id);
+            self.timers.set(Key::Change(id), self.now.mono_us);
+        }
+        if self.partitions.values().any(|replica| replica.healing.wound.table) {
+            self.timers.set(Key::Rejoin, self.now.mono_us);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Snapshot of a node's state, as records of the log.
+
+use crate::Node;
+use norn_model::limits::{EXCHANGE_TASKS_MAX, within};
+use norn_model::record::Record;
+use norn_model::snapshot::{Gap, Part};
+use norn_model::task::{Content, Task};
+use norn_model::viewstamp::Viewstamp;
+use norn_wire::{NodeId, PartitionId, TaskId};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Position in the state up to which it was saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cursor {
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Place {
+    #[default]
+    Beginning,
+    /// Within a partition: its tasks up to this one are saved.
+    Within(PartitionId, Option<TaskId>),
+    /// Within a partition: its tasks, and its tombstones up to this one, are saved.
+    Buried(PartitionId, Option<TaskId>),
+    /// Partitions up to and including this one are saved, or none.
+    After(Option<PartitionId>),
+    /// All partitions are saved, and payload hints up to this task.
+    Kept(Option<(PartitionId, TaskId)>),
+    /// Payload hints are saved as well, and id hints up to this task of that member.
+    Owed(Option<(NodeId, (PartitionId, TaskId))>),
+}
+
+/// Bytes of a task beside its variable parts, roughly.
+const TASK_BYTES: usize = 64;
+
+impl Node {
+    /// Returns the next part of the state: records from which [`Node::recover`] rebuilds it. They have about `bytes_max`, bodies
+    /// that are not in memory included, but a table comes whole.
+    ///
+    /// The state may change between two calls. The parts contain all that was persisted before the first call; what is persisted
+    /// later may be in them or not.
+    pub fn save(&self, cursor: &mut Cursor, bytes_max: usize) -> Part {
+        let Part { mut records, mut gaps, .. } = Part::default();
+        let mut bytes = 0;
+        while bytes < bytes_max {
+            match cursor.place {
+                Place::Beginning => {
+                    cursor.place = Place::After(None);
+                    records.extend(self.save_node());
+                }
+                Place::After(before) => {
+                    let from = before.map_or(Bound::Unbounded, Bound::Excluded);
+                    let Some((partition, replica)) = self.partitions.range((from, Bound::Unbounded)).next() else {
+                        cursor.place = Place::Kept(None);
+                        continue;
+                    };
+                    cursor.place = Place::Within(*partition, None);
+                    records.extend(self.save_register(*partition));
+                    bytes += replica.register.table.cells.len() * TASK_BYTES;
+                }
+                Place::Within(partition, after) => {
+                    let store = &self.partitions[&partition].store;
+                    let tasks = store.after(after);
+                    let mut items = Vec::new();
+                    for (id, task) in within(bytes_max - bytes, tasks, |(_, task)| size_bytes(task)) {
+                        bytes += size_bytes(task);
+                        let (task, wanted) = task.whole(*id);
+                        let (record, item) = (records.len(), items.len());
+                        gaps.extend(wanted.into_iter().map(|wanted| Gap { record, item, wanted }));
+                        items.push((*id, task));
+                        let rival = store.rival_of(id).cloned();
+                        items.extend(rival.map(|rival| (*id, rival)));
+                    }
+                    cursor.place = match items.last() {
+                        Some((last, _)) => Place::Within(partition, Some(*last)),
+                        None => Place::Buried(partition, None),
+                    };
+                    save_facts(partition, items, &mut records);
+                }
+                Place::Buried(partition, after) => {
+                    let items = self.save_tombs(partition, after, bytes_max - bytes);
+                    cursor.place = match items.last() {
+                        Some((last, _)) => Place::Buried(partition, Some(*last)),
+                        None => Place::After(Some(partition)),
+                    };
+                    bytes += items.iter().map(|(_, task)| size_bytes(task)).sum::<usize>();
+                    save_facts(partition, items, &mut records);
+                }
+                Place::Kept(after) => {
+                    let (saved, last) = self.save_kept(after, bytes_max - bytes, &mut records);
+                    bytes += saved;
+                    cursor.place = last.map_or(Place::Owed(None), |last| Place::Kept(Some(last)));
+                }
+                Place::Owed(after) => {
+                    let Some(last) = self.save_owed(after, &mut records) else {
+                        return Part { records, gaps, last: true };
+                    };
+                    bytes += TASK_BYTES;
+                    cursor.place = Place::Owed(Some(last));
+                }
+            }
+        }
+        Part { records, gaps, last: false }
+    }
+
+    fn save_tombs(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
+        let store = &self.partitions[&partition].store;
+        // This includes tasks that were saved among the live ones: one may have been a tombstone then, and only what was added to
+        // it would follow the snapshot.
+        let buried = store.buried_after(after).filter_map(|id| Some((id, store.content(&id)?.0)));
+        within(bytes_max, buried, |(_, task)| size_bytes(task)).collect()
+    }
+
+    /// Saves payload hints of a partition. Returns their bytes, and the last of them.
+    fn save_kept(
+        &self,
+        after: Option<(PartitionId, TaskId)>,
+        bytes_max: usize,
+        records: &mut Vec<Record>,
+    ) -> (usize, Option<(PartitionId, TaskId)>) {
+        let mut kept = self.hints.kept.after(after).peekable();
+        let Some(((partition, _), _, since_ms)) = kept.peek().copied() else { return (0, None) };
+        let of_partition = kept.take_while(|((of, _), ..)| *of == partition);
+        let items: Vec<(TaskId, Task)> = within(bytes_max, of_partition, |(_, task, _)| size_bytes(task))
+            .map(|((_, id), task, _)| (id, task.clone()))
+            .collect();
+        let bytes = items.iter().map(|(_, task)| size_bytes(task)).sum();
+        let last = items.last().map(|(id, _)| (partition, *id));
+        records.push(Record::Hint { partition, since_ms, items: Arc::new(items) });
+        (bytes, last)
+    }
+
+    /// Saves id hints for a member in a partition. Returns the last of them.
+    fn save_owed(
+        &self,
+        after: Option<(NodeId, (PartitionId, TaskId))>,
+        records: &mut Vec<Record>,
+    ) -> Option<(NodeId, (PartitionId, TaskId))> {
+        let mut owed = self.hints.owed.after(after).peekable();
+        let (to, (partition, _), since_ms) = owed.peek().copied()?;
+        let alike = owed.take_while(|(node, (of, _), _)| (*node, *of) == (to, partition));
+        let ids: Vec<TaskId> = alike.take(EXCHANGE_TASKS_MAX).map(|(_, (_, id), _)| id).collect();
+        let last = ids.last().map(|id| (to, (partition, *id)));
+        records.push(Record::Owed { to, partition, since_ms, ids });
+        last
+    }
+
+    fn save_node(&self) -> Vec<Record> {
+        let mut records = vec![Record::Identity { node: self.me, incarnation: self.founding.incarnation }];
+        records.extend((self.boot > 0).then_some(Record::Boot { count: self.boot }));
+        records.extend(self.log.unanswered.map(|began| Record::Unanswered { began: Some(began) }));
+        records.extend(self.genesis.clone().map(Record::Genesis));
+        records.extend((self.roster.version > 0).then(|| Record::Roster(self.roster.clone())));
+        records.extend(self.mint.mark());
+        // This stands before all records that it could date, so it only gives the uptime from which the count goes on.
+        records.push(Record::Ran { us: self.running.ran_us(self.now) });
+        records
+    }
+
+    fn save_register(&self, partition: PartitionId) -> Vec<Record> {
+        let register = &self.partitions[&partition].register;
+        let (promised, voted_for, viewstamp) = (register.promised, register.voted_for, register.viewstamp);
+        let healing = &self.partitions[&partition].healing;
+        let (wound, losses) = (healing.wound, healing.losses);
+        // A replica that was not there at genesis begins blank.
+        let founder = self.founders(partition).contains(&register.me);
+        let blank = self.partitions[&partition].is_blank();
+        let said = !blank && (losses > 0 || !wound.is_whole() || !founder);
+        let wound = said.then_some(Record::Wound { partition, wound, losses });
+        let vote = (promised > 0).then_some(Record::Vote { partition, promised, voted_for });
+        let table = (viewstamp > Viewstamp::default()).then(|| {
+            let table = Some(Arc::new(register.table.clone()));
+            Record::Install { partition, viewstamp, table }
+        });
+        let ages = self.save_ages(partition);
+        let left = || Record::Left { partition, told: Box::new(self.route_of(partition)) };
+        let left = blank.then(left);
+        wound.into_iter().chain(vote).chain(table).chain(ages).chain(left).collect()
+    }
+}
+
+/// Adds a record of facts, unless it would be empty.
+fn save_facts(partition: PartitionId, items: Vec<(TaskId, Task)>, records: &mut Vec<Record>) {
+    if !items.is_empty() {
+        records.push(Record::Facts { partition, items: Arc::new(items) });
+    }
+}
+
+fn size_bytes<S: Content>(task: &Task<S>) -> usize {
+    TASK_BYTES + task.size_bytes()
+}

@@ -1,0 +1,145 @@
+//! Inspection for checkers: the state that a simulator's properties are about.
+
+use crate::Node;
+use crate::context::timers::Key;
+use norn_model::claim_table::table::Table;
+use norn_model::cohort::{Cohort, Role};
+use norn_model::task::{Outline, Task, Wanted};
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
+use norn_model::wound::Wound;
+use norn_wire::{NodeId, PartitionId, TaskId};
+
+/// State of a replica.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReplicaView {
+    /// Partition.
+    pub partition: PartitionId,
+    /// Highest epoch promised.
+    pub promised: u64,
+    /// Candidate that has the vote in it.
+    pub voted_for: Option<ReplicaId>,
+    /// Viewstamp of the table.
+    pub viewstamp: Viewstamp,
+    /// Digest of the table.
+    pub digest: u128,
+    /// Whether it leads.
+    pub leads: bool,
+    /// Whether it leads and may grant.
+    pub established: bool,
+    /// At a leader: viewstamp of the table that it installed under its own epoch.
+    pub base: Option<Viewstamp>,
+    /// Operations known to be committed in the viewstamp's epoch.
+    pub commit: u64,
+    /// Digest of all tasks together.
+    pub content: u128,
+    /// Number of tasks.
+    pub tasks: usize,
+    /// Number of claims in the table of tasks that are known.
+    pub claims: usize,
+    /// State that may be missing.
+    pub wound: Wound,
+    /// Version of the cohort in its table.
+    pub version: Viewstamp,
+    /// Role in that cohort.
+    pub role: Option<Role>,
+    /// Whether it has nothing but a promise.
+    pub blank: bool,
+    /// Whether its wound is of lost records.
+    pub lost: bool,
+    /// Whether no reconfiguration is under way.
+    pub stable: bool,
+    /// Draining replicas' nodes.
+    pub exiles: Vec<NodeId>,
+    /// Number of tasks with bodies, results or log entries that the log could not give back.
+    pub bodies_lost: usize,
+    /// How many times it has forgotten tasks.
+    pub forgets: u64,
+    /// Whether enough peers have answered this start for it to promise anything.
+    pub answered: bool,
+    /// Lower bounds in milliseconds on the ages of leases granted or renewed up to these viewstamps.
+    pub ages: Vec<(Viewstamp, u64)>,
+}
+
+impl Node {
+    /// Returns the state of all replicas of this node.
+    pub fn inspect(&self) -> Vec<ReplicaView> {
+        self.partitions
+            .values()
+            .map(|replica| {
+                let register = &replica.register;
+                ReplicaView {
+                    partition: replica.id,
+                    promised: register.promised,
+                    voted_for: register.voted_for,
+                    viewstamp: register.viewstamp,
+                    digest: register.table.digest(),
+                    leads: register.leading().is_some(),
+                    established: register.established(),
+                    base: register.leading().map(|leading| leading.base),
+                    commit: register.commit,
+                    content: replica.store.tree().sum(),
+                    tasks: replica.store.count(),
+                    claims: register.table.cells.keys().filter(|id| !replica.store.lacks_spec(id)).count(),
+                    wound: replica.healing.wound,
+                    version: replica.cohort().version,
+                    role: Some(replica.role()).filter(|role| *role > Role::Outside),
+                    blank: replica.is_blank(),
+                    lost: !replica.healing.wound.is_whole() && replica.healing.losses != 0,
+                    stable: replica.cohort().is_stable(),
+                    exiles: replica.cohort().exiles.iter().map(|exile| exile.seat.replica.node).collect(),
+                    bodies_lost: self.bodies_lost(replica.id),
+                    forgets: replica.forgets(),
+                    answered: replica.answered,
+                    ages: register.ages(self.now.mono_us, &self.config).points().to_vec(),
+                }
+            })
+            .collect()
+    }
+
+    /// Cohorts of its partitions, by the tables of its replicas.
+    pub fn cohorts(&self) -> impl Iterator<Item = (PartitionId, &Cohort)> {
+        self.partitions.values().filter(|replica| !replica.is_blank()).map(|replica| (replica.id, replica.cohort()))
+    }
+
+    /// Returns a task as this node's replica knows it.
+    pub fn task(&self, partition: PartitionId, id: &TaskId) -> Option<&Task<Outline>> {
+        self.partitions.get(&partition)?.store.task(id)
+    }
+
+    /// All tasks of a replica of this node, each with what to ask of the log to complete it, and all tombstones.
+    pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (TaskId, (Task, Vec<Wanted>))> {
+        self.partitions.get(&partition).into_iter().flat_map(|replica| {
+            let tasks = replica.store.after(None).map(|(id, task)| (*id, task.whole(*id)));
+            tasks.chain(replica.store.tombs_after(None).map(|(id, tomb)| (*id, (Task::from_tomb(*tomb), Vec::new()))))
+        })
+    }
+
+    /// Payload hints: facts kept for partitions that are not held here.
+    pub fn hints(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+        self.hints.kept.after(None).map(|((_, id), task, _)| (id, task))
+    }
+
+    /// Returns the table of a replica of this node.
+    pub fn table(&self, partition: PartitionId) -> Option<&Table> {
+        self.partitions.get(&partition).map(|replica| &replica.register.table)
+    }
+
+    /// Checks what must hold at the end of every step; returns the first violation with its evidence.
+    pub fn check(&self) -> Result<(), String> {
+        let now = self.now;
+        self.check_loads()?;
+        self.check_hints()?;
+        self.check_bodies()?;
+        for (id, replica) in &self.partitions {
+            if replica.register.leading().is_some() != self.led.contains(id) {
+                return Err(format!("{id:?}: whether it is led here is known in two ways"));
+            }
+            replica.check(now).map_err(|violation| format!("{id:?}: {violation}"))?;
+            let delayed = replica.store.index().first_due_ms().is_some();
+            if delayed && !self.timers.is_set(Key::Delayed(*id)) {
+                return Err(format!("{id:?}: a task is delayed, and no timer is set for it"));
+            }
+        }
+        Ok(())
+    }
+}

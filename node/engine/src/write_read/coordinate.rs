@@ -1,0 +1,496 @@
+//! Writes: any node can coordinate one. It sends facts to all replicas of their partition and answers when enough have them on disk.
+
+use super::Ask;
+use super::group::{Group, WriteAnswer, refused};
+use crate::Node;
+use crate::effect::Observation;
+use crate::event::ClientId;
+use crate::membership::roster::name_in;
+use crate::write_read::writer::Writer;
+use norn_model::cohort::{Role, Seat, Told};
+use norn_model::config::mutant;
+use norn_model::limits::ORPHANS_MAX;
+use norn_model::message::{Items, LogWord, Outcome, PeerMessage};
+use norn_model::replica::Partition;
+use norn_model::task::{Cancel, Completed, Task};
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
+use norn_wire::error::{Error, ErrorCode};
+use norn_wire::request::Completion;
+use norn_wire::response::{Acked, Guarantee};
+use norn_wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, Spec, TaskId, Transaction};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// An item and its place in the request.
+type Placed = (usize, (TaskId, Task));
+
+/// A pending write.
+#[derive(Debug)]
+pub struct WriteAsk {
+    /// The requester of the write.
+    pub writer: Writer,
+    acks: Acks,
+    /// Answer with one item, not with a list.
+    single: bool,
+    groups: BTreeMap<PartitionId, Group>,
+    results: Vec<Option<Result<Acked, Error>>>,
+    open: usize,
+    ids: Vec<TaskId>,
+    /// Time of giving up.
+    pub deadline_us: u64,
+}
+
+/// Whether facts make the log grow for good, rather than bring a task to its end. `known`: the task's spec is stored already.
+pub(crate) fn grows(known: bool, delta: &Task) -> bool {
+    delta.spec.is_some() && !known || delta.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty())
+}
+
+impl Node {
+    pub(crate) fn enqueue(&mut self, client: ClientId, number: u64, tasks: Vec<NewTask>, acks: Acks) {
+        let room = || self.check_room(tasks.iter().map(|task| (&task.id, &task.spec)));
+        if let Err(error) = self.check_circles(tasks.iter()).and_then(|()| room()) {
+            return self.outbox.reply(client, number, Response::Error(error));
+        }
+        let items = tasks.into_iter().map(|task| (task.id, Task::from_spec(Arc::new(task.spec)))).collect();
+        self.write(client, number, items, (acks, false));
+    }
+
+    /// Enqueues a task that must be the only open one with its key.
+    pub(crate) fn enqueue_unique(&mut self, client: ClientId, number: u64, task: Box<NewTask>) {
+        // Whether there is room, the key's leader checks once it knows that the task does not exist.
+        match self.check_circles(std::iter::once(&*task)) {
+            Ok(()) => self.ask_leader(client, number, Request::EnqueueUnique { task }),
+            Err(error) => self.outbox.reply(client, number, Response::Error(error)),
+        }
+    }
+
+    /// Changes several tasks in one transaction.
+    pub(crate) fn transact(&mut self, client: ClientId, number: u64, transaction: Box<Transaction>) {
+        match self.check_circles(transaction.adds.iter()) {
+            Ok(()) => self.ask_leader(client, number, Request::Transact(transaction)),
+            Err(error) => self.outbox.reply(client, number, Response::Error(error)),
+        }
+    }
+
+    /// Whether this node's replica would store a new task.
+    pub(crate) fn admit_unique(&self, partition: PartitionId, id: TaskId, spec: &Arc<Spec>) -> Result<(), Error> {
+        match self.admit(partition, &id, &Task::from_spec(spec.clone())) {
+            Outcome::Stored | Outcome::StoredOrphan => Ok(()),
+            outcome => Err(refused(outcome, true)),
+        }
+    }
+
+    /// Writes completions that need no seal as ordinary facts, and asks the leaders to seal the rest.
+    pub(crate) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
+        let checked =
+            self.admit_children(&items).and_then(|()| self.check_circles(items.iter().flat_map(|item| &item.children)));
+        if let Err(error) = checked {
+            return self.outbox.reply(client, number, Response::Error(error));
+        }
+        let ids = items.iter().map(|item| item.id).collect();
+        let (mut facts, mut places, mut sealed) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, item) in items.into_iter().enumerate() {
+            if item.token.needs_seal() {
+                places.push(place);
+                sealed.push(item);
+            } else {
+                facts.push((place, (item.id, Task::from_completion(item.token, Completed::new(item)))));
+            }
+        }
+        let until_us = self.after_ms(self.config.request_timeout_ms);
+        let ask = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false), until_us);
+        if !sealed.is_empty() {
+            let request = Request::Complete { items: sealed, acks };
+            self.forward_for(client, number, request, Some((ask, places)));
+        }
+    }
+
+    /// Records the outcome of completions that leaders were asked to seal, by place in the write that waits for it.
+    pub(crate) fn write_sealed(&mut self, ask: u64, results: Vec<(usize, Result<u64, Error>)>) {
+        let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
+        let acked = |place: usize, acks: u64| {
+            let id = write.ids[place];
+            let replicas = self.cohort_of(self.partition_of(&id)).holders().count() as u32;
+            Acked { id, acks: acks as u32, replicas, guarantee: Guarantee::Strict }
+        };
+        let results: Vec<(usize, Result<Acked, Error>)> =
+            results.into_iter().map(|(place, result)| (place, result.map(|acks| acked(place, acks)))).collect();
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        for (place, result) in results {
+            assert!(write.results[place].is_none(), "a leader answers once for each completion");
+            write.results[place] = Some(result);
+            write.open -= 1;
+        }
+        if write.open == 0 {
+            self.finish_write(ask);
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, client: ClientId, number: u64, id: TaskId, cancel: Cancel, acks: Acks) {
+        self.write(client, number, vec![(id, Task::from_cancel(cancel))], (acks, true));
+    }
+
+    /// Sends facts to the replicas of their partitions.
+    pub(crate) fn write(&mut self, client: ClientId, number: u64, items: Vec<(TaskId, Task)>, how: (Acks, bool)) {
+        self.write_for(Writer::Client(client, number), items, how);
+    }
+
+    pub(crate) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, how: (Acks, bool)) {
+        let until_us = self.after_ms(self.config.request_timeout_ms);
+        self.write_until(writer, items, how, until_us);
+    }
+
+    /// As [`Node::write_for`], with a deadline.
+    pub(crate) fn write_until(
+        &mut self,
+        writer: Writer,
+        items: Vec<(TaskId, Task)>,
+        how: (Acks, bool),
+        deadline_us: u64,
+    ) {
+        let ids = items.iter().map(|(id, _)| *id).collect();
+        self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), how, deadline_us);
+    }
+
+    /// As [`Node::write`], with facts for some of the tasks alone. The results of the others come from elsewhere, such as the leaders.
+    fn begin_write(
+        &mut self,
+        writer: Writer,
+        (ids, facts): (Vec<TaskId>, Vec<Placed>),
+        (acks, single): (Acks, bool),
+        deadline_us: u64,
+    ) -> u64 {
+        let mut grouped: BTreeMap<PartitionId, Vec<Placed>> = BTreeMap::new();
+        for (place, item) in facts {
+            grouped.entry(self.partition_of(&item.0)).or_default().push((place, item));
+        }
+        let groups = grouped
+            .into_iter()
+            .map(|(partition, placed)| {
+                let (places, items): (Vec<usize>, Vec<(TaskId, Task)>) = placed.into_iter().unzip();
+                let late =
+                    items.iter().map(|(_, task)| self.brings_late(task.outbox().map(|(_, done)| done))).collect();
+                let mixed = mutant!(self.config, VersionsMixed);
+                let mut group = Group::new(items, places, self.cohort_of(partition), mixed);
+                group.late = late;
+                (partition, group)
+            })
+            .collect();
+        let ask = self.asks.open(Ask::Write(WriteAsk {
+            writer,
+            acks,
+            single,
+            groups,
+            results: vec![None; ids.len()],
+            open: ids.len(),
+            ids,
+            deadline_us,
+        }));
+        if self.asks.get(ask).is_some_and(|ask| matches!(ask, Ask::Write(write) if write.open == 0)) {
+            self.finish_write(ask);
+        } else {
+            self.keep_for_absent(ask);
+            self.send_writes(ask);
+        }
+        ask
+    }
+
+    /// Hinted handoff for `acks=one`: if no replica can be reached, this node stores the write in its own hints and counts that as the
+    /// ack. It does so at once if it hears none of them, and after half of the request timeout if it hears some that do not answer.
+    pub(crate) fn keep_for_absent(&mut self, ask: u64) {
+        let Some(Ask::Write(write)) = self.asks.get(ask).filter(|_| self.config.hints_bytes_max > 0) else { return };
+        if write.acks != Acks::One {
+            return;
+        }
+        let late = self.now.mono_us >= self.late_us(write);
+        let silent = |(partition, group): &(&PartitionId, &Group)| {
+            !group.keeps
+                && group.answers.is_empty()
+                && self.partitions.get(partition).is_none_or(Partition::is_blank)
+                && (late || self.all_away(group.newest()))
+        };
+        let groups: Vec<(PartitionId, Items)> =
+            write.groups.iter().filter(silent).map(|(partition, group)| (*partition, group.items.clone())).collect();
+        for (partition, items) in groups {
+            if let Some(Ask::Write(write)) = self.asks.get_mut(ask)
+                && let Some(group) = write.groups.get_mut(&partition)
+            {
+                group.keeps = true;
+                self.keep_hint(ask, partition, &items);
+            }
+        }
+    }
+
+    /// The time after which `acks=one` stops waiting for replicas that are heard and do not answer.
+    fn late_us(&self, write: &WriteAsk) -> u64 {
+        write.deadline_us.saturating_sub(self.config.request_timeout_ms * 1_000 / 2)
+    }
+
+    /// The time at which a write is looked at if nothing else happens.
+    pub(crate) fn look_at_us(&self, write: &WriteAsk) -> u64 {
+        let late_us = self.late_us(write);
+        if write.acks == Acks::One && self.now.mono_us < late_us { late_us } else { write.deadline_us }
+    }
+
+    /// Sends a write to every replica that has not answered, or whose repeated answer may count for more. While this node keeps a hint
+    /// and hears no replica, it sends to none: then a refusal by this node is final.
+    pub(crate) fn send_writes(&mut self, ask: u64) {
+        let away = |group: &Group| group.keeps && !group.is_sent() && self.all_away(group.newest());
+        let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
+        let groups: Vec<PartitionId> =
+            write.groups.iter().filter(|(_, group)| !away(group)).map(|(partition, _)| *partition).collect();
+        let exiles = write.groups.values().flat_map(|group| group.newest().exiles.iter());
+        let exiles = exiles.map(|exile| exile.seat.replica.node).filter(|node| self.is_alive(*node));
+        let there: BTreeSet<NodeId> = exiles.collect();
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        let majority = write.acks == Acks::Quorum;
+        for partition in groups {
+            let group = write.groups.get_mut(&partition).expect("just listed");
+            let first = !group.is_sent();
+            let again = |answer: &WriteAnswer| majority && answer.holes && !answer.lasting;
+            let at = group.newest().version;
+            let answered = |seat: &&Seat| group.answers.get(&(seat.replica, at)).is_some_and(|answer| !again(answer));
+            // The cohort heard of last need not be the current one.
+            let asked = group.cohorts.values().flat_map(|cohort| cohort.holders().filter(|seat| !answered(seat)));
+            // Learners and draining replicas do not answer; they get the write so that they are equal soon.
+            let (coming, going) = (group.newest().learners(), group.newest().exiles.iter().map(|exile| &exile.seat));
+            let going = going.filter(|seat| there.contains(&seat.replica.node));
+            let quiet = coming.chain(going).filter(|_| first).map(|seat| (seat.replica.node, false));
+            let asked = asked.map(|seat| (seat.replica.node, true));
+            // A node that counts in one of the cohorts answers.
+            let nodes: BTreeMap<NodeId, bool> = quiet.chain(asked).collect();
+            for (node, counts) in nodes {
+                group.sent_to(node, counts);
+                let message = PeerMessage::Write { ask, partition, at, items: group.items.clone() };
+                self.outbox.send(node, message);
+            }
+        }
+        self.set_ask_timer(ask);
+    }
+
+    /// At a replica: stores what it may, and answers when that is on disk.
+    pub(crate) fn on_write(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        (partition, at): (PartitionId, Viewstamp),
+        items: &Items,
+    ) {
+        let not_durable = mutant!(self.config, AckBeforeDurable);
+        let right = self.genesis.is_some() && items.iter().all(|(id, _)| self.partition_of(id) == partition);
+        let Some(replica) = self.partitions.get(&partition).filter(|_| right) else {
+            self.outbox.observe(Observation::Refused { what: "write to a partition that is not held here" });
+            return;
+        };
+        if replica.borrowed {
+            // A leader comes sooner or later, and the coordinator repeats the write.
+            return;
+        }
+        if replica.role() == Role::Learner && !replica.cohort().is_joint() && !replica.is_blank() {
+            // A learner stores the write, so that it is near the others when it begins to count. It does not acknowledge.
+            self.learn_quietly(partition, items);
+            return;
+        }
+        if replica.is_dismissed() && at >= replica.cohort().version {
+            self.learn_quietly(partition, items);
+            return;
+        }
+        // A replica without a vote would have to hand over what it took, so it takes nothing.
+        if !replica.cohort().has_voter(self.me) || replica.is_blank() {
+            let told = Box::new(self.route_of(partition));
+            self.outbox.send(from, PeerMessage::Route { partition, told });
+            return;
+        }
+        let (own, boot, holes) = (replica.register.me, self.boot, !self.speaks_for(partition));
+        let (own_at, told, log) = (replica.cohort().version, self.news_for(partition, at), LogWord::default());
+        self.exchange.yield_to(items);
+        let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
+        let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
+        if outcomes.iter().all(stored) {
+            self.learn_shared(partition, items);
+        } else {
+            let admitted = items.iter().zip(&outcomes).filter(|(_, outcome)| stored(outcome));
+            self.learn(partition, admitted.map(|(item, _)| item.clone()).collect());
+        }
+        let answer =
+            PeerMessage::Written { ask, partition, replica: own, outcomes, boot, at: own_at, told, holes, log };
+        if not_durable {
+            self.outbox.send(from, answer);
+        } else {
+            self.outbox.send_durable(from, answer);
+        }
+    }
+
+    fn learn_quietly(&mut self, partition: PartitionId, items: &Items) {
+        let stored = |(id, delta): &&(TaskId, Task)| {
+            matches!(self.admit(partition, id, delta), Outcome::Stored | Outcome::StoredOrphan)
+        };
+        let admitted = items.iter().filter(stored).cloned().collect();
+        self.learn(partition, admitted);
+    }
+
+    fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
+        let replica = &self.partitions[&partition];
+        let store = &replica.store;
+        let is_late = self.brings_late(delta.outbox().map(|(_, done)| done));
+        if is_late || !store.takes_outbox(id, delta) {
+            return Outcome::TooOld;
+        }
+        if store.tomb(id).is_some() {
+            return Outcome::Stored;
+        }
+        if replica.may_have_forgotten(id) && !mutant!(self.config, FloorIgnored) {
+            return Outcome::TooOld;
+        }
+        if self.lacks_seal(partition, id, delta) {
+            return Outcome::Unsealed;
+        }
+        let known = store.task(id);
+        if known.is_some_and(|task| task.contradicts(delta).is_err()) {
+            return Outcome::Conflict;
+        }
+        if known.is_none() && id.time_ms() > self.latest_id_ms() {
+            return Outcome::Future;
+        }
+        if known.is_none() && delta.spec.is_some() && self.bodies.tasks() as u64 >= self.config.tasks_max {
+            return Outcome::Overloaded;
+        }
+        let grows_here = || grows(known.is_some_and(|task| task.spec.is_some()), delta);
+        if self.disk.is_short() && grows_here() {
+            return Outcome::NoSpace;
+        }
+        if self.is_short_of_memory() && grows_here() && !self.brings_here(id) {
+            return Outcome::Overloaded;
+        }
+        if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {
+            return Outcome::Stored;
+        }
+        if known.is_none() && store.index().orphans() >= ORPHANS_MAX {
+            Outcome::Overloaded
+        } else {
+            Outcome::StoredOrphan
+        }
+    }
+
+    /// Whether a completion kept here brings this task. Until it is handed over the child is in memory with its completion, and can leave
+    /// only then.
+    fn brings_here(&self, id: &TaskId) -> bool {
+        self.partitions.values().any(|replica| replica.store.is_brought(id))
+    }
+
+    pub(crate) fn on_written(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        partition: PartitionId,
+        replica: ReplicaId,
+        (answer, told): (WriteAnswer, Option<Box<Told>>),
+    ) {
+        // The replica has lost data since that incarnation, perhaps this.
+        if self.peers.get(&from).is_some_and(|peer| answer.boot < peer.counts_from) {
+            return;
+        }
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        let Some(group) = write.groups.get_mut(&partition) else { return };
+        let cohort = told.as_deref().map(|told| &told.cohort);
+        let cohort = cohort.filter(|cohort| cohort.is_sound() && cohort.version == answer.at);
+        let later = cohort.is_some_and(|cohort| group.learn(cohort.clone()));
+        let known = group.cohorts.get(&answer.at).is_some_and(|cohort| cohort.has_replica(&replica));
+        if !known || replica.node != from || answer.outcomes.len() != group.items.len() {
+            self.outbox.observe(Observation::Refused { what: "acknowledgement of a replica that is no member" });
+            return;
+        }
+        group.take(replica, answer);
+        self.judge_write(ask, partition);
+        if later {
+            self.send_writes(ask);
+        }
+        if let Some(told) = told {
+            self.learn_route(partition, &told);
+        }
+    }
+
+    /// Handles the outcome of a hint: what this node keeps for the members is on its disk, or refused.
+    pub(crate) fn on_kept(&mut self, from: NodeId, ask: u64, partition: PartitionId, outcomes: Vec<Outcome>) {
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask).filter(|_| from == self.me) else { return };
+        let Some(group) = write.groups.get_mut(&partition) else { return };
+        assert!(group.keeps && outcomes.len() == group.items.len(), "a node knows what it keeps");
+        group.kept = Some(outcomes);
+        self.judge_write(ask, partition);
+    }
+
+    /// Records the items of a partition whose result is certain by now. Answers the client with the last one.
+    fn judge_write(&mut self, ask: u64, partition: PartitionId) {
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        let Some(group) = write.groups.get_mut(&partition) else { return };
+        let roster = &self.roster;
+        let name = |node| name_in(roster, node);
+        for (index, place) in group.places.iter().enumerate() {
+            if write.results[*place].is_none()
+                && let Some(result) = group.result(index, write.acks, &name)
+            {
+                write.results[*place] = Some(result);
+                write.open -= 1;
+            }
+        }
+        if write.open == 0 {
+            self.finish_write(ask);
+        }
+    }
+
+    /// Handles a newer cohort of a partition: pending writes go to it as well.
+    pub(crate) fn on_route(&mut self, partition: PartitionId, told: &Told) {
+        self.learn_route(partition, told);
+        let cohort = &told.cohort;
+        let mut again = Vec::new();
+        for (number, write) in self.asks.writes_mut() {
+            if cohort.is_sound() && write.groups.get_mut(&partition).is_some_and(|group| group.learn(cohort.clone())) {
+                again.push(number);
+            }
+        }
+        for number in again {
+            self.send_writes(number);
+        }
+    }
+
+    /// Discards what a node that has lost data acknowledged in incarnations before `boot`, so that it is asked again.
+    pub(crate) fn forget_answers(&mut self, node: NodeId, boot: u64) {
+        for (_, write) in self.asks.writes_mut() {
+            for group in write.groups.values_mut() {
+                group.answers.retain(|(replica, _), answer| replica.node != node || answer.boot >= boot);
+            }
+        }
+    }
+
+    /// Answers the client. What is undecided at the deadline may have been stored, or may yet be.
+    pub(crate) fn finish_write(&mut self, ask: u64) {
+        let Some(Ask::Write(write)) = self.close_ask(ask) else { return };
+        let unknown = |id: &TaskId| {
+            let message = "too few replicas answered in time; repeat the call with the same id";
+            Error::new(ErrorCode::Unknown, message).about(*id)
+        };
+        let mut refused: BTreeMap<usize, Error> = BTreeMap::new();
+        let name = |node| self.name_of(node);
+        for group in write.groups.values() {
+            let of_group = group.places.iter().enumerate();
+            let why = |index| group.not_kept(index).or_else(|| group.refused_in_part(index, &name));
+            refused.extend(of_group.filter_map(|(index, place)| Some((*place, why(index)?))));
+        }
+        let for_key = matches!(write.writer, Writer::Unique(_));
+        let full = write.groups.values().filter(|_| for_key).find_map(|group| group.full(0, &name));
+        let mut results: Vec<Result<Acked, Error>> = write
+            .results
+            .into_iter()
+            .zip(&write.ids)
+            .enumerate()
+            .map(|(place, (result, id))| {
+                result.unwrap_or_else(|| Err(refused.remove(&place).unwrap_or_else(|| unknown(id))))
+            })
+            .collect();
+        // The requester of another task with this key learns of the lack of room alone (`uniques.rs`).
+        if let (Some(Err(error)), Some(full)) = (results.first_mut(), full) {
+            *error = full;
+        }
+        self.tell_writer(write.writer, write.single, (write.ids, results));
+    }
+}

@@ -1,0 +1,428 @@
+//! The available half (AP subsystem): writes and reads at any node, and the mechanisms by which replicas converge.
+
+pub mod coordinate;
+pub mod group;
+pub mod read;
+pub mod room;
+pub mod writer;
+
+use crate::queries::count::CountAsk;
+use crate::queries::list::ListAsk;
+use crate::queries::watch::WatchAsk;
+use crate::retention::purge::Purger;
+use crate::workflow::redrive::Asker;
+use coordinate::WriteAsk;
+use read::{ReadAsk, Reader};
+
+use super::Node;
+use super::event::ClientId;
+use crate::context::timers::Key;
+use crate::controller::steward::SteerAsk;
+use crate::effect::Observation;
+use crate::payloads::bodies::blobs_of;
+use coordinate::grows;
+use norn_model::config::mutant;
+use norn_model::record::Record;
+use norn_model::task::{Slot, Task};
+use norn_wire::error::Error;
+use norn_wire::{NodeId, PartitionId, QueueName, Request, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Position of the incarnation counter in a request number: it fills the upper bits, so that answers to an earlier process are
+/// recognized.
+const BOOT_SHIFT: u32 = 40;
+
+/// A pending client call about claims, forwarded to leaders.
+#[derive(Debug)]
+pub struct ForwardAsk {
+    /// The waiting client.
+    pub client: ClientId,
+    /// Number of the client's request.
+    pub number: u64,
+    /// The request.
+    pub request: Request,
+    /// Result of each item, by place in the request.
+    pub results: Vec<Option<Result<u64, Error>>>,
+    /// Open sub-requests, with the places in the request that each covers.
+    pub parts: BTreeMap<u64, Vec<usize>>,
+    /// The write that waits for the results, and their places in that write.
+    pub write: Option<(u64, Vec<usize>)>,
+    /// Time of giving up.
+    pub deadline_us: u64,
+}
+
+/// A probe (head discovery) that waits for quorum reads ("pulls") from the cohorts.
+#[derive(Debug)]
+pub struct ProbeAsk {
+    /// The asking broker.
+    pub to: NodeId,
+    /// Number of the broker's request.
+    pub ask: u64,
+    /// Queues asked for.
+    pub queues: Vec<QueueName>,
+    /// The queues of these that are pulled. Of the others nothing would be granted anyway.
+    pub pulled: Vec<QueueName>,
+    /// Peers that answered, by partition.
+    pub answered: BTreeMap<PartitionId, BTreeSet<NodeId>>,
+    /// Peers that have not answered.
+    pub waiting: BTreeSet<NodeId>,
+    /// Tasks requested from peers.
+    pub needed: BTreeSet<TaskId>,
+    /// Time at which the probe is answered with what is known by then.
+    pub deadline_us: u64,
+}
+
+/// A pending request to other nodes, for a client or for this node itself.
+#[derive(Debug)]
+pub enum Ask {
+    /// A write of facts.
+    Write(WriteAsk),
+    /// A read of one task.
+    Read(ReadAsk),
+    /// A count of tasks.
+    Count(CountAsk),
+    /// A page of a list.
+    List(ListAsk),
+    /// A call about claims.
+    Forward(ForwardAsk),
+    /// A probe.
+    Probe(ProbeAsk),
+    /// A call about the cluster.
+    Steer(SteerAsk),
+    /// A call of a watching client.
+    Watch(WatchAsk),
+}
+
+impl Ask {
+    fn client(&self) -> Option<ClientId> {
+        match self {
+            Ask::Write(ask) => ask.writer.client(),
+            Ask::Read(ask) => match &ask.reader {
+                Reader::Client(client, _)
+                | Reader::Purge(Purger { client, .. })
+                | Reader::Redrive(Asker::Client { client, .. }) => Some(*client),
+                Reader::Redrive(Asker::Leader(_)) | Reader::Transaction(_) | Reader::Claim(_) | Reader::LetGo => None,
+            },
+            Ask::Count(ask) => Some(ask.client),
+            Ask::List(ask) => Some(ask.client),
+            Ask::Forward(ask) => Some(ask.client),
+            Ask::Steer(ask) => Some(ask.client),
+            Ask::Watch(ask) => Some(ask.client),
+            Ask::Probe(_) => None,
+        }
+    }
+
+    fn deadline_us(&self) -> u64 {
+        match self {
+            Ask::Write(ask) => ask.deadline_us,
+            Ask::Read(ask) => ask.deadline_us,
+            Ask::Count(ask) => ask.deadline_us,
+            Ask::List(ask) => ask.deadline_us,
+            Ask::Forward(ask) => ask.deadline_us,
+            Ask::Probe(ask) => ask.deadline_us,
+            Ask::Steer(ask) => ask.deadline_us,
+            Ask::Watch(ask) => ask.deadline_us,
+        }
+    }
+}
+
+/// Pending requests of this node to others, by number.
+#[derive(Debug, Default)]
+pub struct Asks {
+    next: u64,
+    open: BTreeMap<u64, Ask>,
+    aliases: BTreeMap<u64, u64>,
+    /// Reads that wait for a task to end.
+    watchers: BTreeMap<TaskId, BTreeSet<u64>>,
+}
+
+impl Asks {
+    /// Starts the numbers of this incarnation.
+    pub fn begin(&mut self, boot: u64) {
+        self.next = boot << BOOT_SHIFT;
+    }
+
+    /// The incarnation of the node in which a number was given.
+    pub fn boot_of(number: u64) -> u64 {
+        number >> BOOT_SHIFT
+    }
+
+    /// Returns a number never used before.
+    pub fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Registers a pending request and returns its number.
+    pub fn open(&mut self, ask: Ask) -> u64 {
+        let number = self.number();
+        self.open.insert(number, ask);
+        number
+    }
+
+    /// The pending request with this number.
+    pub fn get(&self, number: u64) -> Option<&Ask> {
+        self.open.get(&number)
+    }
+
+    /// The pending request with this number.
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut Ask> {
+        self.open.get_mut(&number)
+    }
+
+    /// Registers a second number for the same pending request.
+    pub fn alias(&mut self, alias: u64, number: u64) {
+        self.aliases.insert(alias, number);
+    }
+
+    /// Resolves and removes a second number.
+    pub fn take_alias(&mut self, alias: u64) -> Option<u64> {
+        self.aliases.remove(&alias)
+    }
+
+    /// Pending writes.
+    fn writes_mut(&mut self) -> impl Iterator<Item = (u64, &mut WriteAsk)> {
+        self.open.iter_mut().filter_map(|(number, ask)| match ask {
+            Ask::Write(write) => Some((*number, write)),
+            Ask::Read(_)
+            | Ask::Count(_)
+            | Ask::List(_)
+            | Ask::Forward(_)
+            | Ask::Probe(_)
+            | Ask::Steer(_)
+            | Ask::Watch(_) => None,
+        })
+    }
+
+    /// Number of pending requests.
+    pub fn count(&self) -> usize {
+        self.open.len()
+    }
+}
+
+impl Node {
+    /// Merges facts into this node's replica, logs them, and starts what follows from them. The caller acknowledges. Returns how many
+    /// items changed something.
+    pub(crate) fn learn(&mut self, partition: PartitionId, items: Vec<(TaskId, Task)>) -> u64 {
+        if items.is_empty() {
+            return 0;
+        }
+        self.learn_shared(partition, &Arc::new(items))
+    }
+
+    /// As [`Node::learn`], for facts that are shared with messages.
+    pub(crate) fn learn_shared(&mut self, partition: PartitionId, items: &norn_model::message::Items) -> u64 {
+        let (now, config) = (self.now, self.config.clone());
+        let Some(replica) = self.partitions.get_mut(&partition) else { return 0 };
+        let mut changed = 0;
+        let (mut ended, mut bodies) = (Vec::new(), Vec::new());
+        let (mut outbox, mut freed, mut purged) = (false, false, Vec::new());
+        for (id, delta) in items.iter() {
+            let learned = replica.learn(*id, delta.clone(), now, &config);
+            bodies.extend(learned.body.map(|hash| (*id, Slot::Spec, hash)));
+            bodies.extend(blobs_of(*id, delta));
+            changed += u64::from(learned.changed);
+            outbox |= learned.outbox && learned.changed;
+            freed |= learned.freed;
+            if learned.ended {
+                ended.push(*id);
+            }
+            if learned.purged {
+                purged.push(*id);
+            }
+        }
+        if changed > 0 {
+            self.outbox.persist(Record::Facts { partition, items: items.clone() });
+            self.bodies.persisted(self.outbox.ticket(), partition, bodies);
+            self.stirred.insert(partition);
+            self.exchange.changed(partition);
+        }
+        if outbox {
+            self.arm_children(partition);
+        }
+        if freed {
+            self.arm_retire(partition);
+        }
+        if !purged.is_empty() {
+            self.retire_purged(partition, purged);
+        }
+        if !ended.is_empty() {
+            self.arm_drop(partition);
+            self.arm_retire(partition);
+            for id in ended {
+                self.wake_watchers(&id);
+                self.tell_followers(partition, &id);
+            }
+        }
+        changed
+    }
+
+    /// Ends a pending request.
+    pub(crate) fn close_ask(&mut self, number: u64) -> Option<Ask> {
+        let ask = self.asks.open.remove(&number)?;
+        self.timers.cancel(Key::Ask(number));
+        match &ask {
+            Ask::Forward(forward) => {
+                for part in forward.parts.keys() {
+                    self.asks.aliases.remove(part);
+                }
+            }
+            Ask::Steer(steer) => {
+                for part in &steer.parts {
+                    self.asks.aliases.remove(part);
+                }
+            }
+            Ask::Read(read) => {
+                if let Some(watchers) = self.asks.watchers.get_mut(&read.id) {
+                    watchers.remove(&number);
+                    if watchers.is_empty() {
+                        self.asks.watchers.remove(&read.id);
+                    }
+                }
+            }
+            Ask::Watch(watch) => {
+                self.watches.close(&watch.subject, number);
+            }
+            Ask::Write(_) | Ask::Count(_) | Ask::List(_) | Ask::Probe(_) => {}
+        }
+        Some(ask)
+    }
+
+    /// Sets the timer that looks at a pending request again, after the resend interval or at its deadline.
+    pub(crate) fn set_ask_timer(&mut self, number: u64) {
+        let Some(ask) = self.asks.get(number) else { return };
+        let due_us = match ask {
+            Ask::Write(write) => self.look_at_us(write),
+            _ => ask.deadline_us(),
+        };
+        let at_us = self.after_ms(self.config.resend_ms).min(due_us);
+        self.timers.set(Key::Ask(number), at_us);
+    }
+
+    pub(crate) fn on_ask_timer(&mut self, number: u64) {
+        let Some(ask) = self.asks.get(number) else { return };
+        let over = self.now.mono_us >= ask.deadline_us();
+        match ask {
+            Ask::Write(_) if over => self.finish_write(number),
+            Ask::Write(_) => {
+                self.keep_for_absent(number);
+                self.send_writes(number);
+            }
+            Ask::Read(_) if over => self.read_deadline(number),
+            Ask::Read(_) => self.send_reads(number),
+            Ask::Count(_) => self.on_count_timer(number, over),
+            Ask::List(_) if over => self.list_deadline(number),
+            Ask::List(_) => self.send_list_asks(number),
+            Ask::Forward(_) if over => self.finish_forward(number),
+            Ask::Forward(_) => self.forward_open_parts(number),
+            Ask::Probe(_) if over => self.conclude_pulls(number),
+            Ask::Probe(_) => self.send_pulls(number),
+            Ask::Steer(_) if over => self.steer_deadline(number),
+            Ask::Steer(_) => self.send_to_leader(number),
+            Ask::Watch(_) => self.on_watch_timer(number, over),
+        }
+    }
+
+    /// Drops the pending requests of a client that is gone. Writes go on in the replicas; only the answer is dropped.
+    pub(crate) fn drop_asks_of(&mut self, client: ClientId) {
+        let gone: Vec<u64> =
+            self.asks.open.iter().filter(|(_, ask)| ask.client() == Some(client)).map(|(number, _)| *number).collect();
+        for number in gone {
+            self.close_ask(number);
+        }
+    }
+
+    /// Repeats the reads that wait for the end of a task.
+    pub(crate) fn wake_watchers(&mut self, id: &TaskId) {
+        for number in self.asks.watchers.get(id).cloned().unwrap_or_default() {
+            self.send_reads(number);
+        }
+    }
+
+    /// Sends a follower the facts of tasks whose grants it acknowledged without knowing the tasks.
+    pub(crate) fn send_specs(&mut self, partition: PartitionId, to: NodeId, ids: &[TaskId]) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let (mut items, mut lacks) = (Vec::new(), Vec::new());
+        for (id, (task, wanted)) in ids.iter().filter_map(|id| Some((*id, replica.store.content(id)?))) {
+            lacks.extend(wanted.into_iter().map(|wanted| (items.len(), wanted)));
+            items.push((id, task));
+        }
+        if !items.is_empty() {
+            let forgets = replica.forgets_surely();
+            let message = norn_model::message::PeerMessage::Tasks {
+                partition,
+                items: Arc::new(items),
+                by_buckets: false,
+                forgets,
+            };
+            self.send_whole(to, message, lacks, false);
+        }
+    }
+
+    /// The tasks to refuse while the disk is short of room, and the bytes of those accepted all the same. Accepted are tasks that restore
+    /// parts lost here, up to the room reserved for that.
+    fn without_room(&self, partition: PartitionId, items: &norn_model::message::Items) -> (BTreeSet<TaskId>, u64) {
+        let (mut large, mut told_bytes) = (BTreeSet::new(), 0);
+        if !self.disk.is_short() {
+            return (large, told_bytes);
+        }
+        let (store, mut room_bytes) = (&self.partitions[&partition].store, self.room_for_lost_bytes());
+        let restores = |id: &TaskId, delta: &Task| {
+            let lost = store.task(id).filter(|task| task.is_lost()).map(|task| task.lost(*id)).unwrap_or_default();
+            lost.iter().any(|wanted| delta.filling(wanted.slot).is_some())
+        };
+        for (id, delta) in items.iter() {
+            let bytes = delta.size_bytes() as u64;
+            if bytes <= room_bytes && restores(id, delta) {
+                room_bytes -= bytes;
+                told_bytes += bytes;
+            } else if grows(store.ended(id) || !store.lacks_spec(id), delta) {
+                large.insert(*id);
+            }
+        }
+        (large, told_bytes)
+    }
+
+    /// Handles tasks that anti-entropy brought.
+    pub(crate) fn on_tasks(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        items: &norn_model::message::Items,
+        (by_buckets, forgets): (bool, Option<u64>),
+    ) {
+        let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
+        let anybody = mutant!(self.config, ExileMerges);
+        let known = |replica: &&norn_model::replica::Partition| right && (replica.cohort().knows(from) || anybody);
+        let Some(replica) = self.partitions.get(&partition).filter(known) else {
+            self.outbox.observe(Observation::Refused { what: "tasks of another partition" });
+            return;
+        };
+        let ignored = mutant!(self.config, FloorIgnored);
+        let left = anybody && !replica.cohort().has(from);
+        let over = |id: &TaskId| replica.refuses(id, forgets) && !ignored && !left;
+        let gone: Vec<TaskId> = items.iter().map(|(id, _)| *id).filter(over).collect();
+        // Refused tasks come again when there is room for them.
+        let (large, told_bytes) = self.without_room(partition, items);
+        self.bodies.told_bytes += told_bytes;
+        let tasks = if gone.is_empty() && large.is_empty() {
+            self.learn_shared(partition, items)
+        } else {
+            let taken = items.iter().filter(|(id, _)| !over(id) && !large.contains(id)).cloned().collect();
+            if forgets.is_none() && !gone.is_empty() {
+                self.refuse_forgotten(from, partition, gone);
+            }
+            self.learn(partition, taken)
+        };
+        if by_buckets {
+            self.exchange.brought(from, partition, self.now.mono_us);
+        }
+        if tasks > 0 && self.wants_agreement(partition) {
+            self.ask_one_to_agree(from, partition);
+        }
+        if tasks > 0 {
+            self.outbox.observe(Observation::Repaired { partition: partition.0, tasks, by_buckets });
+        }
+    }
+}
