@@ -14,9 +14,11 @@ pub mod claims;
 pub mod consensus;
 pub mod context;
 pub mod controller;
+mod dispatch;
 pub mod effect;
 pub mod event;
 pub mod membership;
+mod outcomes;
 pub mod payloads;
 pub mod queries;
 pub mod recovery;
@@ -43,7 +45,7 @@ use crate::consensus::ages::Running;
 use crate::context::mint::Mint;
 pub use crate::context::outbox::COUNTED;
 use crate::context::outbox::Outbox;
-use crate::context::timers::{Key, Timers};
+use crate::context::timers::Timers;
 use crate::controller::scheduler::Scheduler;
 use crate::controller::steward::Steward;
 use crate::membership::disk::OwnDisk;
@@ -64,14 +66,13 @@ use crate::workflow::redrive::Letters;
 use crate::workflow::transactions::Transactions;
 use crate::workflow::uniques::Uniques;
 use crate::write_read::Asks;
-use crate::write_read::group::WriteAnswer;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Principal};
 use membership::Peer;
 use norn_model::clocks::Clocks;
 use norn_model::cohort::Told;
 use norn_model::config::{Config, mutant};
-use norn_model::limits::{LOOPBACKS_MAX, WAKE_KEYS_MAX};
+use norn_model::limits::LOOPBACKS_MAX;
 pub use norn_model::message::PeerMessage;
 pub use norn_model::record::Record;
 use norn_model::replica::Partition;
@@ -338,208 +339,5 @@ impl Node {
             self.note_heard(from);
         }
         self.on_message(from, message);
-    }
-
-    #[allow(clippy::too_many_lines, reason = "one line for each message, routing only")]
-    fn on_message(&mut self, from: NodeId, message: PeerMessage) {
-        use PeerMessage as M;
-        if self.is_of_before(&message) {
-            return;
-        }
-        if message.takes().is_some_and(|ask| self.is_of_former_process(from, ask)) {
-            self.outbox.count("questions_of_ended_processes");
-            return;
-        }
-        self.seat_for(&message);
-        if let Some(partition) = message.asks_for_promise().filter(|partition| !self.is_answered(*partition)) {
-            self.outbox.count("promises_refused_at_start");
-            self.refuse_unheld(from, partition, &message);
-            return;
-        }
-        match message {
-            M::Heartbeat(heartbeat) => self.on_heartbeat(from, *heartbeat),
-            M::PreVote { partition, epoch, viewstamp } => self.on_pre_vote(from, partition, epoch, viewstamp),
-            M::PreVoteAnswer { partition, epoch, granted, promised, viewstamp } => {
-                self.on_pre_vote_answer(from, partition, epoch, granted, (promised, viewstamp));
-            }
-            M::Vote { partition, epoch, candidate, viewstamp } => {
-                self.on_vote(from, partition, epoch, (candidate, viewstamp))
-            }
-            M::Rescue { partition, epoch, candidate, viewstamp, lost } => {
-                self.on_rescue(from, partition, epoch, (candidate, viewstamp), &lost);
-            }
-            M::VoteAnswer { partition, epoch, replica, granted, promised, viewstamp, log: _ } => {
-                self.on_vote_answer(from, partition, epoch, (replica, granted), (promised, viewstamp));
-            }
-            M::Fetch { partition, viewstamp } => self.on_fetch(from, partition, viewstamp),
-            M::State { partition, viewstamp, table } => self.on_state(partition, viewstamp, &table),
-            M::Transfer { partition, epoch } => self.on_transfer(partition, epoch),
-            M::Install { partition, epoch, base, table, digest } => {
-                self.on_install(from, partition, epoch, (base, table), u128::from_be_bytes(digest));
-            }
-            M::Snapshot { partition, viewstamp, table, commit } => {
-                self.on_snapshot(from, partition, viewstamp, &table, commit)
-            }
-            M::Ops { partition, epoch, first, ops, commit, digest } => {
-                self.on_ops(from, partition, epoch, (first, ops), (commit, u128::from_be_bytes(digest)));
-            }
-            M::Ack { partition, epoch, replica, length, done, missing, wound, log: _ } => {
-                self.on_ack(from, partition, epoch, (replica, length, wound), done, &missing);
-            }
-            M::Ages { partition, asks, ages } => self.on_ages(from, partition, asks, ages),
-            M::Nack { partition, replica, promised, viewstamp } => {
-                self.on_nack(from, partition, replica, promised, viewstamp);
-            }
-            M::Rejoin { partition, ask, viewstamp } => self.on_rejoin(from, partition, ask, viewstamp),
-            M::Rejoined { partition, ask, viewstamp } => self.on_rejoined(partition, ask, viewstamp),
-            M::Ready { partition, replica, at, ready, facts, log: _ } => {
-                self.on_ready(from, partition, (replica, at), (ready, facts));
-            }
-            M::Dismiss { partition, at } => self.on_dismiss(partition, at),
-            M::Outside { partition, told } => self.on_outside(from, partition, &told),
-            M::Unheld { partition, replica } => self.on_unheld(from, partition, replica),
-            M::Stray { partition, seat } => self.on_stray(from, partition, seat),
-            M::Arrange { partition, nodes } => self.on_arrange(partition, &nodes),
-            M::Roster { roster } => self.on_roster(&roster),
-            M::RouteAsk { partitions } => self.on_route_ask(from, &partitions),
-            M::Route { partition, told } => self.on_route(partition, &told),
-            M::Wake { partition, epoch, ids } => self.on_wake_message(from, partition, epoch, ids),
-            M::Led { partition, epoch, leads } => self.on_led(from, partition, epoch, leads),
-            M::Write { ask, partition, at, items } => self.on_write(from, ask, (partition, at), &items),
-            M::Written { ask, partition, replica, outcomes, boot, holes, at, told, log: _ } => {
-                let lasting = holes && self.is_holed(from);
-                let answer = WriteAnswer { outcomes, boot, holes, lasting, at };
-                self.on_written(from, ask, partition, replica, (answer, told));
-            }
-            M::Kept { ask, partition, outcomes } => self.on_kept(from, ask, partition, outcomes),
-            M::Read { ask, partition, at, id } => self.on_read(from, ask, (partition, at), id),
-            M::Known { ask, partition, replica, known } => self.on_known(from, ask, partition, replica, *known),
-            M::CountAsk { ask, queue } => self.on_count_ask(from, ask, queue),
-            M::CountAnswer { ask, partitions } => self.on_count_answer(from, ask, partitions),
-            M::ListAsk { ask, partition, queue, after, to, limit } => {
-                self.on_list_ask(from, ask, (partition, queue), (after, to), limit);
-            }
-            M::ListAnswer { ask, partitions, tasks, end } => self.on_list_answer(from, ask, &partitions, tasks, end),
-            M::Roots { roots, round } => self.on_roots(from, &roots, round),
-            M::GroupsAsk { partition, round, groups } => self.on_groups_ask(from, partition, round, &groups),
-            M::GroupsAnswer { partition, round, at, equal } => {
-                self.on_groups_answer(from, partition, (round, at), &equal);
-            }
-            M::RootsAnswer { equal, at, differ, round } => self.on_roots_answer(from, (&equal, &at), &differ, round),
-            M::Tasks { partition, items, by_buckets, forgets } => {
-                self.on_tasks(from, partition, &items, (by_buckets, forgets))
-            }
-            M::Hint { number, partition, at, items, forgets } => {
-                self.on_hint(from, number, (partition, at), &items, forgets);
-            }
-            M::Hinted { number, partition, outcomes, boot, at, holes, log: _ } => {
-                self.on_hinted(from, (number, partition), &outcomes, (boot, holes), at);
-            }
-            M::Gone { partition, forgets, ids } => self.on_gone(from, partition, forgets, &ids),
-            M::Compare { partition, epoch, number, items } => self.on_compare(from, partition, (epoch, number), &items),
-            M::Compared { partition, epoch, number, replica, same } => {
-                self.on_compared(from, partition, (epoch, number), (replica, same))
-            }
-            M::Tombs { partition, epoch, number, items } => self.on_tombs(from, partition, (epoch, number), &items),
-            M::Buried { partition, epoch, number, replica, log: _ } => {
-                self.on_buried(from, partition, (epoch, number), replica)
-            }
-            M::Outboxes { partition, epoch, number, above, up_to } => {
-                self.on_outboxes(from, partition, (epoch, number), (above, up_to));
-            }
-            M::Childless { partition, epoch, number, seats } => {
-                self.on_childless(from, partition, (epoch, number), seats)
-            }
-            M::Forget { partition, epoch, count } => self.on_forget(from, partition, epoch, count),
-            M::Forgot { partition, epoch, count, replica, log: _ } => {
-                self.on_forgot(from, partition, (epoch, count), replica)
-            }
-            M::Recent { boot, parts } => self.on_recent(from, boot, &parts),
-            M::Want { boot, parts } => self.on_want(from, boot, &parts),
-            M::Need { partition, ids } => self.on_need(from, partition, &ids),
-            M::Steps { steps } => self.on_steps(from, steps),
-            M::Lacks { partition, id, holder } => self.on_lacks(partition, id, holder),
-            M::Probe { ask, queues } => self.on_probe(from, ask, queues),
-            M::Probed { ask, heads, covered } => self.on_probed(from, ask, &heads, &covered),
-            M::Pull { ask, queues } => self.on_pull(from, ask, &queues),
-            M::Pulled { ask, partitions, ready, more } => self.on_pulled(from, ask, &partitions, (&ready, more)),
-            M::GrantAsk { ask, claim, max, recall, got } => {
-                self.on_grant_ask(from, ask, *claim, max, (recall, &got));
-            }
-            M::GrantAnswer { ask, claim, tasks, heads, partitions } => {
-                self.on_grant_answer(from, ask, claim, tasks, (&heads, &partitions));
-            }
-            M::Return { items } => self.on_return(&items),
-            M::ConfirmAsk { items } => self.on_confirm_ask(from, &items),
-            M::ConfirmAnswer { settled, back } => self.on_confirm_answer(from, &settled, &back),
-            M::Leave { claim, keeps } => self.on_claim_left(claim, &keeps.into_iter().collect()),
-            M::Interest { queues } => self.on_interest(from, &queues),
-            M::Available { queue, head } => self.on_available(from, &queue, head),
-            M::Follow { partition, ids } => self.on_follow(from, partition, &ids),
-            M::Ends { partition, ends, joins } => self.on_ends(from, partition, &ends, &joins),
-            M::Watch { ask, subject, at, compare } => self.on_watch(from, ask, subject, at, &compare),
-            M::Watched { ask, at, told } => self.on_watched(from, ask, at, told.map(|told| *told)),
-            M::WatchNews { subject } => self.on_watch_news(from, &subject),
-            M::MemberFailed { member, how } => self.on_member_failed(member, how),
-            M::KeyAsk { ask, partition, epoch, queue, key, ids } => {
-                self.on_key_ask(from, (ask, epoch), (partition, queue, key), &ids);
-            }
-            M::KeyAnswer { ask, partition, replica, open, ended } => {
-                self.on_key_answer(from, (ask, partition), replica, (&open, &ended));
-            }
-            M::PermitAsk { ask, queue, wanted } => self.on_permit_ask(from, ask, queue, wanted),
-            M::Permits { ask, queue, count, wait_ms } => self.on_permits(ask, &queue, count, wait_ms),
-            M::PermitsBack { ask, queue, count } => self.on_permits_back(from, ask, &queue, count),
-            M::QuotaAsk { partition, epoch, ask, queue, keeps, wants } => {
-                self.on_quota_ask(from, (partition, epoch, ask), queue, (keeps, wants));
-            }
-            M::Quota { partition, epoch, ask, queue, count } => self.on_quota((partition, epoch), ask, &queue, count),
-            M::QuotaCall { partition, queue, share } => self.on_quota_call(partition, &queue, share),
-            M::Forward { ask, request } => self.on_forward(from, ask, *request),
-            M::Forwarded { ask, response } => self.on_forwarded(from, ask, *response),
-        }
-    }
-
-    fn on_wake(&mut self) {
-        for _ in 0..WAKE_KEYS_MAX {
-            let Some(key) = self.timers.pop(self.now.mono_us) else { return };
-            match key {
-                Key::Heartbeat => self.beat(),
-                Key::Exchange => {
-                    self.exchange_round();
-                    self.look_for_children();
-                    self.ask_for_bodies();
-                }
-                Key::Summaries => self.tell_summaries(),
-                Key::Sweep => self.sweep(),
-                Key::Stop => self.stop_if_handed_over(),
-                Key::Election(partition) => self.on_election_timer(partition),
-                Key::Resend(partition) => self.resend(partition),
-                Key::Expiry(partition) => self.expire(partition),
-                Key::Delayed(partition) => self.release_due(partition),
-                Key::Drop(partition) => self.drop_ended(partition),
-                Key::Wake(partition) => self.on_wake_unanswered(partition),
-                Key::Ask(ask) => self.on_ask_timer(ask),
-                Key::Grant(session) => self.on_grant_deadline(session),
-                Key::Claim(call) => self.on_claim_timer(call),
-                Key::Park(call) => self.on_park_end(call),
-                Key::Return(number) => self.say_back(number),
-                Key::Returns => self.say_returns(),
-                Key::Rejoin => self.ask_to_rejoin(),
-                Key::Retire(partition) => self.retire(partition),
-                Key::Follow(partition) => self.sweep_dependencies(partition),
-                Key::Sessions(partition) => self.sweep_sessions(partition),
-                Key::Children(partition) => self.hand_over_children(partition),
-                Key::Change(partition) => self.drive_change(partition),
-                Key::Repair => self.repair(),
-                Key::Hints => self.hand_over_hints(),
-                Key::Steward => self.steer(),
-                Key::Schedules => self.see_to_schedules(),
-                Key::Permits => self.see_to_permits(),
-                Key::Levels => self.keep_levels(),
-                Key::Quotas => self.see_to_quotas(),
-                Key::Ages => self.see_to_ages(),
-            }
-        }
     }
 }

@@ -2,6 +2,7 @@
 //! random belongs to the simulator.
 
 use super::*;
+use crate::context::timers::Key;
 use crate::event::ClientId;
 use norn_model::message::{DiskWord, Heartbeat, LogWord};
 use norn_model::task::{Filling, Place, Wanted};

@@ -175,27 +175,8 @@ impl Node {
         self.outbox.reply(state.client, state.number, response);
     }
 
-    /// At the leader: decides each part, appends what is allowed, and answers once that is committed.
-    pub(crate) fn on_forward(&mut self, from: NodeId, ask: u64, request: Request) {
-        if matches!(
-            request,
-            Request::Change { .. }
-                | Request::Arrange { .. }
-                | Request::Cluster
-                | Request::Schedule(_)
-                | Request::Schedules { .. }
-        ) {
-            self.on_steer(from, ask, &request);
-            return;
-        }
-        if matches!(request, Request::EnqueueUnique { .. }) {
-            self.on_unique(from, ask, request);
-            return;
-        }
-        if let Request::Transact(transaction) = request {
-            self.on_transact(from, ask, transaction);
-            return;
-        }
+    /// A call of a client about claims, at the leader of their tasks.
+    pub(crate) fn on_claim_call(&mut self, from: NodeId, ask: u64, request: Request) {
         let subjects = subjects(&request);
         if subjects.is_empty() {
             return;

@@ -239,55 +239,23 @@ impl Node {
         if own > 0 { own } else { of_queue().unwrap_or(0) }
     }
 
-    /// Handles the commit of an operation that something waits for.
-    pub(crate) fn committed(&mut self, partition: PartitionId, at: Viewstamp, waiting: Waiting) {
-        match waiting {
-            Waiting::Grant { session, items, fresh } => {
-                self.granted(partition, fresh.then_some(at), session, &items);
-            }
-            Waiting::Call { call, slots } => self.call_committed(call, &slots),
-            Waiting::Root { roster, answer } => self.root_committed(&roster, answer),
-            Waiting::Kill { id } => {
-                if let Some(verdict) = self.partitions[&partition].verdict(&id) {
-                    self.learn(partition, vec![(id, verdict)]);
-                }
-            }
-            Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
-            Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
-            Waiting::Decide { id } => self.transaction_decided(id),
-            Waiting::Refuse { id } => self.transaction_refused(id),
-            Waiting::Permits(giving) => self.permits_given(*giving),
-            Waiting::Void { permits } => self.unuse_permits(permits),
-            Waiting::Quota(changing) => self.quota_changed(*changing),
+    /// The leader steps down before grants are committed: the next leader may have them.
+    pub(crate) fn grants_given_up(&mut self, at: Viewstamp, session: u64, items: Vec<(TaskId, Token)>, fresh: bool) {
+        // The next leader may have the grant.
+        self.doubt(session, items.first().map(|(id, _)| self.partition_of(id)));
+        if fresh {
+            self.leave_untold(session, items.into_iter().map(|(id, token)| (id, token, at)));
         }
+        self.one_less(session);
     }
 
-    /// The leader steps down: it never learns whether these operations commit.
-    pub(crate) fn give_up(&mut self, at: Viewstamp, waiting: Waiting) {
-        match waiting {
-            Waiting::Grant { session, items, fresh } => {
-                // The next leader may have the grant.
-                self.doubt(session, items.first().map(|(id, _)| self.partition_of(id)));
-                if fresh {
-                    self.leave_untold(session, items.into_iter().map(|(id, token)| (id, token, at)));
-                }
-                self.one_less(session);
-            }
-            Waiting::Call { call, slots } => self.call_given_up(call, &slots),
-            Waiting::Root { answer, .. } => self.root_given_up(answer),
-            Waiting::Seal(sealing) => self.seal_given_up(&sealing),
-            // Their requesters are answered where the leader steps down.
-            Waiting::Kill { .. }
-            | Waiting::Reserve { .. }
-            | Waiting::Decide { .. }
-            | Waiting::Refuse { .. }
-            | Waiting::Permits(_)
-            | Waiting::Void { .. }
-            | Waiting::Quota(_) => {}
-        }
-    }
-
-    fn granted(&mut self, partition: PartitionId, fresh: Option<Viewstamp>, session: u64, items: &[(TaskId, Token)]) {
+    pub(crate) fn granted(
+        &mut self,
+        partition: PartitionId,
+        fresh: Option<Viewstamp>,
+        session: u64,
+        items: &[(TaskId, Token)],
+    ) {
         if !self.grants.sessions.contains_key(&session) {
             return;
         }

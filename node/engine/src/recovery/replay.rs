@@ -2,7 +2,7 @@
 
 use crate::Node;
 use crate::context::timers::Key;
-use crate::effect::{Effect, Ticket};
+use crate::effect::Effect;
 use crate::payloads::bodies::blobs_of;
 use norn_model::claim_table::table::{Op, Table};
 use norn_model::config::mutant;
@@ -343,18 +343,6 @@ impl Node {
         self.make_room();
         self.begin_ages();
         self.settle(effects);
-    }
-
-    /// Handles a part of the log that is on disk now. The first part ends the start: from then on peers may hear the node.
-    pub(crate) fn on_persisted(&mut self, ticket: Ticket, places: &[Option<Place>], durable: u64) {
-        self.note_places(ticket, places);
-        self.note_durable(ticket, durable);
-        self.outbox.persisted(ticket);
-        if std::mem::take(&mut self.starting)
-            && let Some(genesis) = self.genesis.clone()
-        {
-            self.begin(genesis);
-        }
     }
 
     /// Makes the node a part of a cluster.

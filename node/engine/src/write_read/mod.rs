@@ -113,7 +113,7 @@ impl Ask {
         }
     }
 
-    fn deadline_us(&self) -> u64 {
+    pub(crate) fn deadline_us(&self) -> u64 {
         match self {
             Ask::Write(ask) => ask.deadline_us,
             Ask::Read(ask) => ask.deadline_us,
@@ -298,30 +298,6 @@ impl Node {
         };
         let at_us = self.after_ms(self.config.resend_ms).min(due_us);
         self.timers.set(Key::Ask(number), at_us);
-    }
-
-    pub(crate) fn on_ask_timer(&mut self, number: u64) {
-        let Some(ask) = self.asks.get(number) else { return };
-        let over = self.now.mono_us >= ask.deadline_us();
-        match ask {
-            Ask::Write(_) if over => self.finish_write(number),
-            Ask::Write(_) => {
-                self.keep_for_absent(number);
-                self.send_writes(number);
-            }
-            Ask::Read(_) if over => self.read_deadline(number),
-            Ask::Read(_) => self.send_reads(number),
-            Ask::Count(_) => self.on_count_timer(number, over),
-            Ask::List(_) if over => self.list_deadline(number),
-            Ask::List(_) => self.send_list_asks(number),
-            Ask::Forward(_) if over => self.finish_forward(number),
-            Ask::Forward(_) => self.forward_open_parts(number),
-            Ask::Probe(_) if over => self.conclude_pulls(number),
-            Ask::Probe(_) => self.send_pulls(number),
-            Ask::Steer(_) if over => self.steer_deadline(number),
-            Ask::Steer(_) => self.send_to_leader(number),
-            Ask::Watch(_) => self.on_watch_timer(number, over),
-        }
     }
 
     /// Drops the pending requests of a client that is gone. Writes go on in the replicas; only the answer is dropped.

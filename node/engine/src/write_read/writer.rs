@@ -6,9 +6,7 @@ use crate::event::ClientId;
 use crate::workflow::children::Delivery;
 use crate::workflow::redrive::{Asker, Copying};
 use norn_model::register::Name;
-use norn_wire::error::Error;
-use norn_wire::response::Acked;
-use norn_wire::{Response, TaskId};
+use norn_wire::TaskId;
 
 /// The requester of a write.
 #[derive(Debug, Clone)]
@@ -47,39 +45,4 @@ impl Writer {
     }
 }
 
-impl Node {
-    /// Reports the result of each task to the requester. A single result goes without a list around it where that was asked for.
-    pub(crate) fn tell_writer(
-        &mut self,
-        writer: Writer,
-        single: bool,
-        (ids, mut results): (Vec<TaskId>, Vec<Result<Acked, Error>>),
-    ) {
-        let errors = results.iter_mut().filter_map(|result| result.as_mut().err());
-        match writer {
-            Writer::Client(..) => errors.for_each(|error| self.date_refusal(error)),
-            // These results go to other nodes, and older versions could not read the cause.
-            _ => errors.for_each(|error| error.cause = None),
-        }
-        let (client, number) = match writer {
-            Writer::Client(client, number) => (client, number),
-            Writer::Children(delivery) => return self.children_written(delivery, &results),
-            Writer::Schedule(firing) => {
-                let told = ids.into_iter().zip(results);
-                return told.for_each(|(id, result)| self.schedule_written(firing, id, result));
-            }
-            Writer::Redrive(copying) => return self.redriven(*copying, results.pop().expect("it is one write")),
-            Writer::Abort(group) => return self.group_aborted(&group),
-            Writer::Transaction(id) => return self.transaction_written(id, &results),
-            Writer::Unique(name) => {
-                return self.unique_written(&name, ids[0], results.pop().expect("it is one write"));
-            }
-        };
-        let response = match (single, results.pop()) {
-            (true, Some(Ok(acked))) => Response::AckedOne(acked),
-            (true, Some(Err(error))) => Response::Error(error),
-            (_, last) => Response::Acked(results.into_iter().chain(last).collect()),
-        };
-        self.outbox.reply(client, number, response);
-    }
-}
+impl Node {}

@@ -1,0 +1,102 @@
+//! What follows once something that took several steps has ended: a write to the log, a write to replicas, an operation. Each
+//! outcome goes to the folder that waits for it.
+
+use crate::Node;
+use crate::effect::Ticket;
+use crate::write_read::writer::Writer;
+use norn_model::register::Waiting;
+use norn_model::task::Place;
+use norn_model::viewstamp::Viewstamp;
+use norn_wire::error::Error;
+use norn_wire::response::Acked;
+use norn_wire::{PartitionId, Response, TaskId};
+
+impl Node {
+    /// Reports the result of each task to the requester. A single result goes without a list around it where that was asked for.
+    pub(crate) fn tell_writer(
+        &mut self,
+        writer: Writer,
+        single: bool,
+        (ids, mut results): (Vec<TaskId>, Vec<Result<Acked, Error>>),
+    ) {
+        let errors = results.iter_mut().filter_map(|result| result.as_mut().err());
+        match writer {
+            Writer::Client(..) => errors.for_each(|error| self.date_refusal(error)),
+            // These results go to other nodes, and older versions could not read the cause.
+            _ => errors.for_each(|error| error.cause = None),
+        }
+        let (client, number) = match writer {
+            Writer::Client(client, number) => (client, number),
+            Writer::Children(delivery) => return self.children_written(delivery, &results),
+            Writer::Schedule(firing) => {
+                let told = ids.into_iter().zip(results);
+                return told.for_each(|(id, result)| self.schedule_written(firing, id, result));
+            }
+            Writer::Redrive(copying) => return self.redriven(*copying, results.pop().expect("it is one write")),
+            Writer::Abort(group) => return self.group_aborted(&group),
+            Writer::Transaction(id) => return self.transaction_written(id, &results),
+            Writer::Unique(name) => {
+                return self.unique_written(&name, ids[0], results.pop().expect("it is one write"));
+            }
+        };
+        let response = match (single, results.pop()) {
+            (true, Some(Ok(acked))) => Response::AckedOne(acked),
+            (true, Some(Err(error))) => Response::Error(error),
+            (_, last) => Response::Acked(results.into_iter().chain(last).collect()),
+        };
+        self.outbox.reply(client, number, response);
+    }
+
+    /// Handles the commit of an operation that something waits for.
+    pub(crate) fn committed(&mut self, partition: PartitionId, at: Viewstamp, waiting: Waiting) {
+        match waiting {
+            Waiting::Grant { session, items, fresh } => {
+                self.granted(partition, fresh.then_some(at), session, &items);
+            }
+            Waiting::Call { call, slots } => self.call_committed(call, &slots),
+            Waiting::Root { roster, answer } => self.root_committed(&roster, answer),
+            Waiting::Kill { id } => {
+                if let Some(verdict) = self.partitions[&partition].verdict(&id) {
+                    self.learn(partition, vec![(id, verdict)]);
+                }
+            }
+            Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
+            Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
+            Waiting::Decide { id } => self.transaction_decided(id),
+            Waiting::Refuse { id } => self.transaction_refused(id),
+            Waiting::Permits(giving) => self.permits_given(*giving),
+            Waiting::Void { permits } => self.unuse_permits(permits),
+            Waiting::Quota(changing) => self.quota_changed(*changing),
+        }
+    }
+
+    /// The leader steps down: it never learns whether these operations commit.
+    pub(crate) fn give_up(&mut self, at: Viewstamp, waiting: Waiting) {
+        match waiting {
+            Waiting::Grant { session, items, fresh } => self.grants_given_up(at, session, items, fresh),
+            Waiting::Call { call, slots } => self.call_given_up(call, &slots),
+            Waiting::Root { answer, .. } => self.root_given_up(answer),
+            Waiting::Seal(sealing) => self.seal_given_up(&sealing),
+            // Their requesters are answered where the leader steps down.
+            Waiting::Kill { .. }
+            | Waiting::Reserve { .. }
+            | Waiting::Decide { .. }
+            | Waiting::Refuse { .. }
+            | Waiting::Permits(_)
+            | Waiting::Void { .. }
+            | Waiting::Quota(_) => {}
+        }
+    }
+
+    /// Handles a part of the log that is on disk now. The first part ends the start: from then on peers may hear the node.
+    pub(crate) fn on_persisted(&mut self, ticket: Ticket, places: &[Option<Place>], durable: u64) {
+        self.note_places(ticket, places);
+        self.note_durable(ticket, durable);
+        self.outbox.persisted(ticket);
+        if std::mem::take(&mut self.starting)
+            && let Some(genesis) = self.genesis.clone()
+        {
+            self.begin(genesis);
+        }
+    }
+}
