@@ -132,47 +132,6 @@ fn is_doubted(error: &Error) -> bool {
     error.code == ErrorCode::Unknown && !error.passes()
 }
 
-fn is_write(request: &Request) -> bool {
-    match request {
-        Request::Enqueue { .. }
-        | Request::EnqueueUnique { .. }
-        | Request::Transact(_)
-        | Request::CloseGroup { .. }
-        | Request::Update { .. }
-        | Request::Complete { .. }
-        | Request::Cancel { .. }
-        | Request::Claim(_)
-        | Request::Renew { .. }
-        | Request::Release { .. }
-        | Request::Fail { .. }
-        | Request::Redrive { .. }
-        | Request::Purge { .. }
-        | Request::Arrange { .. }
-        | Request::Change { .. }
-        | Request::Schedule(_)
-        | Request::Recover { .. }
-        | Request::Join(_)
-        | Request::Initialize(_) => true,
-        Request::Hello { .. }
-        | Request::Get { .. }
-        | Request::Wait { .. }
-        | Request::Watch { .. }
-        | Request::List { .. }
-        | Request::Count { .. }
-        | Request::Queues
-        | Request::Nodes
-        | Request::Ring
-        | Request::Partitions
-        | Request::Cluster
-        | Request::Schedules { .. }
-        | Request::Status
-        | Request::Ping
-        | Request::Confirm { .. }
-        | Request::Leave { .. }
-        | Request::Identify => false,
-    }
-}
-
 /// The tasks of a request, one for each item of a batch.
 fn ids(request: &Request) -> Vec<TaskId> {
     match request {
@@ -405,7 +364,7 @@ impl Pending {
 
     /// Whether the call is a write that a node may have taken.
     pub fn may_have_effect(&self) -> bool {
-        self.sent > 0 && matches!(&self.body, Body::Settled(request) if is_write(request))
+        self.sent > 0 && matches!(&self.body, Body::Settled(request) if request.facts().writes)
     }
 
     /// Whether an attempt refused with this error has stored nothing, and will not.
@@ -413,11 +372,11 @@ impl Pending {
         let Body::Settled(request) = &self.body else { return false };
         // A node that is not ready refuses before it does anything.
         if error.code == ErrorCode::NotReady {
-            return is_write(request);
+            return request.facts().writes;
         }
         // A request that another node forwards to a leader may reach the leader again, later than the refusal.
         let stores = matches!(request, Request::Enqueue { .. } | Request::Update { .. });
-        error.code.is_full() && is_write(request) && (stores || error.cause == Some(Cause::TurnedAway))
+        error.code.is_full() && request.facts().writes && (stores || error.cause == Some(Cause::TurnedAway))
     }
 
     /// Whether an answer shows that its attempt has stored nothing more, and will not.
@@ -446,7 +405,7 @@ impl Pending {
     pub fn undecided(&mut self, why: &str, refusal: Option<Error>) -> Result<Response, Error> {
         let ahead = refusal.clone().filter(|error| error.code == ErrorCode::ClockAhead);
         self.error_last = self.error_last.take().or(refusal);
-        let write = matches!(&self.body, Body::Settled(request) if is_write(request));
+        let write = matches!(&self.body, Body::Settled(request) if request.facts().writes);
         let code = if write { ErrorCode::Unknown } else { ErrorCode::Unavailable };
         let message = match &self.error_last {
             Some(error) => format!("{why}; the last refusal was: {}", error.message),

@@ -7,6 +7,7 @@
 pub mod address;
 pub mod codec;
 pub mod error;
+pub mod facts;
 pub mod group;
 pub mod headers;
 pub mod ids;

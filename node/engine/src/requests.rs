@@ -51,15 +51,8 @@ impl Node {
 
     /// Whether the node can take a request now.
     fn admit_request(&self, request: &Request) -> Result<(), Error> {
-        if matches!(
-            request,
-            Request::Identify
-                | Request::Ping
-                | Request::Confirm { .. }
-                | Request::Leave { .. }
-                | Request::Initialize(_)
-                | Request::Join(_)
-        ) {
+        let facts = request.facts();
+        if facts.of_any_node {
             return Ok(());
         }
         if self.genesis.is_none() {
@@ -72,8 +65,7 @@ impl Node {
         if self.stopping {
             return Err(Error::new(ErrorCode::NotReady, "this node is stopping; ask another"));
         }
-        let reads = matches!(request, Request::Nodes | Request::Ring | Request::Partitions);
-        if !reads && self.roster.version > 0 && !self.is_member(self.me) {
+        if !facts.of_removed_nodes && self.roster.version > 0 && !self.is_member(self.me) {
             let message = "this node was removed from its cluster; ask another one";
             return Err(Error::new(ErrorCode::NotReady, message).because(Cause::Removed));
         }

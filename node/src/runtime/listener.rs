@@ -357,7 +357,7 @@ impl Listener {
                 }
                 Err(error) => return Err(error.into()),
             };
-            if let Err(error) = authorize(&stream.principal, &request) {
+            if let Err(error) = authorize(&stream.principal) {
                 stream.answer(number, error);
                 continue;
             }

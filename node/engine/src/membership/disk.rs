@@ -71,11 +71,7 @@ impl Node {
     /// Checks a request while there is no room on the disk or in memory: it may not make the node grow for good. Claims and
     /// endings pass, because they help to end the shortage.
     pub(crate) fn admit_growth(&self, request: &Request) -> Result<(), Error> {
-        let grows = match request {
-            Request::Enqueue { .. } | Request::EnqueueUnique { .. } | Request::Update { .. } => true,
-            Request::Transact(transaction) => !transaction.adds.is_empty() || !transaction.changes.is_empty(),
-            _ => false,
-        };
+        let grows = request.facts().grows;
         if grows && self.disk.is_short() {
             let name = &self.founding.name;
             let message = match self.disk.report.bounded {
