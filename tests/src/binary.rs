@@ -19,6 +19,10 @@ pub fn norn() -> &'static Path {
         let sources = [
             "node/src",
             "node/Cargo.toml",
+            "node/engine",
+            "node/model",
+            "node/restore",
+            "node/storage",
             "client/src",
             "client/cli",
             "client/wire",

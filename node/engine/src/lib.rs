@@ -1,7 +1,7 @@
 //! One node as one synchronous state machine.
 //!
 //! [`Node::step`] is the only way in, [`Effect`] the only way out. Each folder handles some of the messages, as methods of [`Node`];
-//! this file only routes. The folders have an order, from what all use to what uses all: [`context`], [`membership`], [`payloads`],
+//! `dispatch.rs` routes. The folders have an order, from what all use to what uses all: [`context`], [`membership`], [`payloads`],
 //! [`recovery`], [`consensus`], [`write_read`], [`repair`], [`queries`], [`claims`], [`retention`], [`workflow`], [`controller`],
 //! [`views`]. A call to a folder above its own is counted, and the count may only shrink (`tests/tests/pure/calls.rs`).
 

@@ -152,7 +152,7 @@ pub enum Change {
         /// Wall clock of the leader.
         at_ms: u64,
     },
-    /// Unsafe recovery on an operator's word that a majority is lost: the survivors go on alone (`rescue.rs`).
+    /// Unsafe recovery on an operator's word that a majority is lost: the survivors go on alone (`consensus/rescue.rs`).
     #[serde(rename = "X")]
     Rescue {
         /// Nodes that are no longer members.

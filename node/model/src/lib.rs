@@ -1,12 +1,13 @@
 //! The state of a node, as data and pure functions: no `Node`, no messages sent, no clock, file or socket.
 //!
-//! The engine (`norn-node`, `protocol`) changes this state as messages, requests and timers arrive; the storage writes and replays
+//! The engine (`norn-engine`) changes this state as messages, requests and timers arrive; the log (`norn-storage`) keeps
 //! [`record::Record`]s; the simulator's properties read it. Nothing here knows any of them.
 //!
 //! - Tasks: [`task`] (the CRDT and its merge), [`schedules`], [`time`].
 //! - Placement: [`ring`], [`root`] (members, layout, queue policies: the metadata of the cluster).
 //! - Consensus: [`viewstamp`], [`rules`] (votes, acknowledgements, quorums), [`cohort`] (members of a partition and their joint
-//!   changes), [`wound`] (what a replica has lost), [`claim_table`] (claims and the operations on them), [`register`] (what a replica holds of them).
+//!   changes), [`wound`] (what a replica has lost), [`claim_table`] (claims and the operations on them),
+//!   [`register`] (what a replica holds of them).
 //! - A partition's replica: [`replica`] (store, index, Merkle tree), [`clocks`].
 //! - What leaves a node: [`message`] (between nodes), [`record`] (to the log), [`snapshot`]; [`host`] is what the host measures.
 

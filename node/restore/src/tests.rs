@@ -8,6 +8,7 @@ use norn_model::snapshot::Part;
 use norn_model::wound::Wound;
 use norn_storage::double::{Double, Files};
 use norn_storage::verify::{Entry, inspect};
+use norn_storage::{Saved, Upkeep};
 
 /// The files without records of this kind, the last or all, with or without their heads; and the place of the first.
 fn without(files: &Files, kind: u8, all: bool, heads: bool) -> (Files, String) {
@@ -194,4 +195,38 @@ fn a_loss_that_has_grown_wounds_again() {
     grown.remove(&segments[3]);
     let (node, _) = sample::start(&grown).expect("it starts");
     assert!(node.inspect().iter().all(|view| view.wound.facts && view.wound.table));
+}
+
+/// Goal: a snapshot that takes the place of a damaged file makes the very node that wrote it.
+#[test]
+fn a_snapshot_in_place_of_a_damaged_file_makes_the_same_node() {
+    let files = sample::log(3, None);
+    let mut log =
+        Log::open(Double::with_files(&files), sample::CONFIG, || panic!("there is a log")).expect("it is whole");
+    let mut node = sample::node();
+    let mut restorer = Restorer::new(&mut node);
+    log.read(|replay| restorer.take(replay)).expect("it is whole");
+    restorer.finish().expect("it is whole");
+    log.mend().expect("there is nothing to mend");
+    let (file, bytes) = files.first_key_value().expect("some");
+    let place = bytes.len() - 60;
+    log.disk_mut().write(file, place as u64, &[bytes[place] ^ 0x10]).expect("it is there");
+    while log.scrub().expect("it goes on").rot.is_none() {}
+    let mut written = false;
+    loop {
+        match log.upkeep().expect("it goes on") {
+            Upkeep::Rest => break,
+            Upkeep::Again | Upkeep::Moved(_) => {}
+            Upkeep::Begin => {
+                let part = node.save(&mut Cursor::default(), usize::MAX);
+                written = part.last && log.save_part(part) == Ok(Saved::Whole);
+            }
+            Upkeep::GivenUp(error) => panic!("{error}"),
+        }
+    }
+    assert!(written);
+    let disk = log.into_disk();
+    assert!(!disk.files().contains_key(file));
+    let (again, _) = sample::start(&disk.files()).expect("it starts");
+    assert_eq!(again.inspect(), node.inspect());
 }

@@ -250,14 +250,13 @@ impl Effective {
             peers_are_flags: self.values["peers"].1 == Source::Flag,
             core: self.core()?,
             archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
-            log: LogConfig {
-                segment_bytes: self.number("segment_bytes"),
-                compact_bytes: self.number("compact_bytes"),
-                ahead_bytes: self.number("ahead_bytes"),
-                reserve_bytes: self.number("reserve_bytes"),
-                sync: self.sync()?,
-                ..LogConfig::DEFAULT
-            },
+            log: LogConfig::new(
+                self.number("segment_bytes"),
+                self.number("compact_bytes"),
+                self.number("ahead_bytes"),
+                self.number("reserve_bytes"),
+                self.sync()?,
+            ),
             disk_bytes_max: self.disk_bytes_max()?,
             memory_bytes_max: Some(self.number("memory_bytes_max")).filter(|bytes_max| *bytes_max > 0),
             scrub_bytes_per_second: self.number("scrub_bytes_per_second"),

@@ -56,6 +56,25 @@ pub struct LogConfig {
 }
 
 impl LogConfig {
+    /// All settings, and no bug put back.
+    pub const fn new(
+        segment_bytes: u64,
+        compact_bytes: u64,
+        ahead_bytes: u64,
+        reserve_bytes: u64,
+        sync: SyncPolicy,
+    ) -> LogConfig {
+        LogConfig {
+            segment_bytes,
+            compact_bytes,
+            ahead_bytes,
+            reserve_bytes,
+            sync,
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+
     /// Whether this bug is put back.
     #[cfg(feature = "mutants")]
     pub fn has(&self, mutant: Mutant) -> bool {
@@ -63,15 +82,7 @@ impl LogConfig {
     }
 
     /// Settings suited to a real disk.
-    pub const DEFAULT: LogConfig = LogConfig {
-        segment_bytes: SEGMENT_BYTES,
-        compact_bytes: COMPACT_BYTES,
-        ahead_bytes: AHEAD_BYTES,
-        reserve_bytes: 0,
-        sync: SyncPolicy::Always,
-        #[cfg(feature = "mutants")]
-        mutant: None,
-    };
+    pub const DEFAULT: LogConfig = LogConfig::new(SEGMENT_BYTES, COMPACT_BYTES, AHEAD_BYTES, 0, SyncPolicy::Always);
 }
 
 impl Default for LogConfig {

@@ -55,11 +55,10 @@ impl Ghost {
         self.completions.retain(|(id, _), _| stays(id));
     }
 
-    /// The node has forgotten tasks. Those that it forgot as no member may come back: the cohort has not forgotten them, and one of its
-    /// members may have a task that was never acknowledged.
-    fn forget(&mut self, ids: &[TaskId], of_cohort: &BTreeSet<TaskId>) {
-        let is_final = |id: &&TaskId| of_cohort.contains(*id) || !self.outside.contains(*id);
-        self.forgotten.extend(ids.iter().filter(is_final));
+    /// The node has forgotten tasks. Those that it forgot as no member may come back, until the cohort has forgotten them as well: one of
+    /// its members may have a task that was never acknowledged.
+    fn has_forgotten(&self, id: TaskId, of_cohort: &BTreeSet<TaskId>) -> bool {
+        self.forgotten.contains(&id) && (of_cohort.contains(&id) || !self.outside.contains(&id))
     }
 
     fn know(&mut self, id: TaskId, task: &Task, since_us: u64) {
@@ -141,7 +140,7 @@ impl Forgotten {
             if self.buried.insert(id) {
                 self.judge_burial(at, &id)?;
             }
-        } else if task.spec.is_some() && ghost.forgotten.contains(&id) && !ghost.damaged && counts {
+        } else if task.spec.is_some() && ghost.has_forgotten(id, &self.forgotten) && !ghost.damaged && counts {
             return Err(format!("task {id} was forgotten by node {node}, which takes it up again"));
         }
         Ok(())
@@ -177,8 +176,9 @@ impl Forgotten {
             Record::Forgot { ids, .. } => {
                 let ghost = self.ghosts.entry(at.node).or_default();
                 let is_member = |id: &TaskId| at.history.cohort(at.history.partition(id)).contains(&at.node);
+                ghost.outside.retain(|id| !ids.contains(id));
                 ghost.outside.extend(ids.iter().filter(|id| !is_member(id)));
-                ghost.forget(ids, &self.forgotten);
+                ghost.forgotten.extend(ids);
             }
             Record::Left { partition, .. } => {
                 self.ghosts.entry(at.node).or_default().leave(at.history, *partition);
@@ -249,7 +249,7 @@ impl Property for Forgotten {
                 ghost.completions.clear();
                 for record in *records {
                     if let Record::Forgot { ids, .. } = record {
-                        ghost.forget(ids, &self.forgotten);
+                        ghost.forgotten.extend(ids);
                     }
                     if let Record::Left { partition, .. } = record {
                         ghost.leave(history, *partition);
@@ -414,10 +414,12 @@ mod tests {
     /// Goal: a learner that forgets what a majority does not have may learn of it again as a member, unless the cohort has forgotten it.
     #[test]
     fn a_task_that_was_forgotten_outside_a_cohort_may_come_back() {
-        let mut ghost = Ghost { outside: BTreeSet::from([id(1)]), ..Ghost::default() };
-        ghost.forget(&[id(1), id(2)], &BTreeSet::new());
-        assert_eq!(ghost.forgotten, BTreeSet::from([id(2)]));
-        ghost.forget(&[id(1)], &BTreeSet::from([id(1)]));
-        assert_eq!(ghost.forgotten, BTreeSet::from([id(1), id(2)]));
+        let (outside, forgotten) = (BTreeSet::from([id(1)]), BTreeSet::from([id(1), id(2)]));
+        let ghost = Ghost { outside, forgotten, ..Ghost::default() };
+        let has = |of_cohort: &[TaskId]| {
+            [1, 2, 3].map(|number| ghost.has_forgotten(id(number), &of_cohort.iter().copied().collect()))
+        };
+        assert_eq!(has(&[]), [false, true, false]);
+        assert_eq!(has(&[id(1)]), [true, true, false]);
     }
 }

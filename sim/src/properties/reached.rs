@@ -62,7 +62,7 @@ struct Grant {
     node: usize,
     /// The leader has crashed since, and with it what it had granted to which question.
     crashed: bool,
-    /// A node has answered its client with the grant, and can give it back whoever leads.
+    /// A node has answered its client with the grant, and can give it back to any leader.
     told: bool,
     at_us: u64,
     /// It was renewed, as when it is found again.

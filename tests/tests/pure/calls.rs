@@ -1,5 +1,6 @@
 //! The direction of calls within the engine. Its folders have an order, and a method of `Node` calls methods of its own folder and of
-//! those below it. What still calls upwards is counted, and the counts may only shrink.
+//! those below it. What still calls upwards is counted, and the counts may only shrink. Only calls of `self` and of a `node` are
+//! counted, not those of what a field of another folder offers.
 
 use norn_tests::source::{Source, sources};
 use std::collections::BTreeMap;

@@ -21,10 +21,14 @@ fn built_with(package: &str, more: &[&str]) -> Vec<String> {
 fn store_and_client_do_without_the_service_and_the_client_without_the_store() {
     let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
     let simulator = built_with("norn-sim", &[]);
-    assert!(has(&simulator, "norn-node") && has(&simulator, "norn-client"), "{simulator:?}");
+    assert!(
+        has(&simulator, "norn-engine") && has(&simulator, "norn-storage") && has(&simulator, "norn-client"),
+        "{simulator:?}"
+    );
     let client = built_with("norn-client", &["--features", "net"]);
-    assert!(!has(&client, "norn-node"), "{client:?}");
+    assert!(!has(&client, "norn-engine") && !has(&client, "norn-storage"), "{client:?}");
     let service = built_with("norn-node", &[]);
+    assert!(!has(&simulator, "norn-node") && has(&service, "norn-engine"), "{service:?}");
     for name in OF_SERVICES {
         assert!(!has(&simulator, name), "the simulator is built with {name}");
         assert!(has(&service, name) || has(&client, name), "nothing is built with {name} any more");

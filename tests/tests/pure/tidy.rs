@@ -54,7 +54,7 @@ fn has_dialect(line: &str) -> Option<&'static str> {
 #[test]
 fn comments_name_roles_and_things() {
     no_line_is(|_, line| has_dialect(line).map(|word| format!("say which role or thing it is instead of `{word}`")));
-    assert_eq!(has_dialect(&format!("let a = 1; // {}body waits.", "No")), Some("nobody"));
+    assert_eq!(has_dialect(&format!("let a = 1; // {}body waits.", "No")), DIALECT.get(2).copied());
     assert_eq!(has_dialect("// Anybody waits."), None);
 }
 

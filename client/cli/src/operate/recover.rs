@@ -267,7 +267,7 @@ impl RecoverArguments {
             let wait = duration(lease_ms);
             output.note(&format!(
                 "what only {lost} had is lost: tasks, updates, endings and claims that were acknowledged, too. Claims that \
-                 nobody is left to know of may be worked on, so nothing is granted in these partitions for {wait}, or for as long \
+                 no replica is left to know of may be worked on, so nothing is granted in these partitions for {wait}, or for as long \
                  as the longest lease that is known there. Where only {lost} knew that a task in a queue of mode `holder` \
                  had ended, a second worker may end it, and be told so. Never start {lost} again with their old data"
             ))?;

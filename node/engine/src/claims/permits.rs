@@ -19,7 +19,7 @@
 //!   led after they were asked for, and the next leader was established later than that.
 //! - **Accrued permits outlive a leader.** That operation records what is left in the bucket (`Op::Level`), so no later leader can miss
 //!   permits that were sent. A new leader begins with that level and what has dripped since it applied the operation, by its own
-//!   monotonic clock (`levels.rs`): never more than its predecessor would have by then, as it applied the operation later than the
+//!   monotonic clock (`claim_table/levels.rs`): never more than its predecessor would have by then, as it applied the operation later than the
 //!   predecessor appended it. A process that has started since counts from its start. So that this is not much less, the level is
 //!   written again while claims wait for the next permit, when an eighth of a permit or five seconds' worth has come in, and more
 //!   seldom without requests (`keep.rs`). What came in since is lost if the new leader has started since, and so are permits that were

@@ -7,7 +7,7 @@
 //! A claim may name the session under which it is made. The node that is asked for it reads the session at a majority first. It refuses
 //! the claim if the task is no session, has ended, or is held by no worker: no heartbeat would keep what is claimed under it. Such a
 //! claim's own lease is long, so that it need not be renewed. The leader of its partition asks the leader of the session's, as for a
-//! dependency (`dependencies.rs`), and learns of the end, at once or by a sweep. Then it gives back all claims under the session: as
+//! dependency (`workflow/dependencies.rs`), and learns of the end, at once or by a sweep. Then it gives back all claims under the session: as
 //! failed attempts, unless the worker has ended the session itself. A claim that was made a moment ago may never have reached its
 //! worker: the leader waits until it is confirmed, or void and no attempt. A worker counts on a session as on any claim, from when it
 //! sent the renewal, so it has stopped before another worker is granted its tasks.

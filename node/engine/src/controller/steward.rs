@@ -44,6 +44,8 @@ pub struct Steward {
     asked: BTreeMap<PartitionId, u64>,
     /// Latest change that each node requested, to detect late copies: a copy of an earlier change may arrive behind a change that
     /// undoes it. If a request itself was overtaken, its sender repeats it under a new number.
+    /// This covers copies through one node, as long as this process runs: a copy through another node, or one that was sent to an earlier
+    /// leader of the root as well, may still come behind what undoes it.
     changes: Latest,
 }
 

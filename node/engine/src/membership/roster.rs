@@ -1,6 +1,6 @@
 //! Member list of the cluster, as far as this node has heard.
 //!
-//! The metadata group decides it (`root/`), and its leader sends it to all nodes once a change is committed (`steward.rs`). A
+//! The metadata group decides it (`root/`), and its leader sends it to all nodes once a change is committed (`controller/steward.rs`). A
 //! node whose roster is later than the one that a peer's heartbeat shows sends it on, so that a node that is away while the
 //! cluster changes learns of that from the first node that it meets. Each node keeps the latest roster in its log: a node that is
 //! no founder finds the others again by it. No vote and no quorum rests on it; these rest on the cohorts alone.

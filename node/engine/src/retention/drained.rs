@@ -17,7 +17,7 @@
 //! left. So each answer includes the node's seats: a hash of the partitions in which it counts and of the versions of their cohorts.
 //! Only answers of the versions that the leader knows now make up majorities; a node that is behind, or ahead, is asked again. As a
 //! majority of a version answered *at* that version, the next version was not committed when it was asked, and nothing can have been
-//! acknowledged at a later one; and a majority of a version has every strict fact of the versions before (`cohort.rs`).
+//! acknowledged at a later one; and a majority of a version has every strict fact of the versions before (`model/src/cohort.rs`).
 //!
 //! Nodes that are alive and speak a protocol version without children have none, unless one that has known some is held at an older
 //! version afterwards, from which there is no way back anyway. The price of all this is one short question to each node for each batch

@@ -7,7 +7,7 @@
 //!    task, which puts it before all others that are due, and changes nothing else of all this.
 //! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must confirm that it has them on
 //!    disk, and that the ids are old by its own clock. A member with holes does not answer. All nodes are asked, too, whether
-//!    completions bring tasks as old as these (`outboxes.rs`). Nor is anything forgotten that a decided and unfinished transaction is
+//!    completions bring tasks as old as these (`drained.rs`). Nor is anything forgotten that a decided and unfinished transaction is
 //!    about, or that would make its new tasks count as forgotten.
 //! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its floor, the highest id ever forgotten. When it is committed
 //!    every member removes them, with a record in its log, and confirms that.

@@ -487,7 +487,7 @@ impl Node {
                 result.unwrap_or_else(|| Err(refused.remove(&place).unwrap_or_else(|| unknown(id))))
             })
             .collect();
-        // The requester of another task with this key learns of the lack of room alone (`uniques.rs`).
+        // The requester of another task with this key learns of the lack of room alone (`workflow/uniques.rs`).
         if let (Some(Err(error)), Some(full)) = (results.first_mut(), full) {
             *error = full;
         }

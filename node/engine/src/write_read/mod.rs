@@ -1,4 +1,4 @@
-//! The available half (AP subsystem): writes and reads at any node, and the mechanisms by which replicas converge.
+//! Writes and reads at any node, which need no leader (AP).
 
 pub mod coordinate;
 pub mod group;

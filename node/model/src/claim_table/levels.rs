@@ -1,4 +1,4 @@
-//! Persisted levels of token buckets (`permits.rs`) in the table of a queue's coordinator partition, and since when a replica
+//! Persisted levels of token buckets (`claims/permits.rs`) in the table of a queue's coordinator partition, and since when a replica
 //! knows each.
 //!
 //! The leader of the coordinator partition writes a level whenever it gives permits, and from time to time until the bucket is

@@ -23,7 +23,7 @@ pub struct Retiring {
     /// Members that have these tombstones on disk.
     pub buried: BTreeSet<NodeId>,
     /// Nodes that know no completion which brings child tasks as old as these, with the fingerprint of its cohort slots that each
-    /// sent with its answer (`outboxes.rs`).
+    /// sent with its answer (`drained.rs`).
     pub childless: BTreeMap<NodeId, u64>,
     /// Members that have forgotten the tasks that the table names.
     pub forgot: BTreeSet<NodeId>,

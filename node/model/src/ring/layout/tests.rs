@@ -260,7 +260,7 @@ fn few_lists_change_their_leader() {
     }
 }
 
-/// `cargo test --release -p norn-node --lib -- --ignored --nocapture layout` prints how long a plan takes.
+/// `cargo test --release -p norn-model --lib -- --ignored --nocapture layout` prints how long a plan takes.
 #[test]
 #[ignore = "measures, and asserts nothing of time"]
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
