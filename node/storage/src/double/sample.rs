@@ -90,8 +90,11 @@ fn compact(log: &mut Log<Double>, known: &[Record]) {
 pub struct Latest(BTreeMap<(Option<PartitionId>, bool, Kind), Record>);
 
 impl Latest {
-    /// Takes one more record of the log.
+    /// Takes one more record of the log, unless it says nothing.
     pub fn take(&mut self, record: Record) {
+        if matches!(&record, Record::Facts { items, .. } if items.is_empty()) {
+            return;
+        }
         let is_first = matches!(record, Record::Identity { .. });
         self.0.insert((record.partition(), !is_first, record.kind()), record);
     }
