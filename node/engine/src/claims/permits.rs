@@ -17,13 +17,13 @@
 //! - **A new leader of the home** gives nothing before all permits of earlier leaders have expired. It can tell that from when it was
 //!   established: permits are sent once an operation that was appended *after the request* is committed. So the leader that sent them
 //!   led after they were asked for, and the next leader was established later than that.
-//! - **Accrued permits outlive a leader.** That operation records what is left in the bucket (`Op::Level`), so no later leader can miss
-//!   permits that were sent. A new leader begins with that level and what has dripped since it applied the operation, by its own
-//!   monotonic clock (`claim_table/levels.rs`): never more than its predecessor would have by then, as it applied the operation later than the
-//!   predecessor appended it. A process that has started since counts from its start. So that this is not much less, the level is
-//!   written again while claims wait for the next permit, when an eighth of a permit or five seconds' worth has come in, and more
-//!   seldom without requests (`keep.rs`). What came in since is lost if the new leader has started since, and so are permits that were
-//!   out, or returned, when the leader fell.
+//! - **Accrued permits outlive a leader.** That operation records what is left in the bucket (`Op::Level`), so no later leader can
+//!   miss permits that were sent. A new leader begins with that level and what has dripped since it applied the operation, by its
+//!   own monotonic clock (`claim_table/levels.rs`): never more than its predecessor would have by then, as it applied the operation
+//!   later than the predecessor appended it. A process that has started since counts from its start. So that this is not much less,
+//!   the level is written again while claims wait for the next permit, when an eighth of a permit or five seconds' worth has come
+//!   in, and more seldom without requests (`keep.rs`). What came in since is lost if the new leader has started since, and so are
+//!   permits that were out, or returned, when the leader fell.
 //!
 //! At a granting leader, a queue without a permit has no head, as if it were empty. Leaders ask for permits while there is work and
 //! demand for it (`demand.rs`), again when the home expects the next permit, and at least once a second. A home without a leader grants

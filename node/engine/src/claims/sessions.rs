@@ -4,13 +4,13 @@
 //! session ends as a task does: when the worker completes it, when a client cancels it, or when its lease expires by both clocks; its
 //! leader then gives it up, as it was the last attempt. That is committed before any other node learns of it, and final.
 //!
-//! A claim may name the session under which it is made. The node that is asked for it reads the session at a majority first. It refuses
-//! the claim if the task is no session, has ended, or is held by no worker: no heartbeat would keep what is claimed under it. Such a
-//! claim's own lease is long, so that it need not be renewed. The leader of its partition asks the leader of the session's, as for a
-//! dependency (`workflow/dependencies.rs`), and learns of the end, at once or by a sweep. Then it gives back all claims under the session: as
-//! failed attempts, unless the worker has ended the session itself. A claim that was made a moment ago may never have reached its
-//! worker: the leader waits until it is confirmed, or void and no attempt. A worker counts on a session as on any claim, from when it
-//! sent the renewal, so it has stopped before another worker is granted its tasks.
+//! A claim may name the session under which it is made. The node that is asked for it reads the session at a majority first. It
+//! refuses the claim if the task is no session, has ended, or is held by no worker: no heartbeat would keep what is claimed under
+//! it. Such a claim's own lease is long, so that it need not be renewed. The leader of its partition asks the leader of the
+//! session's, as for a dependency (`workflow/dependencies.rs`), and learns of the end, at once or by a sweep. Then it gives back
+//! all claims under the session: as failed attempts, unless the worker has ended the session itself. A claim that was made a moment
+//! ago may never have reached its worker: the leader waits until it is confirmed, or void and no attempt. A worker counts on a
+//! session as on any claim, from when it sent the renewal, so it has stopped before another worker is granted its tasks.
 //!
 //! While the session's partition has no leader no other node learns of its end, and its claims last as long as their own leases. A
 //! session that no replica knows, and that may have been forgotten, has ended. A claim that was given back in this way cannot be

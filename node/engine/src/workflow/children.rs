@@ -9,11 +9,12 @@
 //! the task is not forgotten either. A member that may have acknowledged it takes no outbox (`Store::takes_outbox`). A replica that joins
 //! a cohort gets the outbox like all facts.
 //!
-//! **No child comes back.** A child is written like a client's enqueue: a replica that may have forgotten it refuses it by its floor
-//! (`retention/forgetting.rs`). So a child that was finished and forgotten stays forgotten, whichever replica sends it again and whenever. Floors
-//! do not pass the children of a strictly acknowledged completion before they are enqueued (`retention/drained.rs`). So a refused child was
-//! enqueued before, or its completion was never acknowledged as strict and reached the others too late. The delivery is then over as if
-//! it had been handed over, and the operator learns of it (`Observation::ChildRefused`).
+//! **No child comes back.** A child is written like a client's enqueue: a replica that may have forgotten it refuses it by its
+//! floor (`retention/forgetting.rs`). So a child that was finished and forgotten stays forgotten, whichever replica sends it again
+//! and whenever. Floors do not pass the children of a strictly acknowledged completion before they are enqueued
+//! (`retention/drained.rs`). So a refused child was enqueued before, or its completion was never acknowledged as strict and reached
+//! the others too late. The delivery is then over as if it had been handed over, and the operator learns of it
+//! (`Observation::ChildRefused`).
 
 use crate::Node;
 use crate::context::timers::Key;
