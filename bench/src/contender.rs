@@ -49,18 +49,7 @@ impl Batch {
         };
         let mut records = Vec::new();
         for number in 0..count {
-            let spec = Spec {
-                queue: QueueName::new("mail")?,
-                payload: (0..PAYLOAD_BYTES).map(|_| byte()).collect(),
-                priority: 0,
-                not_before_ms: 0,
-                headers: Vec::new(),
-                attempts_max: 0,
-                after: Vec::new(),
-                key: None,
-                grouping: None,
-                revision: None,
-            };
+            let spec = Spec::new(QueueName::new("mail")?, (0..PAYLOAD_BYTES).map(|_| byte()).collect::<Vec<u8>>());
             let id = TaskId::new(1_700_000_000_000, number as u32, 7, 9);
             let items = Arc::new(vec![(id, Task::from_spec(Arc::new(spec)))]);
             records.push(Record::Facts { partition: PartitionId(3), items });

@@ -158,18 +158,7 @@ pub fn batch(first: usize, count: usize, made_ms: u64, queue: &QueueName, payloa
     let tag = (first as u32).wrapping_mul(2_654_435_761) >> 8;
     let task = |number: usize| {
         let (queue, payload) = (queue.clone(), vec![7; payload_bytes]);
-        let spec = Spec {
-            queue,
-            payload,
-            priority: 0,
-            not_before_ms: 0,
-            headers: Vec::new(),
-            attempts_max: 0,
-            after: Vec::new(),
-            key: None,
-            grouping: None,
-            revision: None,
-        };
+        let spec = Spec::new(queue, payload);
         NewTask { id: TaskId::new(made_ms, number as u32, 1, tag), spec }
     };
     (first..first + count).map(task).collect()

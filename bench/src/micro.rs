@@ -63,18 +63,7 @@ fn id(number: usize) -> TaskId {
 }
 
 fn spec() -> Result<Arc<Spec>> {
-    Ok(Arc::new(Spec {
-        queue: QueueName::new("mail")?,
-        payload: vec![b'x'; PAYLOAD_BYTES],
-        priority: 0,
-        not_before_ms: 0,
-        headers: Vec::new(),
-        attempts_max: 0,
-        after: Vec::new(),
-        key: None,
-        grouping: None,
-        revision: None,
-    }))
+    Ok(Arc::new(Spec::new(QueueName::new("mail")?, vec![b'x'; PAYLOAD_BYTES])))
 }
 
 fn completion() -> Task {

@@ -68,18 +68,7 @@ fn ids(count: usize) -> impl Iterator<Item = TaskId> {
 fn tasks(count: usize) -> Result<Vec<(TaskId, Task)>> {
     let queue = QueueName::new("mail")?;
     let task = |id: TaskId| {
-        let spec = Spec {
-            queue: queue.clone(),
-            payload: vec![b'x'; PAYLOAD_BYTES],
-            priority: 0,
-            not_before_ms: 0,
-            headers: Vec::new(),
-            attempts_max: 0,
-            after: Vec::new(),
-            key: None,
-            grouping: None,
-            revision: None,
-        };
+        let spec = Spec::new(queue.clone(), vec![b'x'; PAYLOAD_BYTES]);
         (id, Task::from_spec(Arc::new(spec)))
     };
     Ok(ids(count).map(task).collect())

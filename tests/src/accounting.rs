@@ -309,18 +309,7 @@ mod tests {
 
     fn shown(state: State, completed_by: u64) -> TaskView {
         let queue = QueueName::new("q").unwrap();
-        let spec = Spec {
-            queue,
-            payload: b"a".to_vec(),
-            priority: 0,
-            not_before_ms: 0,
-            headers: Vec::new(),
-            attempts_max: 0,
-            after: Vec::new(),
-            key: None,
-            grouping: None,
-            revision: None,
-        };
+        let spec = Spec::new(queue, b"a".to_vec());
         let claim = ClaimView {
             token: token(completed_by),
             start_ms: 0,

@@ -343,18 +343,7 @@ impl Cluster {
 }
 
 pub(crate) fn spec(payload: &[u8], priority: i32) -> Spec {
-    Spec {
-        queue: QueueName::new("mail").unwrap(),
-        payload: payload.to_vec(),
-        priority,
-        not_before_ms: 0,
-        headers: Vec::new(),
-        attempts_max: 0,
-        after: Vec::new(),
-        key: None,
-        grouping: None,
-        revision: None,
-    }
+    Spec { priority, ..Spec::new(QueueName::new("mail").unwrap(), payload.to_vec()) }
 }
 
 fn claim_of(claim: ClaimId, lease_ms: u64, max: u32) -> Claim {

@@ -26,18 +26,8 @@ const CONFIG: LogConfig =
 fn records() -> Vec<Record> {
     let replica = ReplicaId { node: IDENTITY.node, incarnation: IDENTITY.incarnation };
     let id = TaskId::new(1_700_000_000_000, 1, 7, 9);
-    let spec = Spec {
-        queue: QueueName::new("mail").expect("a name"),
-        payload: [0xfe, 0xfd, 0x00, 0xfe].repeat(80),
-        priority: 3,
-        not_before_ms: 0,
-        headers: Vec::new(),
-        attempts_max: 0,
-        after: Vec::new(),
-        key: None,
-        grouping: None,
-        revision: None,
-    };
+    let spec =
+        Spec { priority: 3, ..Spec::new(QueueName::new("mail").expect("a name"), [0xfe, 0xfd, 0x00, 0xfe].repeat(80)) };
     let genesis = Genesis {
         cluster: ClusterId(0xc1),
         name: "fixture".into(),

@@ -125,18 +125,7 @@ pub mod check {
 
     pub fn spec() -> Spec {
         let queue = QueueName::new("q").unwrap();
-        Spec {
-            queue,
-            payload: vec![1],
-            priority: 0,
-            not_before_ms: 0,
-            headers: Vec::new(),
-            attempts_max: 0,
-            after: Vec::new(),
-            key: None,
-            grouping: None,
-            revision: None,
-        }
+        Spec::new(queue, vec![1])
     }
 
     pub fn enqueue(number: u32) -> Request {

@@ -168,18 +168,7 @@ pub(crate) fn acked(number: u32) -> Acked {
 }
 
 pub(crate) fn spec(payload: &[u8]) -> Spec {
-    Spec {
-        queue: queue("mail"),
-        payload: payload.to_vec(),
-        priority: 0,
-        not_before_ms: 0,
-        headers: Vec::new(),
-        attempts_max: 0,
-        after: Vec::new(),
-        key: None,
-        grouping: None,
-        revision: None,
-    }
+    Spec::new(queue("mail"), payload.to_vec())
 }
 
 pub(crate) fn bare_task(number: u32, state: State) -> TaskView {

@@ -19,21 +19,10 @@ fn id(number: usize) -> TaskId {
 }
 
 fn spec(number: usize) -> Arc<Spec> {
-    let payload =
+    let payload: Vec<u8> =
         SENTINEL.iter().cycle().take(LENGTHS[number]).map(|byte| byte.wrapping_add((number / 4) as u8)).collect();
     let queue = QueueName::new("q").unwrap();
-    Arc::new(Spec {
-        queue,
-        payload,
-        priority: number as i32,
-        not_before_ms: 0,
-        headers: Vec::new(),
-        attempts_max: 0,
-        after: Vec::new(),
-        key: None,
-        grouping: None,
-        revision: None,
-    })
+    Arc::new(Spec { priority: number as i32, ..Spec::new(queue, payload) })
 }
 
 /// A log with two tasks in each record, and the requests that read each of them back.

@@ -189,19 +189,7 @@ fn a_host_reads_as_fast_as_it_may_and_rests_between_passes() {
 /// A record of a hundred thousand bytes, of this partition.
 fn large(partition: u16) -> Record {
     let queue = QueueName::new("q").expect("a name");
-    let payload = vec![0x55; 100_000];
-    let spec = Spec {
-        queue,
-        payload,
-        priority: 0,
-        not_before_ms: 0,
-        headers: Vec::new(),
-        attempts_max: 0,
-        after: Vec::new(),
-        key: None,
-        grouping: None,
-        revision: None,
-    };
+    let spec = Spec::new(queue, vec![0x55; 100_000]);
     let items = Arc::new(vec![(TaskId::new(1, 1, 1, 1), Task::from_spec(Arc::new(spec)))]);
     Record::Facts { partition: PartitionId(partition), items }
 }

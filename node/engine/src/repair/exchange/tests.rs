@@ -23,18 +23,7 @@ const SLICES_MAX: usize = 10_000;
 
 fn enqueued() -> Task {
     let queue = QueueName::new("mail").expect("a name");
-    Task::from_spec(Arc::new(Spec {
-        queue,
-        payload: vec![7; 30],
-        priority: 0,
-        not_before_ms: 0,
-        headers: Vec::new(),
-        attempts_max: 0,
-        after: Vec::new(),
-        key: None,
-        grouping: None,
-        revision: None,
-    }))
+    Task::from_spec(Arc::new(Spec::new(queue, vec![7; 30])))
 }
 
 fn logged(sequence: u32) -> Task {

@@ -183,18 +183,7 @@ fn a_small_disk_has_the_log_compacted_early() {
 /// A part of a state whose tasks have bodies, which get new places in a snapshot.
 fn with_bodies(partitions: u16) -> Vec<Record> {
     let facts = |number| {
-        let spec = Spec {
-            queue: QueueName::new("mail").expect("a name"),
-            payload: vec![7; 300],
-            priority: 0,
-            not_before_ms: 0,
-            headers: Vec::new(),
-            attempts_max: 0,
-            after: Vec::new(),
-            key: None,
-            grouping: None,
-            revision: None,
-        };
+        let spec = Spec::new(QueueName::new("mail").expect("a name"), vec![7; 300]);
         let items = vec![(TaskId::new(1, u32::from(number), 1, 1), Task::from_spec(Arc::new(spec)))];
         Record::Facts { partition: PartitionId(number), items: Arc::new(items) }
     };
