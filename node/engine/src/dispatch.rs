@@ -20,6 +20,7 @@ impl Node {
             return;
         }
         self.seat_for(&message);
+        self.heed_signals();
         if let Some(partition) = message.asks_for_promise().filter(|partition| !self.is_answered(*partition)) {
             self.outbox.count("promises_refused_at_start");
             self.refuse_unheld(from, partition, &message);
@@ -172,43 +173,48 @@ impl Node {
     pub(crate) fn on_wake(&mut self) {
         for _ in 0..WAKE_KEYS_MAX {
             let Some(key) = self.timers.pop(self.now.mono_us) else { return };
-            match key {
-                Key::Heartbeat => self.beat(),
-                Key::Exchange => {
-                    self.exchange_round();
-                    self.look_for_children();
-                    self.ask_for_bodies();
-                }
-                Key::Summaries => self.tell_summaries(),
-                Key::Sweep => self.sweep(),
-                Key::Stop => self.stop_if_handed_over(),
-                Key::Election(partition) => self.on_election_timer(partition),
-                Key::Resend(partition) => self.resend(partition),
-                Key::Expiry(partition) => self.expire(partition),
-                Key::Delayed(partition) => self.release_due(partition),
-                Key::Drop(partition) => self.drop_ended(partition),
-                Key::Wake(partition) => self.on_wake_unanswered(partition),
-                Key::Ask(ask) => self.on_ask_timer(ask),
-                Key::Grant(session) => self.on_grant_deadline(session),
-                Key::Claim(call) => self.on_claim_timer(call),
-                Key::Park(call) => self.on_park_end(call),
-                Key::Return(number) => self.say_back(number),
-                Key::Returns => self.say_returns(),
-                Key::Rejoin => self.ask_to_rejoin(),
-                Key::Retire(partition) => self.retire(partition),
-                Key::Follow(partition) => self.sweep_dependencies(partition),
-                Key::Sessions(partition) => self.sweep_sessions(partition),
-                Key::Children(partition) => self.hand_over_children(partition),
-                Key::Change(partition) => self.drive_change(partition),
-                Key::Repair => self.repair(),
-                Key::Hints => self.hand_over_hints(),
-                Key::Steward => self.steer(),
-                Key::Schedules => self.see_to_schedules(),
-                Key::Permits => self.see_to_permits(),
-                Key::Levels => self.keep_levels(),
-                Key::Quotas => self.see_to_quotas(),
-                Key::Ages => self.see_to_ages(),
+            self.on_timer(key);
+            self.heed_signals();
+        }
+    }
+
+    fn on_timer(&mut self, key: Key) {
+        match key {
+            Key::Heartbeat => self.beat(),
+            Key::Exchange => {
+                self.exchange_round();
+                self.look_for_children();
+                self.ask_for_bodies();
             }
+            Key::Summaries => self.tell_summaries(),
+            Key::Sweep => self.sweep(),
+            Key::Stop => self.stop_if_handed_over(),
+            Key::Election(partition) => self.on_election_timer(partition),
+            Key::Resend(partition) => self.resend(partition),
+            Key::Expiry(partition) => self.expire(partition),
+            Key::Delayed(partition) => self.release_due(partition),
+            Key::Drop(partition) => self.drop_ended(partition),
+            Key::Wake(partition) => self.on_wake_unanswered(partition),
+            Key::Ask(ask) => self.on_ask_timer(ask),
+            Key::Grant(session) => self.on_grant_deadline(session),
+            Key::Claim(call) => self.on_claim_timer(call),
+            Key::Park(call) => self.on_park_end(call),
+            Key::Return(number) => self.say_back(number),
+            Key::Returns => self.say_returns(),
+            Key::Rejoin => self.ask_to_rejoin(),
+            Key::Retire(partition) => self.retire(partition),
+            Key::Follow(partition) => self.sweep_dependencies(partition),
+            Key::Sessions(partition) => self.sweep_sessions(partition),
+            Key::Children(partition) => self.hand_over_children(partition),
+            Key::Change(partition) => self.drive_change(partition),
+            Key::Repair => self.repair(),
+            Key::Hints => self.hand_over_hints(),
+            Key::Steward => self.steer(),
+            Key::Schedules => self.see_to_schedules(),
+            Key::Permits => self.see_to_permits(),
+            Key::Levels => self.keep_levels(),
+            Key::Quotas => self.see_to_quotas(),
+            Key::Ages => self.see_to_ages(),
         }
     }
 

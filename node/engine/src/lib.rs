@@ -25,6 +25,7 @@ pub mod recovery;
 pub mod repair;
 mod requests;
 pub mod retention;
+mod signals;
 pub mod views;
 pub mod workflow;
 pub mod write_read;
@@ -45,6 +46,7 @@ use crate::consensus::ages::Running;
 use crate::context::mint::Mint;
 pub use crate::context::outbox::COUNTED;
 use crate::context::outbox::Outbox;
+use crate::context::signals::Signals;
 use crate::context::timers::Timers;
 use crate::controller::scheduler::Scheduler;
 use crate::controller::steward::Steward;
@@ -122,6 +124,8 @@ pub struct Node {
     sessions: Sessions,
     outbox: Outbox,
     timers: Timers,
+    /// What folders have reported to those above them in this step.
+    signals: Signals,
     genesis: Option<Arc<Genesis>>,
     /// Members of the cluster, as far as this node has heard.
     roster: Arc<Roster>,
@@ -193,6 +197,7 @@ impl Node {
             sessions: Sessions::default(),
             outbox: Outbox::new(founding.node),
             timers: Timers::default(),
+            signals: Signals::default(),
             genesis: None,
             roster: Arc::default(),
             steward: Steward::default(),
@@ -292,10 +297,12 @@ impl Node {
     fn settle(&mut self, effects: &mut Vec<Effect>) {
         let mut messages: u64 = 0;
         loop {
+            self.heed_signals();
             while let Some(message) = self.outbox.next_loopback() {
                 messages += 1;
                 assert!(messages < LOOPBACKS_MAX, "a step ends: the node keeps talking to itself");
                 self.on_message(self.me, message);
+                self.heed_signals();
             }
             if let Some(partition) = self.unsent.pop_first() {
                 self.replicate(partition);

@@ -214,6 +214,9 @@ pub const RESCUE_EPOCHS: u64 = 1 << 32;
 /// Most messages of a node to itself in one step; more are a fault: a stopped node is better than one that only sends to itself.
 pub const LOOPBACKS_MAX: u64 = 1 << 20;
 
+/// Most signals between the engine's folders in one step; more are a fault, as with loopbacks.
+pub const SIGNALS_MAX: usize = 1 << 20;
+
 const _: () = assert!(BUCKETS.is_power_of_two() && BUCKETS >= 2);
 const _: () = assert!(PARTITIONS_MAX.is_power_of_two() && PARTITIONS_MAX <= 1 << 16);
 const _: () = assert!(FRAME_BYTES_MAX <= PEER_FRAME_BYTES_MAX, "what a client sends must reach the replicas");

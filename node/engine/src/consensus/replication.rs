@@ -1,6 +1,7 @@
 //! Replication of a partition's table: install, operations, snapshot, acknowledgements, commit.
 
 use crate::Node;
+use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use norn_model::claim_table::table::{Op, Table};
@@ -530,19 +531,10 @@ impl Node {
         leading.established = true;
         let epoch = leading.epoch;
         self.outbox.observe(Observation::Established { partition: partition.0, epoch });
-        self.forget(partition);
-        self.settle_inherited(partition);
-        self.begin_following(partition);
-        self.begin_heeding(partition);
-        self.begin_home(partition);
-        self.begin_quotas(partition);
-        self.arm_retire(partition);
-        self.arm_expiry(partition);
         if self.leads_a_change(partition) {
             self.timers.set(Key::Change(partition), self.now.mono_us);
         }
-        self.publish_all_heads(partition);
-        self.stirred.insert(partition);
+        self.signals.report(Signal::Established(partition));
     }
 
     /// Advances the commit index to `length` and the grant-ack index to `heeded`, and runs the continuations that are ready.

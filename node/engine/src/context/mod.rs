@@ -3,6 +3,7 @@
 pub mod latest;
 pub mod mint;
 pub mod outbox;
+pub(crate) mod signals;
 pub mod timers;
 
 use crate::{Effect, Node};

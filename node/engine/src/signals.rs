@@ -1,0 +1,31 @@
+//! What follows from what a folder reports to those above it, in the order in which it is reported.
+
+use crate::Node;
+use crate::context::signals::Signal;
+use norn_wire::PartitionId;
+
+impl Node {
+    /// Hands out all signals. What follows from one may report others; they come last.
+    pub(crate) fn heed_signals(&mut self) {
+        while let Some(signal) = self.signals.next() {
+            match signal {
+                Signal::Established(partition) => self.on_established(partition),
+            }
+        }
+    }
+
+    /// The leader takes over what its predecessor left: first what has been collected, as nothing of that is granted again, then
+    /// claims, workflow and limits. Heads are published once all of that is in place.
+    fn on_established(&mut self, partition: PartitionId) {
+        self.forget(partition);
+        self.settle_inherited(partition);
+        self.begin_following(partition);
+        self.begin_heeding(partition);
+        self.begin_home(partition);
+        self.begin_quotas(partition);
+        self.arm_retire(partition);
+        self.arm_expiry(partition);
+        self.publish_all_heads(partition);
+        self.stirred.insert(partition);
+    }
+}
