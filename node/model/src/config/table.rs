@@ -395,7 +395,7 @@ const DISK: &[Setting] = &[
         "B",
         [1, 1 << 50],
         0,
-        "Most bytes of the data directory; held only with a reserve. 0: as many as the disk has.",
+        "Most bytes of the data directory; refused without a reserve. 0: as many as the disk has.",
     )
     .or_zero()
     .at_least(&[(RESERVES_FREE, "reserve_bytes"), (1, "ahead_bytes")], LOG_BYTES_LEAST),

@@ -38,6 +38,11 @@ impl Effective {
             );
             return Err(self.refused("disk_bytes_max", self.text("disk_bytes_max"), &wanted));
         }
+        if bytes_max > 0 && self.number("reserve_bytes") == 0 {
+            // Without a reserve the log does not watch its space, so the limit would not be held.
+            let wanted = "0 where `reserve_bytes` is 0: the limit is held by the reserve; set `reserve_bytes`, or leave the limit out";
+            return Err(self.refused("disk_bytes_max", self.text("disk_bytes_max"), wanted));
+        }
         Ok(Some(bytes_max).filter(|bytes_max| *bytes_max > 0))
     }
 
@@ -138,8 +143,21 @@ mod tests {
     use std::path::Path;
 
     fn checked(name: &str, value: &str) -> Result<(), String> {
-        let flag = std::iter::once((name.to_owned(), value.to_owned()));
-        Effective::gather(None, std::iter::empty(), flag).unwrap().check().map_err(|error| error.to_string())
+        checked_together([(name, value)])
+    }
+
+    fn checked_together<const N: usize>(settings: [(&str, &str); N]) -> Result<(), String> {
+        let flags = settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Effective::gather(None, std::iter::empty(), flags).unwrap().check().map_err(|error| error.to_string())
+    }
+
+    /// Goal: an operator who limits the data directory is not left without the limit.
+    #[test]
+    fn a_limit_that_would_not_be_held_is_refused() {
+        let refusal = checked_together([("disk_bytes_max", "1073741824"), ("reserve_bytes", "0")]).unwrap_err();
+        assert!(refusal.contains("set `reserve_bytes`"), "{refusal}");
+        assert_eq!(checked_together([("disk_bytes_max", "1073741824"), ("reserve_bytes", "1048576")]), Ok(()));
+        assert_eq!(checked_together([("disk_bytes_max", "0"), ("reserve_bytes", "0")]), Ok(()));
     }
 
     /// Goal: a mistyped level is refused, and does not turn the log off.
