@@ -17,6 +17,7 @@ pub mod controller;
 mod dispatch;
 pub mod effect;
 pub mod event;
+mod heartbeats;
 pub mod membership;
 mod outcomes;
 pub mod payloads;
@@ -43,7 +44,6 @@ use crate::claims::quotas::Quotas;
 use crate::claims::sessions::Sessions;
 use crate::claims::spent::Spent;
 use crate::consensus::ages::Running;
-use crate::context::mint::Mint;
 pub use crate::context::outbox::COUNTED;
 use crate::context::outbox::Outbox;
 use crate::context::signals::Signals;
@@ -52,6 +52,7 @@ use crate::controller::scheduler::Scheduler;
 use crate::controller::steward::Steward;
 use crate::membership::disk::OwnDisk;
 use crate::membership::memory::OwnMemory;
+use crate::membership::mint::Mint;
 use crate::membership::stale_image::OwnLog;
 use crate::payloads::bodies::Bodies;
 use crate::payloads::loads::Loads;
@@ -243,6 +244,12 @@ impl Node {
             random: random.child(),
             founding,
         }
+    }
+
+    /// Starts the node after the replay of a log that is durable up to this record; the clocks read `now`.
+    pub fn start(&mut self, now: Now, durable: u64, effects: &mut Vec<Effect>) {
+        self.begin_start(now, durable);
+        self.settle(effects);
     }
 
     /// Handles an event and appends the resulting effects, in order.

@@ -5,6 +5,8 @@
 
 pub mod ages;
 pub mod election;
+pub mod healing;
+pub mod leaders;
 pub mod reconfigure;
 pub mod replication;
 pub mod rescue;

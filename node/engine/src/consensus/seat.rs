@@ -23,8 +23,10 @@ use norn_model::config::mutant;
 use norn_model::message::{LogWord, PeerMessage};
 use norn_model::record::Record;
 use norn_model::register::Progress;
-use norn_model::replica::Standing;
+use norn_model::replica::{Partition, Standing};
+use norn_model::root::Root;
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
+use norn_model::wound::Wound;
 use norn_wire::{NodeId, PartitionId};
 use std::sync::Arc;
 
@@ -239,15 +241,6 @@ impl Node {
         handed_over || replica.store.count() == 0 || mutant!(self.config, StraysDrop)
     }
 
-    /// Whether the latest known cohort leaves this replica out while it still holds something.
-    pub(crate) fn is_out(&self, partition: PartitionId) -> bool {
-        let Some(replica) = self.partitions.get(&partition).filter(|replica| !replica.is_blank()) else { return false };
-        let own = (replica.register.viewstamp.epoch, replica.cohort().version);
-        let told = |told: &Told| told.rank() > own && !told.cohort.knows(self.me);
-        let out = replica.role() == Role::Outside && !replica.cohort().is_founded();
-        out || self.routes.get(&partition).is_some_and(told)
-    }
-
     /// Whether this replica was removed without draining: it is out, and still has something to hand over.
     fn is_stray(&self, partition: PartitionId) -> bool {
         self.is_out(partition) && !self.may_drop(partition)
@@ -331,5 +324,30 @@ impl Node {
             _ => return,
         };
         self.take_seat(partition, epoch, table);
+    }
+
+    /// Returns the replica that a record of the log belongs to. A replica that was not there at genesis begins blank: it was
+    /// created without a record, and has nothing until the log says otherwise.
+    pub(crate) fn replica_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, String> {
+        if !self.has_partition(partition) {
+            return Err(format!("a record of partition {partition}, which there is not"));
+        }
+        if !self.partitions.contains_key(&partition) {
+            let replica = self.blank_replica(partition);
+            self.partitions.insert(partition, replica);
+        }
+        Ok(self.partitions.get_mut(&partition).expect("just seen to"))
+    }
+
+    /// Creates a replica that has nothing yet, with all losses that may be its own: the next start finds them before any record
+    /// of the replica, and must not take them for new ones once it has recovered.
+    pub(crate) fn blank_replica(&self, partition: PartitionId) -> Partition {
+        let mut blank = Partition::blank(partition, self.own_id(), self.founders(partition));
+        let both = Wound { facts: true, table: true };
+        self.lost_somewhere.iter().for_each(|loss| blank.healing.lose(*loss, both));
+        match &self.genesis {
+            Some(genesis) if partition == PartitionId::ROOT => blank.with_root(Root::found(genesis)),
+            _ => blank,
+        }
     }
 }

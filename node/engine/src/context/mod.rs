@@ -1,7 +1,6 @@
 //! What all folders use: effects on their way out, timers, numbers of questions.
 
 pub mod latest;
-pub mod mint;
 pub mod outbox;
 pub(crate) mod signals;
 pub mod timers;

@@ -4,15 +4,32 @@
 //! order in which they were reported, after the message, timer or event that reported them (`signals.rs` of the crate root says what
 //! follows from each).
 
+use crate::membership::roster::RosterChange;
 use norn_model::limits::SIGNALS_MAX;
-use norn_wire::PartitionId;
-use std::collections::VecDeque;
+use norn_model::task::{Filling, Part, Task, Wanted};
+use norn_wire::{PartitionId, TaskId};
+use serde_bytes::ByteBuf;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Something that happened and concerns folders above the one that reports it.
 #[derive(Debug)]
 pub(crate) enum Signal {
     /// This node leads the partition, and its first operation is committed.
     Established(PartitionId),
+    /// Payloads for a session of grants have come from the log.
+    LoadedForGrant { session: u64, parts: Vec<(Wanted, Option<Filling>)> },
+    /// Payloads for the archive have come, and are in the tasks.
+    LoadedForArchive { partition: PartitionId, number: u64, tasks: Vec<(TaskId, Task)> },
+    /// Payloads that a transaction compares have come.
+    LoadedForTransaction { id: TaskId, loaded: BTreeMap<Part, ByteBuf>, parts: Vec<(Wanted, Option<Filling>)> },
+    /// A node leads a partition that it did not lead before.
+    LeaderElsewhere,
+    /// Enough peers have answered this start for the replica to promise something.
+    ReplicaAnswered(PartitionId),
+    /// A later roster is known.
+    RosterChanged(Box<RosterChange>),
+    /// A later cohort of a partition is known.
+    RouteChanged,
 }
 
 /// Signals that were reported and not handed out yet.

@@ -3,9 +3,18 @@
 use crate::Node;
 use crate::effect::Observation;
 use norn_model::config::mutant;
-use norn_model::register::Role;
+use norn_wire::NodeId;
 use norn_wire::response::Standing;
-use norn_wire::{NodeId, PartitionId};
+
+/// Whether a node may lead, by its own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fitness {
+    Fit,
+    /// It leads on until another node takes over.
+    Suspect,
+    /// It leads nothing.
+    Fenced,
+}
 
 impl Node {
     /// Whether this node must not lead: its wall clock is known to be wrong.
@@ -29,17 +38,15 @@ impl Node {
         if self.config.clock_fencing { told } else { Standing::Good }
     }
 
-    /// Judges the clock at once after a jump. A clock that was set by hand is not relied on for the very event that shows it.
-    pub(crate) fn watch_clock(&mut self) {
-        if self.clocks.has_jumped(self.now) {
-            self.judge_clock(true);
-        }
+    /// Whether the wall clock has moved otherwise than the monotonic one.
+    pub(crate) fn has_jumped(&mut self) -> bool {
+        self.clocks.has_jumped(self.now)
     }
 
-    /// Judges this node's wall clock, and draws the consequences.
-    pub(crate) fn judge_clock(&mut self, jumped: bool) {
+    /// Judges this node's wall clock.
+    pub(crate) fn judge_clock(&mut self, jumped: bool) -> Fitness {
         if self.genesis.is_none() {
-            return;
+            return Fitness::Fit;
         }
         // Measurements from before a jump still count for the margins of leases, though no longer for the own clock.
         self.widen_margins();
@@ -50,9 +57,11 @@ impl Node {
             self.outbox.observe(Observation::ClockStanding { standing, off_us: judgement.off_us });
         }
         if self.is_fenced() {
-            self.lead_nothing();
+            Fitness::Fenced
         } else if self.is_suspect() && !self.disk.is_slow() {
-            self.hand_over_all();
+            Fitness::Suspect
+        } else {
+            Fitness::Fit
         }
     }
 
@@ -64,33 +73,5 @@ impl Node {
                 leading.margin_ms = leading.margin_ms.max(measured_ms);
             }
         }
-    }
-
-    /// Ends all leaderships and campaigns of this node.
-    fn lead_nothing(&mut self) {
-        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
-        for id in ids {
-            let register = &mut self.partitions.get_mut(&id).expect("just listed").register;
-            match register.role {
-                Role::Leader(_) => self.step_down(id, "its wall clock is wrong"),
-                Role::PreCandidate { .. } | Role::Candidate { .. } => register.role = Role::Follower,
-                Role::Follower => {}
-            }
-        }
-    }
-
-    /// Asks able nodes to take over the leaderships of this node.
-    pub(crate) fn hand_over_all(&mut self) {
-        let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.leads(*id)).collect();
-        for id in led {
-            let cohort = self.partitions[&id].cohort().voters();
-            let fit = |node: &NodeId| *node != self.me && self.is_reachable(*node) && self.may_lead(*node);
-            let fit: Vec<NodeId> = cohort.into_iter().filter(fit).collect();
-            self.transfer(id, &fit);
-        }
-    }
-
-    fn leads(&self, partition: PartitionId) -> bool {
-        self.partitions[&partition].register.leading().is_some()
     }
 }

@@ -56,15 +56,12 @@ impl OwnDisk {
 }
 
 impl Node {
-    pub(crate) fn on_disk(&mut self, report: DiskReport) {
+    pub(crate) fn note_disk(&mut self, report: DiskReport) {
         let before = std::mem::replace(&mut self.disk.report, report);
         if report.room != before.room {
             self.bodies.told_bytes = 0;
             let (short, out) = (report.room >= Room::Short, report.room == Room::Out);
             self.outbox.observe(Observation::Room { short, out, bounded: report.bounded });
-        }
-        if report.room == Room::Out {
-            self.on_shutdown();
         }
     }
 
@@ -100,8 +97,8 @@ impl Node {
         syncs.get(syncs.len() / 2).copied()
     }
 
-    /// Compares the own disk with those of the other nodes, and draws the consequences.
-    pub(crate) fn judge_disk(&mut self) {
+    /// Compares the own disk with those of the other nodes. Returns whether it is slow.
+    pub(crate) fn judge_disk(&mut self) -> bool {
         let own_us = self.disk.report.sync_us;
         let bound_us =
             self.sync_of_others_us().map(|others_us| (others_us.saturating_mul(SLOW_TIMES)).max(SLOW_US_MIN));
@@ -122,9 +119,7 @@ impl Node {
                 self.outbox.observe(Observation::DiskSlow { slow: self.disk.slow, sync_us: own_us });
             }
         }
-        if self.disk.slow {
-            self.hand_over_all();
-        }
+        self.disk.slow
     }
 
     /// Whether another node reports its disk as slow.

@@ -6,11 +6,13 @@
 pub mod clock;
 pub mod disk;
 pub mod memory;
+pub mod mint;
 pub mod roster;
 pub mod routes;
 pub mod stale_image;
 
 use super::Node;
+use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use crate::membership::stale_image::{Memory, OwnLog};
@@ -18,7 +20,6 @@ use crate::write_read::Asks;
 use norn_model::clocks::RoundTrip;
 use norn_model::config::mutant;
 use norn_model::message::{DiskWord, Heartbeat, PeerMessage};
-use norn_model::register::Leader;
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
@@ -79,6 +80,17 @@ impl Peer {
         let later = self.latest.is_none_or(|(number, ..)| heartbeat.number > number);
         heartbeat.boot > self.boot || heartbeat.boot == self.boot && heartbeat.start == self.start && later
     }
+}
+
+/// What a heartbeat says of the start of its sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// It is of the start that is known here.
+    SameStart,
+    /// It is of the first start that is heard here.
+    FirstHeard,
+    /// The node has restarted since it was heard last.
+    Restarted,
 }
 
 #[cfg(test)]
@@ -191,21 +203,6 @@ impl Node {
         others.filter(|other| (*other == self.me || settled(*other)) && !peer.hears.contains(other)).collect()
     }
 
-    /// Sends heartbeats, and checks for silent nodes.
-    pub(crate) fn beat(&mut self) {
-        self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
-        self.look_for_pause();
-        let peers: Vec<NodeId> = self.peers.keys().copied().collect();
-        for node in peers {
-            self.send_heartbeat(node);
-        }
-        self.look_for_silent_leaders();
-        self.exchange_ages();
-        self.step_down_without_quorum();
-        self.judge_clock(false);
-        self.judge_disk();
-    }
-
     /// Reports a pause of this process. Other nodes take a node for dead that sends no heartbeat for that long, so an operator
     /// should know that the process, or its machine, stood still. No reaction is needed here, because a leader answers nothing
     /// without a quorum.
@@ -217,7 +214,7 @@ impl Node {
         }
     }
 
-    fn send_heartbeat(&mut self, node: NodeId) {
+    pub(crate) fn send_heartbeat(&mut self, node: NodeId) {
         let heartbeat = self.heartbeat_for(node);
         self.outbox.send(node, PeerMessage::Heartbeat(Box::new(heartbeat)));
     }
@@ -270,7 +267,7 @@ impl Node {
         }
     }
 
-    fn led(&self) -> impl Iterator<Item = (PartitionId, Epoch)> + '_ {
+    pub(crate) fn led(&self) -> impl Iterator<Item = (PartitionId, Epoch)> + '_ {
         let epoch = |id: &PartitionId| self.partitions[id].register.leading().expect("it is led here").epoch;
         self.led.iter().map(move |id| (*id, epoch(id)))
     }
@@ -286,36 +283,6 @@ impl Node {
             if let Some(peer) = self.peers.get_mut(&node) {
                 peer.commits.insert(partition, (epoch, commit, 0));
             }
-        }
-    }
-
-    pub(crate) fn on_heartbeat(&mut self, from: NodeId, heartbeat: Heartbeat) {
-        if self.retire_if_copied(from, &heartbeat) {
-            return;
-        }
-        let Some(peer) = self.peers.get(&from).filter(|peer| peer.is_next(&heartbeat)) else { return };
-        let (new, first) = (heartbeat.boot > peer.boot, peer.boot == 0);
-        if new {
-            self.note_start(from, &heartbeat);
-        }
-        self.note_heartbeat(from, &heartbeat);
-        if new && !first && !mutant!(self.config, LeaderBelieved) {
-            self.on_peer_restarted(from);
-        }
-        if new {
-            // It promises nothing before it is answered.
-            self.send_heartbeat(from);
-        }
-        self.tell_roster_to(from, heartbeat.roster_version);
-        if heartbeat.holes {
-            self.on_holes(from, heartbeat.boot);
-        }
-        if let Some(leads) = heartbeat.leads {
-            self.on_leads(from, heartbeat.leads_version, leads);
-        }
-        self.ask_for_routes(from);
-        for (partition, epoch, commit) in heartbeat.commits {
-            self.on_commit(from, partition, epoch, commit);
         }
     }
 
@@ -339,7 +306,6 @@ impl Node {
         if believed {
             *peer = Peer { boot: heartbeat.boot, start: heartbeat.start, latest: None, leads_version: 0, ..before };
         }
-        self.recall_from_former(node);
     }
 
     /// Takes in what a heartbeat reports of its sender, and the round trip.
@@ -370,109 +336,10 @@ impl Node {
         }
     }
 
-    /// Reacts to a restart of a node: it no longer leads anything.
-    fn on_peer_restarted(&mut self, node: NodeId) {
-        let led_there = |replica: &norn_model::replica::Partition| {
-            replica.register.leader.is_some_and(|leader| leader.node == node)
-        };
-        let orphaned: Vec<PartitionId> =
-            self.partitions.iter().filter(|(_, replica)| led_there(replica)).map(|(id, _)| *id).collect();
-        for partition in orphaned {
-            self.lose_leader(partition);
-        }
-        self.ask_to_forget_again(node);
-        self.note_absent(node);
-        self.hints.restarted(node);
-        self.exchange_anew(node);
-    }
-
-    /// Reacts to a node that lost what it acknowledged: answers of its earlier starts are dropped.
-    fn on_holes(&mut self, node: NodeId, boot: u64) {
-        let peer = self.peers.get_mut(&node).expect("the sender is a member");
-        if boot > peer.counts_from {
-            peer.counts_from = boot;
-            self.forget_answers(node, boot);
-            self.hints.forget_answers(node, boot);
-        }
-    }
-
     /// Whether no member counts acknowledgements of this node's earlier starts any more.
     pub(crate) fn all_know_this_start(&self) -> bool {
         // Peers that are no longer members count nothing: what they waited for is long over.
         self.peers.iter().filter(|(node, _)| self.is_member(**node)).all(|(_, peer)| peer.knows_start)
-    }
-
-    /// Takes in the list of partitions that a node leads.
-    fn on_leads(&mut self, node: NodeId, version: u64, leads: Vec<(PartitionId, Epoch, Viewstamp)>) {
-        let leads: BTreeMap<PartitionId, (Epoch, Viewstamp)> =
-            leads.into_iter().map(|(id, epoch, version)| (id, (epoch, version))).collect();
-        let mut strange = Vec::new();
-        for (partition, replica) in &mut self.partitions {
-            let Some((epoch, version)) = leads.get(partition) else { continue };
-            if *epoch < replica.register.promised || replica.register.leading().is_some() {
-                continue;
-            }
-            replica.register.leader = Some(Leader { epoch: *epoch, node });
-            self.timers.cancel(Key::Election(*partition));
-            // A leader with a cohort version that this replica has not heard of may not know that the replica exists.
-            if *version != replica.cohort().version && !replica.is_blank() {
-                strange.push(*partition);
-            }
-        }
-        for partition in strange {
-            self.ask_for_operations(partition);
-        }
-        let peer = self.peers.get_mut(&node).expect("the sender is a member");
-        (peer.strange, peer.strange_asked_us) = (leads.clone(), None);
-        let leads: BTreeMap<PartitionId, Epoch> = leads.into_iter().map(|(id, (epoch, _))| (id, epoch)).collect();
-        let peer = self.peers.get_mut(&node).expect("the sender is a member");
-        peer.leads_version = version;
-        let before = std::mem::replace(&mut peer.leads, leads.clone());
-        if leads.iter().any(|(partition, epoch)| before.get(partition) != Some(epoch)) {
-            self.follow_anew();
-        }
-        let dropped: Vec<PartitionId> = before.into_keys().filter(|partition| !leads.contains_key(partition)).collect();
-        let follows = |id: &PartitionId| {
-            self.partitions
-                .get(id)
-                .and_then(|replica| replica.register.leader)
-                .is_some_and(|leader| leader.node == node)
-        };
-        let lost: BTreeSet<PartitionId> = dropped.into_iter().filter(follows).collect();
-        if mutant!(self.config, LeaderBelieved) {
-            return;
-        }
-        for partition in lost {
-            self.lose_leader(partition);
-        }
-    }
-
-    /// Gives up leaders that are silent, or do not hear their quorum.
-    fn look_for_silent_leaders(&mut self) {
-        let lost: Vec<PartitionId> = self
-            .partitions
-            .iter()
-            .filter(|(id, replica)| replica.register.leading().is_none() && self.has_lost_leader(**id))
-            .map(|(id, _)| *id)
-            .collect();
-        for partition in lost {
-            self.lose_leader(partition);
-        }
-    }
-
-    /// Whether the leader of a partition is lost. A silent leader is lost at once; one that hears no quorum gets the time that
-    /// its own report of this needs.
-    fn has_lost_leader(&self, partition: PartitionId) -> bool {
-        let register = &self.partitions[&partition].register;
-        let patience_us = self.config.election_timeout_ms * 1_000;
-        register.leader.is_some_and(|leader| {
-            let without_quorum = !self.hears_quorum(leader.node, partition);
-            // A late message of a leader that has stepped down since would make it look like a leader for ever; its list shows
-            // that it is not.
-            let unlisted = self.peers.get(&leader.node).is_none_or(|peer| !peer.leads.contains_key(&partition));
-            let doubtful = without_quorum || (unlisted && !mutant!(self.config, LeaderBelieved));
-            !self.is_alive(leader.node) || (doubtful && self.now.mono_us > register.heard_us + patience_us)
-        })
     }
 
     /// Notes contact with a node. Any message but a heartbeat proves contact; heartbeats are checked first (`on_heartbeat`).
@@ -483,46 +350,75 @@ impl Node {
         }
     }
 
-    /// Drops a lost leader; a campaign follows.
-    pub(crate) fn lose_leader(&mut self, partition: PartitionId) {
-        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        replica.register.leader = None;
-        self.await_turn(partition);
+    /// Stores the list of partitions that a node leads. Returns those that it no longer leads.
+    pub(crate) fn note_leads(
+        &mut self,
+        node: NodeId,
+        version: u64,
+        leads: BTreeMap<PartitionId, (Epoch, Viewstamp)>,
+    ) -> Vec<PartitionId> {
+        let epochs: BTreeMap<PartitionId, Epoch> = leads.iter().map(|(id, (epoch, _))| (*id, *epoch)).collect();
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        (peer.strange, peer.strange_asked_us) = (leads, None);
+        peer.leads_version = version;
+        let before = std::mem::replace(&mut peer.leads, epochs);
+        if peer.leads.iter().any(|(partition, epoch)| before.get(partition) != Some(epoch)) {
+            self.signals.report(Signal::LeaderElsewhere);
+        }
+        let leads = &self.peers[&node].leads;
+        before.into_keys().filter(|partition| !leads.contains_key(partition)).collect()
     }
 
-    /// Ends leaderships whose leader has heard from no quorum for an election timeout.
-    fn step_down_without_quorum(&mut self) {
-        let timeout_us = self.config.election_timeout_ms * 1_000;
-        let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
-        for id in led {
-            let quorum = self.partitions[&id].register.quorum(|node| self.is_alive(node));
-            let now_us = self.now.mono_us;
-            let leading =
-                self.partitions.get_mut(&id).and_then(|replica| replica.register.leading_mut()).expect("it leads");
-            if quorum {
-                leading.quorum_us = now_us;
-            } else if now_us >= leading.quorum_us + timeout_us && !self.gives_up_change(id) {
-                self.step_down(id, "no quorum was heard");
-            }
+    /// Sends a heartbeat to each peer, and arms the next round.
+    pub(crate) fn send_heartbeats(&mut self) {
+        self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
+        self.look_for_pause();
+        let peers: Vec<NodeId> = self.peers.keys().copied().collect();
+        for node in peers {
+            self.send_heartbeat(node);
         }
     }
 
-    /// Reacts to a new connection: earlier messages may be lost.
-    pub(crate) fn on_peer_connected(&mut self, node: NodeId, version: u8) {
-        if !self.peers.contains_key(&node) {
-            self.outbox.observe(Observation::Refused { what: "connection of a node that is no member" });
-            return;
+    /// Takes in a heartbeat, unless it is late, or shows that this node's own log is a stale copy.
+    pub(crate) fn take_heartbeat(&mut self, from: NodeId, heartbeat: &Heartbeat) -> Option<Freshness> {
+        if self.retire_if_copied(from, heartbeat) {
+            return None;
         }
-        self.outbox.set_version(node, version);
-        if self.starting {
-            return;
+        let peer = self.peers.get(&from).filter(|peer| peer.is_next(heartbeat))?;
+        let freshness = match (heartbeat.boot > peer.boot, peer.boot) {
+            (false, _) => Freshness::SameStart,
+            (true, 0) => Freshness::FirstHeard,
+            (true, _) => Freshness::Restarted,
+        };
+        if freshness != Freshness::SameStart {
+            self.note_start(from, heartbeat);
         }
-        self.follow_anew();
-        let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
-        for id in led {
-            if self.partitions[&id].cohort().knows(node) {
-                self.resend_to(id, node);
-            }
+        self.note_heartbeat(from, heartbeat);
+        Some(freshness)
+    }
+
+    /// Notes that a node has lost what it acknowledged: acknowledgements count from this start on. Returns whether that is news.
+    pub(crate) fn begins_to_count(&mut self, node: NodeId, boot: u64) -> bool {
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        let is_news = boot > peer.counts_from;
+        peer.counts_from = peer.counts_from.max(boot);
+        is_news
+    }
+
+    /// Notes the protocol version of a connection to a peer. Returns whether the node is a member.
+    pub(crate) fn note_version(&mut self, node: NodeId, version: u8) -> bool {
+        let is_peer = self.peers.contains_key(&node);
+        match is_peer {
+            true => self.outbox.set_version(node, version),
+            false => self.outbox.observe(Observation::Refused { what: "connection of a node that is no member" }),
         }
+        is_peer
+    }
+
+    /// Whether any replica here may lack facts that it acknowledged.
+    pub(crate) fn has_holes(&self) -> bool {
+        let holes =
+            |replica: &norn_model::replica::Partition| replica.healing.wound.facts && replica.healing.losses != 0;
+        self.partitions.values().any(holes)
     }
 }

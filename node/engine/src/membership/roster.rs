@@ -6,6 +6,7 @@
 //! no founder finds the others again by it. No vote and no quorum rests on it; these rest on the cohorts alone.
 
 use crate::Node;
+use crate::context::signals::Signal;
 use crate::effect::{Effect, Observation};
 use norn_model::limits::{MEMBERS_MAX, ROSTER_STEP_MAX};
 use norn_model::message::PeerMessage;
@@ -15,6 +16,17 @@ use norn_wire::membership::{Member, Order, QueuePolicy, Roster};
 use norn_wire::{NodeId, QueueName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// What a later roster changes.
+#[derive(Debug)]
+pub(crate) struct RosterChange {
+    /// Queues with another claim order or concurrency.
+    pub reordered: Vec<QueueName>,
+    /// Queues that are no longer paused.
+    pub resumed: Vec<QueueName>,
+    /// Nodes that are peers from now on.
+    pub fresh: Vec<NodeId>,
+}
 
 /// Returns the operators' name of a node in a member list, or its id if it is not in the list.
 pub(crate) fn name_in(roster: &Roster, node: NodeId) -> String {
@@ -66,25 +78,13 @@ impl Node {
         let Some(genesis) = self.genesis.clone() else { return };
         self.outbox.persist(Record::Roster(roster.clone()));
         let before: BTreeSet<NodeId> = self.peers.keys().copied().collect();
-        let resumed = self.resumed(roster);
-        let reordered = self.reordered(roster);
+        let (reordered, resumed) = (self.reordered(roster), self.resumed(roster));
         self.end_shuffling(roster);
         self.take_roster(roster.clone());
-        self.drop_owed_to_strangers();
-        self.quotas_soon();
-        self.rates_changed();
-        for queue in &reordered {
-            self.follow_policy_everywhere(queue);
-            self.publish_again(queue);
-        }
-        resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
         self.outbox.effect(Effect::Joined { genesis, roster: roster.clone() });
         self.outbox.observe(Observation::RosterChanged { version: roster.version, members: self.members().count() });
         let fresh: Vec<NodeId> = self.peers.keys().copied().filter(|node| !before.contains(node)).collect();
-        for node in fresh {
-            self.exchange_anew(node);
-        }
-        self.steer_soon();
+        self.signals.report(Signal::RosterChanged(Box::new(RosterChange { reordered, resumed, fresh })));
     }
 
     /// Drops the random order of queues that are no longer claimed at random.

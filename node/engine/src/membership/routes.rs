@@ -5,10 +5,11 @@
 //! cohort with their leaderships, so that a node that was just started soon knows where to ask.
 
 use crate::Node;
+use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use crate::membership::Peer;
-use norn_model::cohort::{Cohort, Told};
+use norn_model::cohort::{Cohort, Role, Told};
 use norn_model::config::mutant;
 use norn_model::limits::EPOCH_STEP_MAX;
 use norn_model::message::PeerMessage;
@@ -85,7 +86,7 @@ impl Node {
             self.routes.insert(partition, told.clone());
             self.hints.look_anew();
             self.count_answers();
-            self.steer_soon();
+            self.signals.report(Signal::RouteChanged);
             if self.is_out(partition) {
                 self.timers.set_if_none(Key::Change(partition), self.now.mono_us);
             }
@@ -133,5 +134,14 @@ impl Node {
     /// Returns this replica's cohort for an asker that uses another version.
     pub(crate) fn news_for(&self, partition: PartitionId, at: Viewstamp) -> Option<Box<Told>> {
         self.own_word(partition).filter(|told| told.cohort.version != at).map(Box::new)
+    }
+
+    /// Whether the latest known cohort leaves this replica out while it still holds something.
+    pub(crate) fn is_out(&self, partition: PartitionId) -> bool {
+        let Some(replica) = self.partitions.get(&partition).filter(|replica| !replica.is_blank()) else { return false };
+        let own = (replica.register.viewstamp.epoch, replica.cohort().version);
+        let told = |told: &Told| told.rank() > own && !told.cohort.knows(self.me);
+        let out = replica.role() == Role::Outside && !replica.cohort().is_founded();
+        out || self.routes.get(&partition).is_some_and(told)
     }
 }

@@ -61,6 +61,7 @@
 
 use super::Peer;
 use crate::Node;
+use crate::context::signals::Signal;
 use crate::effect::{Effect, Observation, Ticket};
 use norn_model::config::{Config, mutant};
 use norn_model::message::{Heartbeat, LogWord};
@@ -299,7 +300,7 @@ impl Node {
                 continue;
             }
             self.partitions.get_mut(&partition).expect("just listed").answered = true;
-            self.ask_for_operations(partition);
+            self.signals.report(Signal::ReplicaAnswered(partition));
         }
     }
 }

@@ -5,6 +5,7 @@
 //! other waiting reads are limited as well; those above the limit are dropped, and their requester asks again.
 
 use crate::Node;
+use crate::context::signals::Signal;
 use crate::effect::Effect;
 use norn_model::config::mutant;
 use norn_model::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
@@ -217,7 +218,8 @@ impl Node {
         let Load { then, wanted, found, unread, .. } = load;
         match then {
             Then::Grant { session } => {
-                self.loaded_for_grant(session, wanted.iter().zip(found));
+                let parts = wanted.into_iter().zip(found).collect();
+                self.signals.report(Signal::LoadedForGrant { session, parts });
             }
             Then::Archive { partition, number, mut tasks, gaps } => {
                 for ((gap, wanted), found) in gaps.into_iter().zip(&wanted).zip(found) {
@@ -225,9 +227,12 @@ impl Node {
                         tasks[gap].1.fill(wanted.slot, filling);
                     }
                 }
-                self.archive_whole(partition, number, tasks);
+                self.signals.report(Signal::LoadedForArchive { partition, number, tasks });
             }
-            Then::Judge { id, loaded } => self.loaded_for_transaction(id, loaded, wanted.into_iter().zip(found)),
+            Then::Judge { id, loaded } => {
+                let parts = wanted.into_iter().zip(found).collect();
+                self.signals.report(Signal::LoadedForTransaction { id, loaded, parts });
+            }
             Then::BringBack => {
                 self.loads.come(&wanted);
                 let found = wanted.into_iter().zip(found).filter_map(|(wanted, found)| Some((wanted, found?)));

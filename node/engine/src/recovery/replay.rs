@@ -286,33 +286,8 @@ impl Node {
         told.max(self.founders(replica.id).len().min(living))
     }
 
-    /// Returns the replica that a record of the log belongs to. A replica that was not there at genesis begins blank: it was
-    /// created without a record, and has nothing until the log says otherwise.
-    pub(crate) fn replica_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, String> {
-        if !self.has_partition(partition) {
-            return Err(format!("a record of partition {partition}, which there is not"));
-        }
-        if !self.partitions.contains_key(&partition) {
-            let replica = self.blank_replica(partition);
-            self.partitions.insert(partition, replica);
-        }
-        Ok(self.partitions.get_mut(&partition).expect("just seen to"))
-    }
-
-    /// Creates a replica that has nothing yet, with all losses that may be its own: the next start finds them before any record
-    /// of the replica, and must not take them for new ones once it has recovered.
-    pub(crate) fn blank_replica(&self, partition: PartitionId) -> Partition {
-        let mut blank = Partition::blank(partition, self.own_id(), self.founders(partition));
-        let both = Wound { facts: true, table: true };
-        self.lost_somewhere.iter().for_each(|loss| blank.healing.lose(*loss, both));
-        match &self.genesis {
-            Some(genesis) if partition == PartitionId::ROOT => blank.with_root(Root::found(genesis)),
-            _ => blank,
-        }
-    }
-
-    /// Starts the node after the replay of a log that is durable up to this record; the clocks read `now`.
-    pub fn start(&mut self, now: Now, durable: u64, effects: &mut Vec<Effect>) {
+    /// Begins a start after the replay of a log that is durable up to this record; the clocks read `now`.
+    pub(crate) fn begin_start(&mut self, now: Now, durable: u64) {
         self.now = now;
         self.running.begin(now);
         let ran_us = self.running.recovered_us();
@@ -342,7 +317,6 @@ impl Node {
         }
         self.make_room();
         self.begin_ages();
-        self.settle(effects);
     }
 
     /// Makes the node a part of a cluster.

@@ -33,13 +33,6 @@ impl Node {
         self.outbox.observe(Observation::Wounded { partition: partition.0, facts, table, lost, found });
     }
 
-    /// Whether any replica here may lack facts that it acknowledged.
-    pub(crate) fn has_holes(&self) -> bool {
-        let holes =
-            |replica: &norn_model::replica::Partition| replica.healing.wound.facts && replica.healing.losses != 0;
-        self.partitions.values().any(holes)
-    }
-
     /// Whether the replica may vote and lead.
     pub(crate) fn may_vote(&self, partition: PartitionId) -> bool {
         let lost = self.partitions.get(&partition).is_some_and(|replica| replica.healing.wound.table);
