@@ -2,7 +2,10 @@
 
 use crate::Node;
 use crate::context::signals::Signal;
+use norn_model::register::Waiting;
+use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::PartitionId;
+use std::collections::VecDeque;
 
 impl Node {
     /// Hands out all signals. What follows from one may report others; they come last.
@@ -10,13 +13,17 @@ impl Node {
         while let Some(signal) = self.signals.next() {
             match signal {
                 Signal::Established(partition) => self.on_established(partition),
+                Signal::SteppedDown { partition, epoch, waiting } => self.on_stepped_down(partition, epoch, waiting),
             }
         }
     }
 
-    /// The leader takes over what its predecessor left: first what has been collected, as nothing of that is granted again, then
-    /// claims, workflow and limits. Heads are published once all of that is in place.
+    /// The leader takes over what its predecessor left, if it still leads: first what has been collected, as nothing of that is
+    /// granted again, then claims, workflow and limits. Heads are published once all of that is in place.
     fn on_established(&mut self, partition: PartitionId) {
+        if !self.partitions[&partition].register.established() {
+            return;
+        }
         self.forget(partition);
         self.settle_inherited(partition);
         self.begin_following(partition);
@@ -27,5 +34,21 @@ impl Node {
         self.arm_expiry(partition);
         self.publish_all_heads(partition);
         self.stirred.insert(partition);
+    }
+
+    /// The former leader drops what it knew as the leader, workflow first, and withdraws its heads. Then it answers calls that wait for
+    /// operations: these answers name heads, and no head of this partition.
+    fn on_stepped_down(&mut self, partition: PartitionId, epoch: Epoch, waiting: VecDeque<(u64, Waiting)>) {
+        self.forget_letters_of(partition);
+        self.forget_uniques_of(partition);
+        self.forget_transactions_of(partition);
+        self.end_home(partition);
+        self.end_quotas(partition);
+        self.unpublish_heads(partition);
+        self.dependencies.step_down(partition);
+        self.sessions.step_down(partition);
+        for (length, waiting) in waiting {
+            self.give_up(Viewstamp { epoch, length }, waiting);
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! follows from each).
 
 use norn_model::limits::SIGNALS_MAX;
+use norn_model::register::Waiting;
+use norn_model::viewstamp::Epoch;
 use norn_wire::PartitionId;
 use std::collections::VecDeque;
 
@@ -13,6 +15,8 @@ use std::collections::VecDeque;
 pub(crate) enum Signal {
     /// This node leads the partition, and its first operation is committed.
     Established(PartitionId),
+    /// This node leads the partition no more: it never learns whether the operations at these places commit.
+    SteppedDown { partition: PartitionId, epoch: Epoch, waiting: VecDeque<(u64, Waiting)> },
 }
 
 /// Signals that were reported and not handed out yet.
