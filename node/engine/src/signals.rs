@@ -14,6 +14,11 @@ impl Node {
             match signal {
                 Signal::Established(partition) => self.on_established(partition),
                 Signal::SteppedDown { partition, epoch, waiting } => self.on_stepped_down(partition, epoch, waiting),
+                Signal::Committed { partition, epoch, ready } => self.on_committed(partition, epoch, ready),
+                Signal::Endings { partition, items } => {
+                    self.learn(partition, items);
+                }
+                Signal::SpecsMissing { partition, node, ids } => self.send_specs(partition, node, &ids),
             }
         }
     }
@@ -50,5 +55,13 @@ impl Node {
         for (length, waiting) in waiting {
             self.give_up(Viewstamp { epoch, length }, waiting);
         }
+    }
+
+    /// Operations are committed: runs what waited for them, in order, then reports quotas that they made smaller.
+    fn on_committed(&mut self, partition: PartitionId, epoch: Epoch, ready: Vec<(u64, Waiting)>) {
+        for (length, waiting) in ready {
+            self.committed(partition, Viewstamp { epoch, length }, waiting);
+        }
+        self.tell_lowered(partition);
     }
 }

@@ -6,8 +6,9 @@
 
 use norn_model::limits::SIGNALS_MAX;
 use norn_model::register::Waiting;
+use norn_model::task::Task;
 use norn_model::viewstamp::Epoch;
-use norn_wire::PartitionId;
+use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::VecDeque;
 
 /// Something that happened and concerns folders above the one that reports it.
@@ -17,6 +18,12 @@ pub(crate) enum Signal {
     Established(PartitionId),
     /// This node leads the partition no more: it never learns whether the operations at these places commit.
     SteppedDown { partition: PartitionId, epoch: Epoch, waiting: VecDeque<(u64, Waiting)> },
+    /// The commit index or the grant-ack index of a leader has advanced. These operations are ready, by their places.
+    Committed { partition: PartitionId, epoch: Epoch, ready: Vec<(u64, Waiting)> },
+    /// A follower has told its leader how tasks ended that the leader granted.
+    Endings { partition: PartitionId, items: Vec<(TaskId, Task)> },
+    /// A follower has acknowledged grants of these tasks, and does not know the tasks.
+    SpecsMissing { partition: PartitionId, node: NodeId, ids: Vec<TaskId> },
 }
 
 /// Signals that were reported and not handed out yet.
