@@ -19,6 +19,9 @@ impl Node {
                     self.learn(partition, items);
                 }
                 Signal::SpecsMissing { partition, node, ids } => self.send_specs(partition, node, &ids),
+                Signal::Seated(partition) => self.pair_up(partition),
+                Signal::CohortChanged(partition) => self.on_cohort_changed(partition),
+                Signal::Left(partition) => self.on_left(partition),
             }
         }
     }
@@ -63,5 +66,18 @@ impl Node {
             self.committed(partition, Viewstamp { epoch, length }, waiting);
         }
         self.tell_lowered(partition);
+    }
+
+    /// Repair follows the new cohort; a leader begins anew to ask the members of it what may be forgotten.
+    fn on_cohort_changed(&mut self, partition: PartitionId) {
+        self.pair_up(partition);
+        self.drop_owed_outside(partition);
+        self.arm_retire(partition);
+    }
+
+    /// Repair leaves the partition to others.
+    fn on_left(&mut self, partition: PartitionId) {
+        self.pair_up(partition);
+        self.drop_owed_outside(partition);
     }
 }

@@ -24,6 +24,12 @@ pub(crate) enum Signal {
     Endings { partition: PartitionId, items: Vec<(TaskId, Task)> },
     /// A follower has acknowledged grants of these tasks, and does not know the tasks.
     SpecsMissing { partition: PartitionId, node: NodeId, ids: Vec<TaskId> },
+    /// A replica was created here, for a table that comes next.
+    Seated(PartitionId),
+    /// The replica here has a table with another cohort.
+    CohortChanged(PartitionId),
+    /// The replica here was cleared: it is in no cohort any more.
+    Left(PartitionId),
 }
 
 /// Signals that were reported and not handed out yet.
