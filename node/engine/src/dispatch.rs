@@ -54,7 +54,7 @@ impl Node {
                 self.on_ops(from, partition, epoch, (first, ops), (commit, u128::from_be_bytes(digest)));
             }
             M::Ack { partition, epoch, replica, length, done, missing, wound, log: _ } => {
-                self.on_ack(from, partition, epoch, (replica, length, wound), done, &missing);
+                self.on_ack(from, partition, epoch, (replica, length, wound), done, missing);
             }
             M::Ages { partition, asks, ages } => self.on_ages(from, partition, asks, ages),
             M::Nack { partition, replica, promised, viewstamp } => {

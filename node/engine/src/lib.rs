@@ -260,6 +260,7 @@ impl Node {
         }
         self.now = now;
         self.watch_clock();
+        self.heed_signals();
         match event {
             Event::Peer { from, message } => self.on_peer(from, message),
             Event::Request { client, number, principal, request } => {

@@ -3,7 +3,10 @@
 use crate::Node;
 use crate::context::signals::Signal;
 use crate::membership::roster::RosterChange;
+use norn_model::register::Waiting;
+use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::PartitionId;
+use std::collections::VecDeque;
 
 impl Node {
     /// Hands out all signals. What follows from one may report others; they come last.
@@ -22,13 +25,25 @@ impl Node {
                 Signal::ReplicaAnswered(partition) => self.ask_for_operations(partition),
                 Signal::RosterChanged(change) => self.on_roster_changed(&change),
                 Signal::RouteChanged => self.steer_soon(),
+                Signal::SteppedDown { partition, epoch, waiting } => self.on_stepped_down(partition, epoch, waiting),
+                Signal::Committed { partition, epoch, ready } => self.on_committed(partition, epoch, ready),
+                Signal::Endings { partition, items } => {
+                    self.learn(partition, items);
+                }
+                Signal::SpecsMissing { partition, node, ids } => self.send_specs(partition, node, &ids),
+                Signal::Seated(partition) => self.pair_up(partition),
+                Signal::CohortChanged(partition) => self.on_cohort_changed(partition),
+                Signal::Left(partition) => self.on_left(partition),
             }
         }
     }
 
-    /// The leader takes over what its predecessor left: first what has been collected, as nothing of that is granted again, then
-    /// claims, workflow and limits. Heads are published once all of that is in place.
+    /// The leader takes over what its predecessor left, if it still leads: first what has been collected, as nothing of that is
+    /// granted again, then claims, workflow and limits. Heads are published once all of that is in place.
     fn on_established(&mut self, partition: PartitionId) {
+        if !self.partitions[&partition].register.established() {
+            return;
+        }
         self.forget(partition);
         self.settle_inherited(partition);
         self.begin_following(partition);
@@ -54,5 +69,42 @@ impl Node {
         change.resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
         change.fresh.iter().for_each(|node| self.exchange_anew(*node));
         self.steer_soon();
+    }
+
+    /// The former leader drops what it knew as the leader, workflow first, and withdraws its heads. Then it answers calls that wait for
+    /// operations: these answers name heads, and no head of this partition.
+    fn on_stepped_down(&mut self, partition: PartitionId, epoch: Epoch, waiting: VecDeque<(u64, Waiting)>) {
+        self.forget_letters_of(partition);
+        self.forget_uniques_of(partition);
+        self.forget_transactions_of(partition);
+        self.end_home(partition);
+        self.end_quotas(partition);
+        self.unpublish_heads(partition);
+        self.dependencies.step_down(partition);
+        self.sessions.step_down(partition);
+        for (length, waiting) in waiting {
+            self.give_up(Viewstamp { epoch, length }, waiting);
+        }
+    }
+
+    /// Operations are committed: runs what waited for them, in order, then reports quotas that they made smaller.
+    fn on_committed(&mut self, partition: PartitionId, epoch: Epoch, ready: Vec<(u64, Waiting)>) {
+        for (length, waiting) in ready {
+            self.committed(partition, Viewstamp { epoch, length }, waiting);
+        }
+        self.tell_lowered(partition);
+    }
+
+    /// Repair follows the new cohort; a leader begins anew to ask the members of it what may be forgotten.
+    fn on_cohort_changed(&mut self, partition: PartitionId) {
+        self.pair_up(partition);
+        self.drop_owed_outside(partition);
+        self.arm_retire(partition);
+    }
+
+    /// Repair leaves the partition to others.
+    fn on_left(&mut self, partition: PartitionId) {
+        self.pair_up(partition);
+        self.drop_owed_outside(partition);
     }
 }

@@ -144,6 +144,17 @@ impl Node {
         }
     }
 
+    /// Sets the timer for the first claim that may expire.
+    pub(crate) fn arm_expiry(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        if register.established()
+            && let Some((at_us, _)) = register.first_expiry()
+        {
+            let at_us = if mutant!(self.config, WallClockOnly) { self.after_ms(20) } else { at_us };
+            self.timers.set(Key::Expiry(partition), at_us);
+        }
+    }
+
     /// Returns the record of a partition's ages in a snapshot, behind its table.
     pub(crate) fn save_ages(&self, partition: PartitionId) -> Option<Record> {
         let register = &self.partitions[&partition].register;

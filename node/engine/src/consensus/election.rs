@@ -3,6 +3,7 @@
 
 use super::rescue::silence;
 use crate::Node;
+use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use norn_model::claim_table::table::{Op, Table};
@@ -373,21 +374,12 @@ impl Node {
             replica.reclassify(&id, now);
         }
         replica.to_drop.clear();
-        self.forget_letters_of(partition);
-        self.forget_uniques_of(partition);
-        self.forget_transactions_of(partition);
-        self.end_home(partition);
-        self.end_quotas(partition);
         for key in [Key::Resend(partition), Key::Expiry(partition), Key::Drop(partition)] {
             self.timers.cancel(key);
         }
-        self.outbox.observe(Observation::SteppedDown { partition: partition.0, epoch: leading.epoch, reason });
-        self.unpublish_heads(partition);
-        self.dependencies.step_down(partition);
-        self.sessions.step_down(partition);
-        for (length, waiting) in leading.waiting {
-            self.give_up(Viewstamp { epoch: leading.epoch, length }, waiting);
-        }
+        let Leading { epoch, waiting, .. } = *leading;
+        self.outbox.observe(Observation::SteppedDown { partition: partition.0, epoch, reason });
+        self.signals.report(Signal::SteppedDown { partition, epoch, waiting });
         self.leads_changed();
         self.await_leader_again(partition);
     }

@@ -52,7 +52,6 @@ impl Node {
         }
         self.leads_changed();
         self.timers.set_if_none(Key::Resend(partition), self.after_ms(self.config.resend_ms));
-        self.arm_retire(partition);
     }
 
     /// Whether a leader has anything to do about its cohort.

@@ -12,6 +12,7 @@ use norn_model::record::Record;
 use norn_model::register::{Register, Waiting};
 use norn_model::replica::{DoneFlag, Partition};
 use norn_model::rules;
+use norn_model::task::Task;
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_model::wound::Wound;
 use norn_wire::{NodeId, PartitionId, TaskId, Token};
@@ -386,7 +387,7 @@ impl Node {
         epoch: Epoch,
         (replica, length, wound): (ReplicaId, u64, Wound),
         done: Vec<DoneFlag>,
-        missing: &[TaskId],
+        missing: Vec<TaskId>,
     ) {
         let heed = !mutant!(self.config, DoneFlagIgnored);
         let (recovering_counts, holes_count) =
@@ -417,7 +418,9 @@ impl Node {
         if heed {
             self.learn_endings(from, partition, done);
         }
-        self.send_specs(partition, from, missing);
+        if !missing.is_empty() {
+            self.signals.report(Signal::SpecsMissing { partition, node: from, ids: missing });
+        }
         self.advance(partition);
         if from != self.me {
             self.send_ops(partition, from);
@@ -439,7 +442,11 @@ impl Node {
         // A delayed acknowledgement may name tasks forgotten since.
         let current = |id: &TaskId| replica.register.cell(id).is_some() || !replica.may_have_forgotten(id);
         let proven = proven.into_iter().filter(|flag| current(&flag.id));
-        self.learn(partition, proven.map(|flag| (flag.id, flag.ending)).collect());
+        let items: Vec<(TaskId, Task)> = proven.map(|flag| (flag.id, flag.ending)).collect();
+        if !items.is_empty() {
+            // Reported before the commit that this acknowledgement may bring: no grant of an ended task is answered.
+            self.signals.report(Signal::Endings { partition, items });
+        }
         if unproven.is_empty() {
             return;
         }
@@ -537,7 +544,7 @@ impl Node {
         self.signals.report(Signal::Established(partition));
     }
 
-    /// Advances the commit index to `length` and the grant-ack index to `heeded`, and runs the continuations that are ready.
+    /// Advances the commit index to `length` and the grant-ack index to `heeded`, and reports the continuations that are ready.
     fn commit_to(&mut self, partition: PartitionId, length: u64, heeded: u64) {
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
         let Some(leading) = register.leading() else { return };
@@ -555,10 +562,7 @@ impl Node {
             self.tell_commit(partition, epoch, told);
         }
         self.note_cohort_commit(partition);
-        for (length, waiting) in ready {
-            self.committed(partition, Viewstamp { epoch, length }, waiting);
-        }
-        self.tell_lowered(partition);
+        self.signals.report(Signal::Committed { partition, epoch, ready });
     }
 
     /// Takes in the commit index in the leader's heartbeat.

@@ -15,6 +15,7 @@
 //! (`Change::Recall`).
 
 use crate::Node;
+use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use norn_model::claim_table::table::{Op, Table};
@@ -99,7 +100,7 @@ impl Node {
     /// Starts what a replica needs that is created, or has lost everything, while the node runs.
     fn begin_seat(&mut self, partition: PartitionId) {
         self.outbox.observe(Observation::Seated { partition: partition.0 });
-        self.pair_up(partition);
+        self.signals.report(Signal::Seated(partition));
         self.count_answers();
         self.timers.set_if_none(Key::Rejoin, self.now.mono_us);
         self.timers.set_if_none(Key::Change(partition), self.after_ms(self.config.resend_ms));
@@ -128,8 +129,7 @@ impl Node {
         self.outbox.observe(Observation::CohortChanged { partition: partition.0, cohort: cohort.clone() });
         let told = Told { epoch: self.partitions[&partition].register.viewstamp.epoch, cohort };
         self.learn_route(partition, &told);
-        self.pair_up(partition);
-        self.drop_owed_outside(partition);
+        self.signals.report(Signal::CohortChanged(partition));
         if leads {
             self.begin_step(partition);
         }
@@ -285,7 +285,6 @@ impl Node {
         self.partitions.get_mut(&partition).expect("just seen").clear();
         self.bodies.lost.retain(|(of, _)| *of != partition);
         self.count_bodies(partition);
-        self.unpublish_heads(partition);
         for key in [
             Key::Election,
             Key::Resend,
@@ -303,8 +302,7 @@ impl Node {
         }
         self.unsent.remove(&partition);
         self.stirred.remove(&partition);
-        self.pair_up(partition);
-        self.drop_owed_outside(partition);
+        self.signals.report(Signal::Left(partition));
         self.outbox.observe(Observation::Left { partition: partition.0 });
     }
 

@@ -6,8 +6,10 @@
 
 use crate::membership::roster::RosterChange;
 use norn_model::limits::SIGNALS_MAX;
+use norn_model::register::Waiting;
 use norn_model::task::{Filling, Part, Task, Wanted};
-use norn_wire::{PartitionId, TaskId};
+use norn_model::viewstamp::Epoch;
+use norn_wire::{NodeId, PartitionId, TaskId};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,6 +32,20 @@ pub(crate) enum Signal {
     RosterChanged(Box<RosterChange>),
     /// A later cohort of a partition is known.
     RouteChanged,
+    /// This node leads the partition no more: it never learns whether the operations at these places commit.
+    SteppedDown { partition: PartitionId, epoch: Epoch, waiting: VecDeque<(u64, Waiting)> },
+    /// The commit index or the grant-ack index of a leader has advanced. These operations are ready, by their places.
+    Committed { partition: PartitionId, epoch: Epoch, ready: Vec<(u64, Waiting)> },
+    /// A follower has told its leader how tasks ended that the leader granted.
+    Endings { partition: PartitionId, items: Vec<(TaskId, Task)> },
+    /// A follower has acknowledged grants of these tasks, and does not know the tasks.
+    SpecsMissing { partition: PartitionId, node: NodeId, ids: Vec<TaskId> },
+    /// A replica was created here, for a table that comes next.
+    Seated(PartitionId),
+    /// The replica here has a table with another cohort.
+    CohortChanged(PartitionId),
+    /// The replica here was cleared: it is in no cohort any more.
+    Left(PartitionId),
 }
 
 /// Signals that were reported and not handed out yet.

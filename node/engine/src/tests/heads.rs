@@ -96,3 +96,19 @@ fn a_leader_grants_no_head_that_is_out_of_date_within_the_step() {
         cluster.drain();
     }
 }
+
+/// Goal: a leader whose replica is cleared in the same step announces no task of it any more. Method: what follows from the end of
+/// its leadership comes after the replica was cleared.
+#[test]
+fn a_leader_that_is_cleared_withdraws_its_heads() {
+    let mut cluster = Cluster::modern(3);
+    let (id, queue) = (cluster.enqueue(0, b"x", 9), spec(b"", 0).queue);
+    let leader = cluster.leader(&id);
+    cluster.run_until(|cluster| cluster.nodes[leader].heads.count(&queue) == 1);
+    let (now, node) = (cluster.now, &mut cluster.nodes[leader]);
+    let partition = node.partition_of(&id);
+    node.leave(partition);
+    node.step(now, Event::Wake, &mut Vec::new());
+    assert_eq!(node.heads.count(&queue), 0);
+    assert!(node.partitions[&partition].published.is_empty());
+}

@@ -185,12 +185,13 @@ impl Partition {
         self.role() == Role::Exile && self.dismissed == Some(self.cohort().version)
     }
 
-    /// Drops all but its promise.
+    /// Drops all but its promise. The node has yet to withdraw the published heads.
     pub fn clear(&mut self) {
         let register = self.register.cleared();
         let (id, answered, counted) = (self.id, self.answered, self.counted);
+        let published = std::mem::take(&mut self.published);
         let blank = Partition::blank(id, register.me, Vec::new());
-        *self = Partition { register, answered, counted, ..blank };
+        *self = Partition { register, published, answered, counted, ..blank };
     }
 
     /// Merges facts about a task.

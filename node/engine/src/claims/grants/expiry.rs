@@ -93,17 +93,6 @@ impl Node {
         self.grants.unconfirmed.forget_brokers(self.now.mono_us);
     }
 
-    /// Sets the timer for the first claim that may expire.
-    pub(crate) fn arm_expiry(&mut self, partition: PartitionId) {
-        let register = &self.partitions[&partition].register;
-        if register.established()
-            && let Some((at_us, _)) = register.first_expiry()
-        {
-            let at_us = if mutant!(self.config, WallClockOnly) { self.after_ms(20) } else { at_us };
-            self.timers.set(Key::Expiry(partition), at_us);
-        }
-    }
-
     /// Ends claims whose monotonic deadline and whose wall-clock end have both come.
     pub(crate) fn expire(&mut self, partition: PartitionId) {
         self.expire_due(partition);

@@ -117,6 +117,10 @@ impl Node {
             self.outbox.observe(Observation::HintsLost { records: std::mem::take(&mut self.hints.lost) });
         }
         self.drop_owed_to_strangers();
+        // The last start may have ended between the record of a cohort and that of what was dropped for it.
+        for partition in self.partitions.keys().copied().collect::<Vec<_>>() {
+            self.drop_owed_outside(partition);
+        }
         self.arm_hints();
     }
 
