@@ -150,7 +150,10 @@ impl Node {
             self.send_table(partition, node);
             return;
         }
-        assert!(by_name || length == 0, "a follower would get operations of this epoch as the table that it began with");
+        assert!(
+            by_name || length == 0,
+            "a follower would get operations of this epoch as the table that it began with"
+        );
         progress.sent = 0;
         progress.sent_us = now_us;
         let table = (!by_name).then(|| Arc::new(register.table.clone()));
@@ -581,7 +584,10 @@ impl Node {
             self.tell_commit(partition, epoch, told);
         }
         self.note_cohort_commit(partition);
-        assert!(ready.iter().all(|(length, _)| *length <= commit), "a continuation runs before its operation is committed");
+        assert!(
+            ready.iter().all(|(length, _)| *length <= commit),
+            "a continuation runs before its operation is committed"
+        );
         for (length, waiting) in ready {
             self.committed(partition, Viewstamp { epoch, length }, waiting);
         }

@@ -63,7 +63,7 @@ impl Node {
             return;
         }
         let replica = self.blank_replica(partition);
-        assert!(replica.is_blank(), "a new replica has a table");
+        assert_eq!(replica.register.viewstamp, Viewstamp::default(), "a new replica has a table");
         self.partitions.insert(partition, replica);
         self.tell_wound(partition);
         self.begin_seat(partition);
