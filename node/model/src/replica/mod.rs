@@ -172,6 +172,7 @@ impl Partition {
         let mut replica = Partition::new(id, me, preference);
         replica.healing.wound = Wound { facts: true, table: true };
         replica.bare = true;
+        assert!(replica.is_blank(), "a new replica has a table");
         replica
     }
 
@@ -191,6 +192,7 @@ impl Partition {
         let (id, answered, counted) = (self.id, self.answered, self.counted);
         let blank = Partition::blank(id, register.me, Vec::new());
         *self = Partition { register, answered, counted, ..blank };
+        assert!(self.is_blank(), "a replica that was cleared has a table");
     }
 
     /// Merges facts about a task.
