@@ -218,6 +218,7 @@ mod tests {
         lines.take_back(key(2), served[1]);
         lines.take_back(key(1), served[2]);
         assert_eq!(lines.order, before);
+        (0..3).for_each(|time_ms| lines.hide(key(1), &rank(time_ms, 1)));
         lines.forget(key(1));
         lines.take_back(key(1), served[0]);
         assert_eq!(lines.order.len(), 2);
