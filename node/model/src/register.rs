@@ -142,6 +142,7 @@ impl Register {
 
     /// Returns the register of the same replica without its table; promise and vote stay.
     pub fn cleared(&self) -> Register {
+        assert!(self.leading().is_none(), "the table of a leader is dropped");
         let founders = self.founded.members.iter().map(|seat| seat.replica).collect();
         let Register { promised, voted_for, seen, .. } = *self;
         let (table, origin) = (self.origin.clone(), self.origin.clone());
@@ -403,6 +404,7 @@ impl Register {
         config: &Config,
     ) -> BTreeSet<TaskId> {
         assert!(viewstamp > self.viewstamp, "a table never goes back");
+        assert!(self.leading().is_none(), "a leader takes another table");
         #[cfg(feature = "mutants")]
         {
             self.flaw = config.mutant;

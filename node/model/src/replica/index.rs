@@ -231,6 +231,7 @@ impl Index {
 
     /// Takes over the limits per key from another index, before there are any tasks.
     pub fn limit_as(&mut self, other: &Index) {
+        assert!(self.queues.is_empty(), "limits come before tasks");
         self.limits.clone_from(&other.limits);
     }
 

@@ -5,7 +5,7 @@ use super::lines::Served;
 use super::places::bucket_of;
 use super::tree::{Root, Tree};
 use crate::claim_table::table::CellState;
-use crate::limits::RECENT_CHANGES_MAX;
+use crate::limits::{BUCKETS, RECENT_CHANGES_MAX};
 use crate::register::Hold;
 use crate::task::{Content, Digest, Outline, Task, Tomb, Wanted, spec_digest};
 use crdts::CvRDT;
@@ -487,6 +487,7 @@ impl Store {
 
     /// Tasks and digests of a bucket after an id, in order.
     pub fn bucket(&self, bucket: usize, after: Option<TaskId>) -> impl Iterator<Item = (TaskId, Digest)> + '_ {
+        assert!(bucket < BUCKETS, "there is no such bucket");
         let is_wanted = move |id: &TaskId| after.is_none_or(|after| *id > after) && bucket_of(id) == bucket;
         let within = self.tree.ranges(bucket, after).flat_map(|range| {
             let tasks = self.tasks.range(range.clone()).map(|(id, entry)| (*id, entry.digest()));

@@ -121,6 +121,7 @@ impl Tree {
 
     /// Buckets of a group.
     pub fn buckets_of(group: usize) -> Range<usize> {
+        assert!(group < GROUPS, "there is no such group of buckets");
         group * GROUP_BUCKETS..(group + 1) * GROUP_BUCKETS
     }
 

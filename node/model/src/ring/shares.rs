@@ -70,6 +70,7 @@ fn level(weights: &[u32], most: u32, total: u64) -> Share {
         numerator -= most;
         denominator -= weight;
     }
+    assert!(denominator > 0, "no member is left to hold the rest");
     Share { numerator, denominator }
 }
 

@@ -123,6 +123,7 @@ impl Members {
                 }
             }
         }
+        assert!(!merged.is_empty(), "a merge loses what was known of members");
         *self = merged;
     }
 
