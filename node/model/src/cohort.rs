@@ -245,6 +245,7 @@ impl Cohort {
                 after.silence.take().ok_or("it is calm already")?;
             }
         }
+        assert!(after.version > self.version, "a cohort is not later than the one before");
         Ok(after)
     }
 

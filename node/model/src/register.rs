@@ -142,6 +142,7 @@ impl Register {
 
     /// Returns the register of the same replica without its table; promise and vote stay.
     pub fn cleared(&self) -> Register {
+        assert!(self.leading().is_none(), "the table of a leader is dropped");
         let founders = self.founded.members.iter().map(|seat| seat.replica).collect();
         let Register { promised, voted_for, seen, .. } = *self;
         let (table, origin) = (self.origin.clone(), self.origin.clone());
@@ -208,7 +209,9 @@ impl Register {
         let leading = self.leading()?;
         let holds = |node: NodeId| leading.progress.get(&node).and_then(|progress| progress.holds);
         let lengths = leading.progress.values().filter_map(|progress| progress.holds);
-        rules::reached(lengths, |length| self.quorum(|node| holds(node) >= Some(length)))
+        let held = rules::reached(lengths, |length| self.quorum(|node| holds(node) >= Some(length)));
+        assert!(held <= Some(self.viewstamp.length), "a quorum has acknowledged more than there is");
+        held
     }
 
     /// Whether `present` holds for a majority of the members and, in joint consensus, of the next members.
@@ -241,7 +244,9 @@ impl Register {
         let heeds = |node: NodeId| leading.progress.get(&node).and_then(|progress| progress.heeds);
         let lengths = leading.progress.values().filter_map(|progress| progress.heeds);
         let heeded = |length| self.cohort.members_quorum(|node| heeds(node) >= Some(length));
-        rules::reached(lengths, heeded).unwrap_or(0)
+        let heeded = rules::reached(lengths, heeded).unwrap_or(0);
+        assert!(heeded <= self.viewstamp.length, "members have acknowledged more than there is");
+        heeded
     }
 
     fn note_cohort(&mut self, now: Now, config: &Config) {
@@ -255,6 +260,7 @@ impl Register {
 
     /// Applies the next operation; returns the tasks whose claims changed.
     pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<Vec<TaskId>, Misfit> {
+        assert!(self.commit <= self.viewstamp.length, "the commit index is ahead of the operations it covers");
         let at = Viewstamp { epoch: self.viewstamp.epoch, length: self.viewstamp.length + 1 };
         let touched: Vec<(TaskId, Option<ClaimId>)> = match op {
             Op::Drop { items } => {
@@ -354,14 +360,14 @@ impl Register {
             && let Some(tasks) = self.by_session.get_mut(&before)
         {
             self.sessions.remove(&id);
-            tasks.remove(&id);
+            assert!(tasks.remove(&id), "a task is not listed under its session");
             if tasks.is_empty() {
                 self.by_session.remove(&before);
             }
         }
         if let Some(after) = after {
-            self.sessions.insert(id, after);
-            self.by_session.entry(after).or_default().insert(id);
+            assert!(self.sessions.insert(id, after).is_none(), "a task is held under two sessions");
+            assert!(self.by_session.entry(after).or_default().insert(id), "a task is listed twice under a session");
         }
     }
 
@@ -398,6 +404,7 @@ impl Register {
         config: &Config,
     ) -> BTreeSet<TaskId> {
         assert!(viewstamp > self.viewstamp, "a table never goes back");
+        assert!(self.leading().is_none(), "a leader takes another table");
         #[cfg(feature = "mutants")]
         {
             self.flaw = config.mutant;
@@ -430,6 +437,7 @@ impl Register {
             }
         }
         self.recollect(config);
+        assert!(self.recent.keys().all(|length| *length > self.commit), "a committed claim counts as recent");
         touched
     }
 
@@ -477,6 +485,7 @@ impl Register {
     /// Advances the commit index.
     pub fn learn_commit(&mut self, length: u64) {
         self.commit = self.commit.max(length.min(self.viewstamp.length));
+        assert!(self.commit <= self.viewstamp.length, "the commit index is ahead of the operations it covers");
         while self.recent.first_key_value().is_some_and(|(length, _)| *length <= self.commit) {
             self.recent.pop_first();
         }
@@ -484,9 +493,11 @@ impl Register {
 
     /// Keeps an appended operation for retransmission to followers.
     pub fn keep(&mut self, op: Arc<Op>) {
+        let length = self.viewstamp.length;
         let leading = self.leading_mut().expect("only a leader appends");
         leading.ops_bytes += op.size_bytes();
         leading.ops.push_back(op);
+        assert!(leading.ops.len() as u64 <= length, "more operations are kept than there are");
         if leading.ops.len() > OPS_KEPT_MAX {
             leading.let_go();
         }
@@ -516,6 +527,7 @@ impl Register {
     /// kept.
     pub fn kept_from(&self, first: u64, most: usize) -> Option<Vec<Arc<Op>>> {
         let leading = self.leading()?;
+        assert!(leading.ops.len() as u64 <= self.viewstamp.length, "more operations are kept than there are");
         let oldest = self.viewstamp.length - leading.ops.len() as u64 + 1;
         if first < oldest {
             return None;

@@ -166,6 +166,7 @@ impl Healing {
     pub fn agree_on(&mut self, node: NodeId, equal: &[u16]) -> bool {
         let groups = self.groups.entry(node).or_default();
         groups.extend(equal.iter().filter(|group| usize::from(**group) < GROUPS));
+        assert!(groups.len() <= GROUPS, "a member agrees on more groups than there are");
         groups.len() == GROUPS
     }
 
@@ -188,12 +189,16 @@ impl Healing {
 
 /// Number of others that a replica with holes must agree with, in a cohort of this size.
 pub fn agreements_needed(replicas: usize) -> usize {
+    assert!(replicas > 0, "a cohort has members");
     let majority = replicas / 2 + 1;
-    replicas - majority + 1
+    let needed = replicas - majority + 1;
+    assert!(needed + majority > replicas, "those that agree may miss every holder of a fact");
+    needed
 }
 
 /// Whether the others of a cohort can heal a wound. Without a majority among them there is no leader.
 pub fn is_healable(wound: Wound, replicas: usize) -> bool {
+    assert!(replicas > 0, "a cohort has members");
     let others = replicas - 1;
     let majority = replicas / 2 + 1;
     (!wound.facts || others >= agreements_needed(replicas)) && (!wound.table || others >= majority)

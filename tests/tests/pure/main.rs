@@ -2,6 +2,7 @@
 //!
 //! These only compute. Tests that need real nodes are in `nodes`, and those that limit the memory of their whole process in `fuzz`.
 
+mod asserts;
 mod calls;
 mod documents;
 mod layout;

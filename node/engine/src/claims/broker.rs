@@ -171,6 +171,7 @@ impl Broker {
         if self.abandoned.len() > ABANDONED_MAX {
             self.abandoned.pop_first();
         }
+        assert!(self.abandoned.len() <= ABANDONED_MAX, "too many given-up questions are remembered");
     }
 
     fn accept(&mut self, ask: u64, tasks: &[(Granted, Option<Viewstamp>)]) {
@@ -178,15 +179,18 @@ impl Broker {
         if self.answered.len() > ANSWERED_MAX {
             self.answered.pop_first();
         }
+        assert!(self.answered.len() <= ANSWERED_MAX, "too many answered questions are remembered");
     }
 
     fn park(&mut self, number: u64) {
         let call = self.calls.get_mut(&number).expect("parks itself");
+        assert!(matches!(call.phase, Phase::Idle), "a call parks while it does something else");
         call.phase = Phase::Parked;
         for queue in &call.claim.queues {
             self.parked.entry(queue.clone()).or_default().insert(number);
         }
         self.parked_count += 1;
+        assert!(self.parked_count <= self.calls.len(), "more calls are parked than there are");
     }
 
     fn unpark(&mut self, number: u64) {
@@ -200,6 +204,7 @@ impl Broker {
                 }
             }
         }
+        assert!(self.parked_count > 0, "a call wakes that was not counted as parked");
         self.parked_count -= 1;
     }
 }
@@ -216,7 +221,8 @@ impl Node {
         if claim.confirms {
             // A client that repeats a claim on the same connection has dropped the earlier call.
             self.leave_call(client, claim.claim);
-            self.broker.confirming.insert((claim.claim, client), call);
+            let before = self.broker.confirming.insert((claim.claim, client), call);
+            assert!(before.is_none(), "a client has two calls of one claim");
         }
         let recall = if claim.repeated { self.recall_all() } else { Recall::default() };
         let strange: Vec<QueueName> =
@@ -236,6 +242,8 @@ impl Node {
         let wait_ms = self.patience(&claim);
         let wait_until_us = self.now.mono_after_ms(wait_ms);
         let deadline_us = self.now.mono_after_ms(wait_ms + self.config.request_timeout_ms);
+        assert!(!self.broker.calls.contains_key(&call), "the number of a call is used twice");
+        assert!(wait_until_us <= deadline_us, "a call waits for longer than it has time");
         self.broker.calls.insert(
             call,
             Call {
@@ -341,8 +349,9 @@ impl Node {
     fn ask_for_grants(&mut self, number: u64, node: NodeId, recall: bool) {
         let ask = self.asks.number();
         let call = self.broker.calls.get_mut(&number).expect("under way");
+        assert!(matches!(call.phase, Phase::Idle), "a call asks while it does something else");
         call.phase = Phase::Asking { ask, node, recall };
-        self.broker.asks.insert(ask, number);
+        assert!(self.broker.asks.insert(ask, number).is_none(), "the number of a question is used twice");
         self.send_grant_ask(number);
         self.set_claim_timer(number);
     }
@@ -419,10 +428,11 @@ impl Node {
             self.peers.keys().copied().chain([self.me]).filter(|node| self.is_reachable(*node)).collect();
         let until_us = self.now.mono_after_ms(self.config.resend_ms * 6);
         let call = self.broker.calls.get_mut(&number).expect("under way");
+        assert!(matches!(call.phase, Phase::Idle), "a call asks all nodes while it does something else");
         call.probes += 1;
         call.tried.clear();
         call.phase = Phase::Probing { ask, waiting, covered: BTreeSet::new(), found: false, until_us };
-        self.broker.asks.insert(ask, number);
+        assert!(self.broker.asks.insert(ask, number).is_none(), "the number of a question is used twice");
         self.send_probes(number);
         self.set_claim_timer(number);
     }
@@ -604,8 +614,10 @@ impl Node {
         self.timers.cancel(Key::Park(number));
         let call = self.broker.calls.remove(&number).expect("under way");
         if call.claim.confirms {
-            self.broker.confirming.remove(&(call.claim.claim, call.client));
+            let of = self.broker.confirming.remove(&(call.claim.claim, call.client));
+            assert_eq!(of, Some(number), "a call that its client confirms is not listed");
         }
+        assert!(self.broker.parked_count <= self.broker.calls.len(), "more calls are parked than there are");
         self.end_question(&call.phase, &call.claim);
         call
     }

@@ -72,6 +72,8 @@ impl Node {
         write: Option<(u64, Vec<usize>)>,
     ) {
         let count = subjects(&request).len();
+        let fits = write.as_ref().is_none_or(|(_, places)| places.len() == count);
+        assert!(fits, "a write has other items than the call that asks for it");
         let ask = self.asks.open(Ask::Forward(ForwardAsk {
             client,
             number,
@@ -155,6 +157,7 @@ impl Node {
     pub(crate) fn finish_forward(&mut self, ask: u64) {
         let Some(Ask::Forward(state)) = self.close_ask(ask) else { return };
         let subjects = subjects(&state.request);
+        assert_eq!(state.results.len(), subjects.len(), "a call has other results than items");
         let results: Vec<Result<u64, Error>> = state
             .results
             .into_iter()
@@ -185,7 +188,8 @@ impl Node {
         let call = self.calls.next;
         let listed = matches!(request, Request::Renew { .. } | Request::Complete { .. });
         let results = vec![None; subjects.len()];
-        self.calls.calls.insert(call, Call { to: from, ask, listed, durable: false, results });
+        let before = self.calls.calls.insert(call, Call { to: from, ask, listed, durable: false, results });
+        assert!(before.is_none(), "the number of a call is used twice");
         match request {
             Request::Renew { items, lease_ms } => self.renew(call, &items, lease_ms),
             Request::Release { id, token } => self.release(call, (id, token), 0, None),
@@ -469,6 +473,7 @@ impl Node {
 
     pub(crate) fn decide(&mut self, call: u64, place: usize, result: Result<u64, Error>) {
         if let Some(state) = self.calls.calls.get_mut(&call) {
+            assert!(state.results[place].is_none(), "an item of a call is decided twice");
             state.results[place] = Some(result);
         }
     }
@@ -478,6 +483,7 @@ impl Node {
         let partition = self.partition_of(id);
         let register = &mut self.partitions.get_mut(&partition).expect("held there").register;
         let (length, commit) = (register.viewstamp.length, register.commit);
+        assert!(commit <= length, "the commit index is ahead of the operations it covers");
         if commit == length {
             return self.decide(call, 0, Ok(0));
         }

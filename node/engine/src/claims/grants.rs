@@ -77,9 +77,10 @@ impl Node {
             repeated: BTreeSet::new(),
             untold: Vec::new(),
         };
-        self.grants.sessions.insert(number, session);
-        self.grants.by_ask.insert((from, ask), number);
+        assert!(self.grants.sessions.insert(number, session).is_none(), "the number of a session is used twice");
+        assert!(self.grants.by_ask.insert((from, ask), number).is_none(), "a question is answered twice at once");
         let recalled = self.recall(number, &claim, max, got);
+        assert!(recalled <= max, "a call gets back more than it asked for");
         let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
         // A repeat: the first answer is lost, or late. It may have had grants in partitions that this node does not lead any more. The
         // answer names these as unsure, so that the broker asks their present leaders. A repeat makes no new grants, even if the first
@@ -90,6 +91,7 @@ impl Node {
         self.doubt(number, lost);
         if !recall && is_new && recalled < max && !over {
             let granted = self.grant(number, &claim, max - recalled);
+            assert!(granted <= max - recalled, "a call is granted more than it asked for");
             let more = (max - recalled - granted) as u64;
             claim.queues.iter().filter(|_| more > 0).for_each(|queue| self.seek(queue, more));
         }
@@ -123,13 +125,15 @@ impl Node {
     /// Grants the best tasks of all partitions led here, in one operation per partition and lease length. Returns how many.
     fn grant(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
         let picked = self.pick(claim, max);
-        let count = picked.values().map(Vec::len).sum();
+        let count: usize = picked.values().map(Vec::len).sum();
+        assert!(count <= max, "more tasks are picked than were asked for");
         let worker: Arc<str> = claim.worker.as_str().into();
         for ((partition, lease_ms), picked) in picked {
             let (ids, costs): (Vec<TaskId>, Vec<Cost>) = picked.into_iter().unzip();
             self.fetch_bodies(session, partition, ids.iter().copied());
             let sealed: Vec<bool> = ids.iter().map(|id| self.needs_seal(partition, id)).collect();
             let register = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").register;
+            assert!(register.established(), "a leader grants before it is established");
             let leading = register.leading_mut().expect("picked from led partitions");
             let epoch = leading.epoch;
             let first = leading.granted + 1;
@@ -290,6 +294,7 @@ impl Node {
 
     fn one_less(&mut self, session: u64) {
         let Some(state) = self.grants.sessions.get_mut(&session) else { return };
+        assert!(state.pending > 0, "an answer waits for nothing, and something has come for it");
         state.pending -= 1;
         if state.pending == 0 {
             self.answer_grants(session);
@@ -318,7 +323,8 @@ impl Node {
 
     fn answer_grants(&mut self, session: u64) {
         let session_state = self.grants.sessions.remove(&session).expect("answered once");
-        self.grants.by_ask.remove(&(session_state.to, session_state.ask));
+        let of = self.grants.by_ask.remove(&(session_state.to, session_state.ask));
+        assert_eq!(of, Some(session), "a question is not listed under its session");
         self.timers.cancel(Key::Grant(session));
         let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, untold, .. } =
             session_state;
@@ -512,6 +518,7 @@ impl Node {
     pub(crate) fn clear_out(&mut self, partition: PartitionId) {
         let register = &self.partitions[&partition].register;
         let upto = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
+        assert!(upto <= register.viewstamp, "the commit index is ahead of the operations it covers");
         if register.table.out.first_key_value().is_some_and(|(at, _)| *at <= upto) {
             self.append(partition, Op::Clear { upto }, None);
         }
@@ -541,6 +548,10 @@ impl Node {
         ids.retain(|id| !owed.contains(id));
         // Dead letters that cannot be written for long do not hold up the others.
         let next = looked.1.filter(|_| looked.0 == DROP_TASKS_MAX && owed.len() > DROP_TASKS_MAX / 2);
+        assert!(
+            next.is_none() || next > self.partitions[&partition].drop_after,
+            "the look at ended tasks does not go on"
+        );
         self.partitions.get_mut(&partition).expect("just seen").drop_after = next;
         let replica = self.partitions.get_mut(&partition).expect("just seen");
         let ended =

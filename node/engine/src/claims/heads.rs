@@ -61,12 +61,14 @@ impl Heads {
         let entry = self.queues.entry(queue.clone()).or_default();
         if let Some((rank, count)) = before {
             assert!(entry.heads.remove(&(rank, partition)), "a published head is there");
+            assert!(entry.ready >= count, "more ready tasks are withdrawn than were published");
             entry.ready -= count;
         }
         if let Some((rank, count)) = after {
-            entry.heads.insert((rank, partition));
+            assert!(entry.heads.insert((rank, partition)), "a head is published twice");
             entry.ready += count;
         }
+        assert!(!entry.heads.is_empty() || entry.ready == 0, "ready tasks are counted that no partition has");
         if entry.heads.is_empty() && entry.told.is_none() {
             self.queues.remove(queue);
         }

@@ -106,6 +106,7 @@ impl Backs {
         {
             self.counts.remove(&first);
         }
+        assert!(self.order.len() <= BACKS_MAX, "permits that went back are counted for too many requests");
         let count = self.counts.entry(of).or_default();
         *count += more;
         *count

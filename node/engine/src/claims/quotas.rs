@@ -391,10 +391,13 @@ impl Node {
             }
             let sum: u64 = quotas.into_iter().flat_map(BTreeMap::values).map(|quota| u64::from(quota.count)).sum();
             let had = own.map_or(0, |own| own.count);
+            assert!(sum >= u64::from(had), "one quota is more than all together");
             let base = if mutant!(self.config, QuotaUnconfirmed) { 0 } else { had.min(wish.keeps) };
             let free = most.saturating_sub(sum - u64::from(had) + u64::from(base));
             let more = u64::from(wish.wants.saturating_sub(base)).min(free);
             let count = base + u32::try_from(more).unwrap_or(u32::MAX);
+            let fits = more == 0 || sum - u64::from(had) + u64::from(count) <= most;
+            assert!(fits, "more quota is given than there is");
             let tied = own.is_some_and(|own| own.epoch != wish.epoch);
             if more == 0 && wish.wants > base && base == had && !tied {
                 waiting.push(wish);

@@ -106,6 +106,8 @@ impl Node {
         let token = latest.filter(|_| mutant!(self.config, SealsSuperseded)).unwrap_or(token);
         let bytes = completed.size_bytes();
         self.calls.sealing_bytes += bytes;
+        let fits = self.calls.sealing_bytes <= SEALING_BYTES_MAX || self.calls.sealing_bytes == bytes;
+        assert!(fits, "more is being sealed than may be");
         // The results of its other claims travel with the ending, and are loaded while the seal commits.
         self.bring_results_back(partition, &id);
         let early = mutant!(self.config, SealsEarly).then(|| Task::from_seal(token, completed.clone()));
@@ -121,6 +123,7 @@ impl Node {
         let partition = self.partition_of(&sealing.id);
         let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
         let (length, commit) = (register.viewstamp.length, register.commit);
+        assert!(commit <= length, "the commit index is ahead of the operations it covers");
         if commit == length {
             return self.seal_committed(partition, sealing);
         }
@@ -130,6 +133,7 @@ impl Node {
     /// A seal is committed: appends it as the ending, and answers once that is committed too.
     pub(crate) fn seal_committed(&mut self, partition: PartitionId, sealing: Sealing) {
         let Sealing { id, token, call: (call, place), bytes, exported } = sealing;
+        assert!(self.calls.sealing_bytes >= bytes, "a completion is sealed that was not counted");
         self.calls.sealing_bytes -= bytes;
         // Another call about the same completion may have done so just before.
         let appended = exported || self.export_seal(partition, &id);
@@ -152,6 +156,7 @@ impl Node {
 
     /// The leader steps down: the seal may or may not commit.
     pub(crate) fn seal_given_up(&mut self, sealing: &Sealing) {
+        assert!(self.calls.sealing_bytes >= sealing.bytes, "a completion is given up that was not counted");
         self.calls.sealing_bytes -= sealing.bytes;
         self.call_given_up(sealing.call.0, &[(sealing.call.1, 0)]);
     }

@@ -94,6 +94,8 @@ impl Sessions {
         {
             self.over.remove(&first);
         }
+        assert_eq!(self.over.len(), self.over_order.len(), "a session that is over is not listed in its order");
+        assert!(self.over.len() <= SESSIONS_OVER_MAX, "too many ended sessions are remembered");
     }
 
     /// Records that claims under an ended session are to be given back. Returns `false` if those that are left wait for confirmations.

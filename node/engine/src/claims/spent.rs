@@ -34,6 +34,8 @@ pub struct Spent {
 
 impl Spent {
     fn note(&mut self, (id, token): (TaskId, Token), cost: Cost, now_us: u64) {
+        let in_order = self.order.back().is_none_or(|(last_us, ..)| *last_us <= now_us + SPENT_MS * 1_000);
+        assert!(in_order, "costs are not remembered in the order in which they are forgotten");
         self.grants.insert(id, (token, cost));
         self.order.push_back((now_us + SPENT_MS * 1_000, id, token));
         let is_over = |order: &VecDeque<(u64, TaskId, Token)>| {
@@ -44,6 +46,8 @@ impl Spent {
         {
             self.take(&id, token);
         }
+        assert!(self.order.len() <= SPENT_MAX, "too many costs are remembered");
+        assert!(self.grants.len() <= self.order.len(), "a cost is remembered for ever");
     }
 
     fn take(&mut self, id: &TaskId, token: Token) -> Option<Cost> {

@@ -76,6 +76,7 @@ impl Running {
 
     /// Total uptime until now.
     pub fn ran_us(&self, now: Now) -> u64 {
+        assert!(now.mono_us >= self.began_us, "a start has run for less than no time");
         self.before_us.saturating_add(now.mono_us - self.began_us)
     }
 }
@@ -109,6 +110,7 @@ impl Node {
     }
 
     fn write_ran(&mut self) {
+        assert!(self.running.noted_us <= self.now.mono_us, "the uptime was noted in the future");
         self.outbox.persist(Record::Ran { us: self.running.ran_us(self.now) });
         self.running.noted_us = self.now.mono_us;
     }
@@ -132,6 +134,7 @@ impl Node {
         let end = |replica: &Partition| replica.register.first_end_after(noted_us, &self.config);
         let ends = self.partitions.values().filter_map(end);
         let left_us = ends.min()? - noted_us;
+        assert!(left_us > 0, "a lease that has ended counts as running");
         let of_start_us = (self.now.mono_us - self.running.began_us) / RAN_OF_START;
         let of_lease_us = (left_us / RAN_OF_LEASE).max(RAN_MS_MIN * 1_000);
         Some(noted_us + of_lease_us.min(of_start_us.max(RAN_EARLY_MS * 1_000)))
@@ -188,6 +191,7 @@ impl Node {
     }
 
     fn send_ages(&mut self, partition: PartitionId, node: NodeId, asks: bool) {
+        assert!(node != self.me, "a replica learns nothing from itself");
         let ages = self.partitions[&partition].register.ages(self.now.mono_us, &self.config);
         self.outbox.send(node, PeerMessage::Ages { partition, asks, ages: ages.points().to_vec() });
     }
@@ -213,6 +217,7 @@ impl Node {
 
     /// The leader answers, and sends all other followers what is news to itself. To them that is no answer: they may know more.
     fn tell_ages(&mut self, partition: PartitionId, from: NodeId, (asks, older): (bool, bool), knows_more: bool) {
+        assert!(self.led.contains(&partition), "a replica that does not lead tells its followers the ages of leases");
         if older {
             self.arm_expiry(partition);
         }

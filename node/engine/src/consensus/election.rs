@@ -26,6 +26,7 @@ fn rescued(table: &Table, rescue: &Rescue, at: Viewstamp, now: Now, config: &Con
     // The survivors may know of longer leases than the operator.
     let longest_ms = table.cells.values().map(|cell| cell.lease_ms).max().unwrap_or(0);
     let silence = silence(now.wall_ms, rescue.lease_ms.max(longest_ms), config.clock_epsilon_ms);
+    assert!(silence.lease_ms >= longest_ms, "a quarantine is over before a lease that is known");
     let mut table = table.clone();
     let change = Change::Rescue { lost, at_ms: now.wall_ms, silence };
     table.apply(&Op::Cohort(change), at).expect("who leads is left");
@@ -33,6 +34,7 @@ fn rescued(table: &Table, rescue: &Rescue, at: Viewstamp, now: Now, config: &Con
     for queue in table.levels.keys().cloned().collect::<Vec<_>>() {
         table.apply(&Op::Level { queue, level: None }, at).expect("a level may always go");
     }
+    assert!(table.levels.is_empty(), "permits are left that the lost replicas may have given");
     table
 }
 
@@ -100,6 +102,7 @@ impl Node {
         self.await_leader_again(partition);
         let barred = self.is_fenced() || !self.may_vote(partition);
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
+        assert!(replica.register.leading().is_none(), "a leader looks for a leader");
         replica.register.leader = None;
         // Only voters can win.
         if barred || !replica.cohort().has_voter(self.me) {
@@ -108,6 +111,7 @@ impl Node {
         let voters = replica.cohort().voters();
         let register = &mut replica.register;
         let epoch = register.promised.max(register.seen) + 1;
+        assert!(epoch > register.viewstamp.epoch, "an election is not later than the table");
         register.role = Role::PreCandidate { epoch, votes: BTreeSet::new() };
         let viewstamp = register.viewstamp;
         for node in voters {
@@ -163,10 +167,13 @@ impl Node {
     /// votes for itself and asks the other voters.
     fn campaign(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        assert!(replica.register.leading().is_none(), "a leader campaigns");
+        assert!(replica.cohort().has_voter(self.me), "a replica campaigns that does not count");
         let voters = replica.cohort().voters();
         let register = &mut replica.register;
         let epoch = register.promised.max(register.seen) + 1;
         let (candidate, viewstamp) = (register.me, register.viewstamp);
+        assert!(epoch > viewstamp.epoch, "an election is not later than the table");
         register.role = Role::Candidate { epoch, viewstamp, votes: BTreeMap::new(), rescue: None };
         self.outbox.observe(Observation::Campaign { partition: partition.0, epoch });
         for node in voters {
@@ -182,6 +189,8 @@ impl Node {
         let not_durable = mutant!(self.config, VoteNotDurable);
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         assert!(epoch > register.promised || register.voted_for == Some(candidate), "one vote for each epoch");
+        assert!(epoch >= register.promised, "a vote is for an epoch below the promise");
+        assert!(register.leading().is_none(), "a leader votes for another, or for itself");
         register.promised = epoch;
         register.seen = register.seen.max(epoch);
         register.voted_for = Some(candidate);
@@ -304,6 +313,9 @@ impl Node {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let (mut base, mut base_digest) = (replica.register.viewstamp, replica.register.table.digest());
         assert_eq!(replica.register.promised, epoch, "a leader promised its own epoch");
+        assert_eq!(replica.register.voted_for, Some(replica.register.me), "a leader voted for itself");
+        assert!(replica.cohort().has_voter(me), "a leader is in its cohort");
+        assert!(base.epoch < epoch, "an installation is not later than the table that it names");
         let viewstamp = Viewstamp { epoch, length: 0 };
         let standing = replica.standing();
         let table = rescue.map(|rescue| rescued(&replica.register.table, rescue, viewstamp, now, &config));
@@ -324,6 +336,7 @@ impl Node {
             (*node, Progress { viewstamp, stranger, ..Progress::default() })
         };
         let progress = followers.iter().map(progress).collect();
+        assert!(followers.contains(&me), "a leader is in its cohort");
         replica.register.leader = None;
         replica.register.role = Role::Leader(Box::new(Leading {
             epoch,
@@ -347,7 +360,7 @@ impl Node {
             archiving: Archiving::default(),
             changing: Changing::default(),
         }));
-        self.led.insert(partition);
+        assert!(self.led.insert(partition), "it leads the partition already");
         let others: Vec<NodeId> = followers.into_iter().filter(|node| *node != me).collect();
         self.timers.cancel(Key::Election(partition));
         self.outbox.persist(Record::Install { partition, viewstamp, table: table.map(Arc::new) });
@@ -369,6 +382,7 @@ impl Node {
         let now = self.now;
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let Role::Leader(leading) = std::mem::take(&mut replica.register.role) else { return };
+        let commit = replica.register.commit;
         assert!(self.led.remove(&partition), "whoever leads is known to");
         for id in replica.register.forget_lapsed() {
             replica.reclassify(&id, now);
@@ -377,7 +391,8 @@ impl Node {
         for key in [Key::Resend(partition), Key::Expiry(partition), Key::Drop(partition)] {
             self.timers.cancel(key);
         }
-        let Leading { epoch, waiting, .. } = *leading;
+        let Leading { epoch, waiting, heeded, .. } = *leading;
+        assert!(heeded <= commit, "more grants could be told than were committed");
         self.outbox.observe(Observation::SteppedDown { partition: partition.0, epoch, reason });
         self.signals.report(Signal::SteppedDown { partition, epoch, waiting });
         self.leads_changed();
@@ -479,6 +494,7 @@ impl Node {
         let level = |node: &&NodeId| leading.progress.get(node).is_some_and(|progress| progress.heeds == Some(length));
         let turn = leading.transfers as usize % fit.len();
         let Some(node) = fit[turn..].iter().chain(&fit[..turn]).find(level) else { return false };
+        assert!(*node != self.me, "a leader hands over to itself");
         leading.transferring_until_us = self.now.mono_after_ms(timeout_ms);
         leading.transfer_again_us = self.now.mono_after_ms(timeout_ms << leading.transfers.min(TRANSFER_DOUBLINGS_MAX));
         leading.transfers += 1;

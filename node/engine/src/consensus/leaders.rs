@@ -77,6 +77,7 @@ impl Node {
     /// Drops a lost leader; a campaign follows.
     pub(crate) fn lose_leader(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        assert!(replica.register.leading().is_none(), "a leader has lost its leader");
         replica.register.leader = None;
         self.await_turn(partition);
     }
@@ -90,6 +91,7 @@ impl Node {
             let now_us = self.now.mono_us;
             let leading =
                 self.partitions.get_mut(&id).and_then(|replica| replica.register.leading_mut()).expect("it leads");
+            assert!(leading.quorum_us <= now_us, "a majority was heard in the future");
             if quorum {
                 leading.quorum_us = now_us;
             } else if now_us >= leading.quorum_us + timeout_us && !self.gives_up_change(id) {

@@ -47,6 +47,8 @@ impl Node {
             leading.progress.insert(*node, Progress { stranger: true, ..Progress::default() });
         }
         leading.retiring = Retiring::new(now_us);
+        assert!(leading.progress.contains_key(&me), "a leader follows its own progress");
+        assert!(leading.changing.ready.is_empty(), "a replica is ready for a step that has not begun");
         for node in fresh {
             self.catch_up(partition, node);
         }
@@ -109,6 +111,7 @@ impl Node {
     }
 
     fn append_step(&mut self, partition: PartitionId, change: Change) {
+        assert!(self.is_cohort_committed(partition), "a step follows on one that is not committed");
         let at_ms = self.now.wall_ms;
         let (admits, joins) = (matches!(change, Change::Admit { .. }), matches!(change, Change::Join));
         self.append(partition, Op::Cohort(change), None);
@@ -162,6 +165,7 @@ impl Node {
     }
 
     fn tell_committed(&mut self, partition: PartitionId) {
+        assert!(self.is_cohort_committed(partition), "a cohort is told as committed that is not");
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
         let cohort = register.cohort.clone();
         let changing = &mut register.leading_mut().expect("it leads").changing;
@@ -176,6 +180,7 @@ impl Node {
         let (now, patience_us) = (self.now, self.config.revert_after_ms * 1_000);
         let register = &self.partitions[&partition].register;
         let (cohort, leading) = (&register.cohort, register.leading()?);
+        assert!(leading.established, "a change goes on before its leader is established");
         let changing = &leading.changing;
         let Some(next) = &cohort.next else {
             let calm = self.is_calm(partition).then_some(Change::Calm);
@@ -196,6 +201,7 @@ impl Node {
 
     /// Clears an exile that has nothing left to hand over, or that was away longer than `exile_ttl_ms`.
     fn farewell(&self, cohort: &Cohort, changing: &Changing) -> Option<Change> {
+        assert!(cohort.is_stable(), "an exile is cleared while a change is under way");
         let over = |since_ms: u64| self.now.wall_ms >= since_ms.saturating_add(self.config.exile_ttl_ms);
         let gone = |node: NodeId, since_ms: u64| over(since_ms) && !self.is_alive(node);
         let exiles = cohort.exiles.iter().map(|exile| (exile.seat.replica, exile.since_ms));
@@ -211,7 +217,9 @@ impl Node {
         let register = &self.partitions[&partition].register;
         let cohort = &register.cohort;
         let changing = &register.leading()?.changing;
+        assert!(cohort.is_stable(), "a change begins while another is under way");
         let target = changing.target.clone()?;
+        assert!(!target.is_empty(), "a cohort is to have no members");
         let members: Vec<ReplicaId> = cohort.members.iter().map(|seat| seat.replica).collect();
         let there =
             target.iter().filter(|replica| !members.contains(replica)).all(|replica| self.is_reachable(replica.node));
@@ -244,6 +252,7 @@ impl Node {
     /// Ends the leadership of an exile: transfers it to a member, or steps down when the time for that is over.
     fn lead_no_more(&mut self, partition: PartitionId) {
         let (now_us, until_us) = (self.now.mono_us, self.after_ms(2 * self.config.election_timeout_ms));
+        assert!(self.leads_as_exile(partition), "a member ends its leadership as if it were none");
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
         let members: Vec<NodeId> = register.cohort.members().collect();
         let leading = register.leading_mut().expect("it leads");

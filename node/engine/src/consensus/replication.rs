@@ -35,6 +35,8 @@ impl Node {
         replica.register.keep(op.clone());
         let length = replica.register.viewstamp.length;
         let leading = replica.register.leading_mut().expect("it leads");
+        let in_order = leading.waiting.back().is_none_or(|(last, _)| *last < length);
+        assert!(in_order, "a continuation waits for an operation that is not appended yet");
         if let Some(waiting) = waiting {
             leading.waiting.push_back((length, waiting));
         }
@@ -50,6 +52,7 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition) else { return false };
         let register = &replica.register;
         let idle = register.leading().is_some_and(|leading| self.now.mono_us >= leading.transferring_until_us);
+        assert!(register.commit <= register.viewstamp.length, "the commit index is ahead of the operations it covers");
         let room = register.viewstamp.length - register.commit < OPS_UNCOMMITTED_MAX;
         register.established() && idle && room && !self.leads_as_exile(partition)
     }
@@ -84,6 +87,8 @@ impl Node {
         let commit = leading.heeded;
         let Some(progress) = leading.progress.get(&node) else { return };
         let Some(matched) = progress.matched else { return };
+        assert!(matched <= length, "a follower has acknowledged more than there is");
+        assert!(progress.sent <= length, "more was sent to a follower than there is");
         let window_end = matched + OPS_UNCOMMITTED_MAX;
         let first = progress.sent + 1;
         if first > length || first > window_end {
@@ -98,12 +103,15 @@ impl Node {
             }
             return;
         };
+        assert!(!ops.is_empty(), "a follower lacks an operation that is said to be kept");
+        assert!(commit <= register.commit, "more grants may be told than are committed");
         let leading = register.leading_mut().expect("it leads");
         let epoch = leading.epoch;
         let progress = leading.progress.get_mut(&node).expect("just seen");
         progress.sent = first + ops.len() as u64 - 1;
         progress.sent_us = now_us;
         let whole = progress.sent == length;
+        assert!(progress.sent <= length, "more is sent to a follower than there is");
         // The digest is of the newest table. If some operations are left for later messages, the follower cannot compare yet.
         let digest = if whole { digest.to_be_bytes() } else { [0; 16] };
         self.outbox.send(node, PeerMessage::Ops { partition, epoch, first, ops, commit, digest });
@@ -119,6 +127,7 @@ impl Node {
         let leading = register.leading_mut().expect("it leads");
         let commit = leading.heeded;
         let progress = leading.progress.get_mut(&node).expect("a follower");
+        assert_eq!(viewstamp.epoch, leading.epoch, "a leader sends the table of another epoch");
         progress.sent = viewstamp.length;
         progress.sent_us = now_us;
         self.outbox.observe(Observation::SnapshotSent { partition: partition.0 });
@@ -142,6 +151,10 @@ impl Node {
             self.send_table(partition, node);
             return;
         }
+        assert!(
+            by_name || length == 0,
+            "a follower would get operations of this epoch as the table that it began with"
+        );
         progress.sent = 0;
         progress.sent_us = now_us;
         let table = (!by_name).then(|| Arc::new(register.table.clone()));
@@ -211,6 +224,8 @@ impl Node {
             register.seen = register.seen.max(epoch);
             self.outbox.persist(Record::Vote { partition, promised: epoch, voted_for: None });
         }
+        assert_eq!(register.promised, epoch, "a replica follows an epoch that it has not promised");
+        assert!(register.leading().is_none(), "a leader follows another one");
         self.timers.cancel(Key::Election(partition));
         true
     }
@@ -231,6 +246,7 @@ impl Node {
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("followed");
         let own = replica.register.viewstamp;
+        assert_eq!(replica.register.promised, epoch, "an installation is taken from a leader that is not followed");
         if !rules::takes_table(own, viewstamp) {
             if !mutant!(self.config, ReinstallUnanswered) {
                 self.acknowledge(partition, from, Vec::new());
@@ -308,6 +324,8 @@ impl Node {
                 return;
             }
         }
+        let end = replica.register.viewstamp;
+        assert_eq!(end, Viewstamp { length: own.length + fresh.len() as u64, ..own }, "operations were left out");
         let last = own.length + fresh.len() as u64;
         if digest != 0 && !fresh.is_empty() && replica.register.table.digest() != digest {
             self.halt(format!("{partition:?}: at ({epoch}, {last}) the table differs from that of leader {from}"));
@@ -346,6 +364,7 @@ impl Node {
     fn acknowledge(&mut self, partition: PartitionId, leader: NodeId, missing: Vec<TaskId>) {
         self.close_wound(partition);
         let replica = self.partitions.get_mut(&partition).expect("it follows");
+        assert!(replica.register.leading().is_none(), "a leader acknowledges to itself alone");
         // A leader has installed the present table here.
         replica.borrowed &= replica.register.viewstamp.epoch < replica.register.promised;
         let replica = &self.partitions[&partition];
@@ -361,6 +380,7 @@ impl Node {
         let replica = &self.partitions[&partition];
         let (register, wound) = (&replica.register, replica.healing.wound);
         let Viewstamp { epoch, length } = register.viewstamp;
+        assert!(register.leading().is_some_and(|own| own.epoch == epoch), "a table of another epoch is acknowledged");
         let (replica, done, missing) = (register.me, Vec::new(), Vec::new());
         let log = LogWord::default();
         let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };
@@ -409,12 +429,15 @@ impl Node {
         progress.stranger = false;
         progress.matched = Some(before.map_or(length, |matched| matched.max(length)));
         progress.sent = progress.sent.max(length);
+        assert!(progress.matched <= Some(newest), "a follower has acknowledged more than there is");
         if !wound.table || recovering_counts {
             progress.holds = progress.holds.max(Some(length));
         }
         if !wound.facts || (holes_count && !wound.table) || recovering_counts {
             progress.heeds = progress.heeds.max(Some(length));
         }
+        assert!(progress.holds <= progress.matched, "more counts for commits than was acknowledged");
+        assert!(progress.heeds <= progress.matched, "more counts for grants than was acknowledged");
         if heed {
             self.learn_endings(from, partition, done);
         }
@@ -535,9 +558,11 @@ impl Node {
     pub(crate) fn establish(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("it leads");
         let leading = replica.register.leading_mut().expect("it leads");
+        assert!(!leading.established, "a leader is established once");
         leading.established = true;
         let epoch = leading.epoch;
         self.outbox.observe(Observation::Established { partition: partition.0, epoch });
+        assert_eq!(epoch, replica.register.viewstamp.epoch, "it leads another epoch than that of its table");
         if self.leads_a_change(partition) {
             self.timers.set(Key::Change(partition), self.now.mono_us);
         }
@@ -551,17 +576,25 @@ impl Node {
         if length <= register.commit && heeded <= leading.heeded {
             return;
         }
+        assert!(leading.established, "something is committed before the installation");
+        assert!(length <= register.viewstamp.length, "more would be committed than there is");
+        assert!(heeded <= length, "more grants may be told than are committed");
         register.learn_commit(length);
         let commit = register.commit;
         let leading = register.leading_mut().expect("just seen");
         let (epoch, before) = (leading.epoch, leading.heeded);
         leading.heeded = before.max(heeded);
+        assert!(leading.heeded <= commit, "more grants may be told than are committed");
         let ready = leading.take_ready(commit);
         let told = leading.heeded;
         if told > before {
             self.tell_commit(partition, epoch, told);
         }
         self.note_cohort_commit(partition);
+        assert!(
+            ready.iter().all(|(length, _)| *length <= commit),
+            "a continuation runs before its operation is committed"
+        );
         self.signals.report(Signal::Committed { partition, epoch, ready });
     }
 

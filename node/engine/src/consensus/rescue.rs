@@ -54,6 +54,8 @@ impl Node {
         }
         let viewstamp = replica.register.viewstamp;
         let left: Vec<NodeId> = cohort.voters().into_iter().filter(|node| !lost.contains(node)).collect();
+        assert!(left.contains(&self.me), "a survivor is not among those that are left");
+        assert!(left.len() < cohort.voters().len(), "a cohort without losses has no majority");
         Some(Remnant {
             partition,
             cohort: cohort.voters(),
@@ -87,6 +89,7 @@ impl Node {
 
     /// campaigns, with all survivors in the place of a quorum.
     fn begin_rescue(&mut self, partition: PartitionId, rescue: &Rescue) {
+        assert!(!rescue.lost.contains(&self.me), "a lost node goes on");
         if self.partitions[&partition].register.leading().is_some() {
             self.step_down(partition, "an operator calls its majority lost");
         }
@@ -95,6 +98,7 @@ impl Node {
         let register = &mut replica.register;
         let epoch = register.promised.max(register.seen) + RESCUE_EPOCHS;
         let (candidate, viewstamp) = (register.me, register.viewstamp);
+        assert!(epoch > viewstamp.epoch, "an election is not later than the table");
         register.role =
             Role::Candidate { epoch, viewstamp, votes: BTreeMap::new(), rescue: Some(Box::new(rescue.clone())) };
         self.outbox.observe(Observation::Rescue { partition: partition.0, epoch });

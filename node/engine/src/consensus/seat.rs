@@ -66,6 +66,7 @@ impl Node {
             return;
         }
         let replica = self.blank_replica(partition);
+        assert_eq!(replica.register.viewstamp, Viewstamp::default(), "a new replica has a table");
         self.partitions.insert(partition, replica);
         self.tell_wound(partition);
         self.begin_seat(partition);
@@ -99,6 +100,7 @@ impl Node {
 
     /// Starts what a replica needs that is created, or has lost everything, while the node runs.
     fn begin_seat(&mut self, partition: PartitionId) {
+        assert!(self.partitions.contains_key(&partition), "there is no replica to begin with");
         self.outbox.observe(Observation::Seated { partition: partition.0 });
         self.signals.report(Signal::Seated(partition));
         self.count_answers();
@@ -111,6 +113,7 @@ impl Node {
     pub(crate) fn note_standing(&mut self, partition: PartitionId, before: &Standing) {
         let replica = self.partitions.get_mut(&partition).expect("it has just changed");
         let after = replica.standing();
+        assert!(after.version <= replica.register.viewstamp, "a cohort is later than its table");
         if after.lacks_facts(before) && replica.healing.open_facts() {
             self.journals.uncover(partition);
             self.tell_wound(partition);
@@ -283,6 +286,8 @@ impl Node {
         let told = Box::new(self.route_of(partition));
         self.outbox.persist(Record::Left { partition, told });
         self.partitions.get_mut(&partition).expect("just seen").clear();
+        assert!(self.partitions[&partition].is_blank(), "a replica that has left still has a table");
+        assert!(!self.led.contains(&partition), "a replica that has left leads");
         self.bodies.lost.retain(|(of, _)| *of != partition);
         self.count_bodies(partition);
         for key in [

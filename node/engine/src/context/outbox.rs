@@ -87,6 +87,10 @@ impl Outbox {
             message.set_log(self.log);
             self.send(to, message);
         } else {
+            assert!(
+                self.held.back().is_none_or(|(last, _)| *last <= ticket),
+                "what waits for the disk is not in order"
+            );
             self.held.push_back((ticket, Held::Message(to, message)));
         }
     }
@@ -102,6 +106,10 @@ impl Outbox {
         if ticket <= self.durable {
             self.reply(client, number, response);
         } else {
+            assert!(
+                self.held.back().is_none_or(|(last, _)| *last <= ticket),
+                "what waits for the disk is not in order"
+            );
             self.held.push_back((ticket, Held::Reply(client, number, response)));
         }
     }
@@ -161,6 +169,7 @@ impl Outbox {
     /// Ends a step.
     pub fn flush(&mut self, effects: &mut Vec<Effect>) {
         assert!(self.loopback.is_empty(), "a step ends with nothing left to do");
+        assert!(self.durable <= self.issued, "more is on disk than was handed to it");
         if !self.records.is_empty() {
             self.issued = Ticket(self.issued.0 + 1);
             effects.push(Effect::Persist { ticket: self.issued, records: std::mem::take(&mut self.records) });

@@ -81,7 +81,7 @@ impl Timers {
     /// Sets the deadline of `key`, in place of any earlier one.
     pub fn set(&mut self, key: Key, at_us: u64) {
         if let Some(before) = self.by_key.insert(key, at_us) {
-            self.by_time.remove(&(before, key));
+            assert!(self.by_time.remove(&(before, key)), "a deadline is not in the order of time");
         }
         self.by_time.insert((at_us, key));
         assert_eq!(self.by_time.len(), self.by_key.len());
@@ -104,7 +104,7 @@ impl Timers {
     /// Drops the deadline.
     pub fn cancel(&mut self, key: Key) {
         if let Some(at) = self.by_key.remove(&key) {
-            self.by_time.remove(&(at, key));
+            assert!(self.by_time.remove(&(at, key)), "a deadline is not in the order of time");
         }
     }
 
@@ -125,7 +125,7 @@ impl Timers {
             return None;
         }
         self.by_time.pop_first();
-        self.by_key.remove(&key);
+        assert_eq!(self.by_key.remove(&key), Some(at), "a deadline is not listed under its key");
         Some(key)
     }
 }

@@ -249,6 +249,7 @@ impl Node {
             Err(_) => {
                 attempt.again_us = now_us.saturating_add(attempt.pause_ms * 1_000);
                 attempt.pause_ms = (attempt.pause_ms * 2).min(PAUSE_MS_MAX);
+                assert!(attempt.again_us >= now_us, "a failed run is tried again in the past");
                 next_us = attempt.again_us;
             }
         }

@@ -332,6 +332,7 @@ impl Node {
         let (epoch, settled) = (register.viewstamp.epoch, register.viewstamp.length == register.commit);
         // A process that stood still has heard from no node meanwhile.
         let looked_us = std::mem::replace(&mut self.steward.looked_us, self.now.mono_us);
+        assert!(looked_us <= self.now.mono_us, "the cluster was looked at in the future");
         let stood = self.now.mono_us > looked_us + 4 * LOOK_MS * 1_000;
         if stood || self.steward.since.is_none_or(|(of, _)| of != epoch) {
             self.steward.since = Some((epoch, self.now.mono_us));

@@ -120,6 +120,7 @@ impl Node {
             self.mint.sessions_mark = sessions + MARK_SESSIONS;
             self.outbox.persist(Record::Mark { time_ms: self.mint.time_mark_ms, sessions: self.mint.sessions_mark });
         }
+        assert!(self.mint.covers(time_ms, sessions), "more is lent than the marks in the log cover");
         (time_ms, sessions)
     }
 }

@@ -82,6 +82,8 @@ pub struct Bodies {
 impl Bodies {
     /// Notes the next record of facts, handed to the log with this ticket.
     pub fn persisted(&mut self, ticket: Ticket, partition: PartitionId, bodies: Vec<Part>) {
+        let in_order = self.unplaced.back().is_none_or(|last| last.ticket <= ticket);
+        assert!(in_order, "records of facts are not noted in the order in which they are written");
         self.unplaced.push_back(Unplaced { ticket, partition, bodies });
     }
 
@@ -144,6 +146,7 @@ impl Node {
         self.count_bodies(partition);
         self.make_room();
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        assert!(self.bodies.memory_bytes >= replica.store.body_bytes(), "bodies of a partition are not counted");
         let others = self.bodies.memory_bytes - replica.store.body_bytes();
         for (id, slot, hash) in specs {
             let room = (others + replica.store.body_bytes()) as u64 <= self.config.payload_memory_bytes;
@@ -288,6 +291,8 @@ impl Node {
         let rivals = replica.store.rivals(None).next().is_some();
         let unwritten = replica.store.has_unwritten();
         let before = std::mem::replace(&mut replica.counted, now);
+        assert!(self.bodies.memory_bytes >= before.bytes, "bodies of a partition were not counted");
+        assert!(self.bodies.tasks >= before.tasks, "tasks of a partition were not counted");
         self.bodies.memory_bytes = self.bodies.memory_bytes + now.bytes - before.bytes;
         self.bodies.tasks = self.bodies.tasks + now.tasks - before.tasks;
         for (whose, leaves) in leaves {

@@ -122,6 +122,7 @@ impl Node {
 
     /// Begins to load parts, now or when there is room.
     pub(crate) fn load(&mut self, then: Then, wanted: Vec<Wanted>) {
+        assert!(!wanted.is_empty(), "there is nothing to be loaded");
         let then_bytes = match &then {
             Then::Send { message, .. } => size_bytes(message),
             Then::Archive { tasks, .. } => tasks.iter().map(|(_, task)| task.size_bytes() + 64).sum(),
@@ -136,6 +137,8 @@ impl Node {
         } else if self.loads.waiting_bytes + bytes <= LOADS_WAITING_BYTES_MAX || self.loads.waiting.is_empty() {
             self.loads.waiting_bytes += bytes;
             self.loads.waiting.push_back(load);
+            let fits = self.loads.waiting_bytes <= LOADS_WAITING_BYTES_MAX || self.loads.waiting.len() == 1;
+            assert!(fits, "more waits to be loaded than may");
         } else {
             if matches!(load.then, Then::BringBack) {
                 self.loads.come(&load.wanted);
@@ -149,6 +152,7 @@ impl Node {
         while self.loads.under_way.len() < LOADS_MAX && (self.loads.bytes < LOAD_BYTES_MAX) {
             let load = self.loads.first.pop_front().or_else(|| {
                 let load = self.loads.waiting.pop_front()?;
+                assert!(self.loads.waiting_bytes >= load.bytes, "a load that waits was not counted");
                 self.loads.waiting_bytes -= load.bytes;
                 Some(load)
             });
@@ -162,7 +166,7 @@ impl Node {
             let wanted = load.asked.iter().map(|place| self.asked_for(load.wanted[*place])).collect();
             self.outbox.effect(Effect::Load { number, wanted });
             self.loads.bytes += load.bytes;
-            self.loads.under_way.insert(number, load);
+            assert!(self.loads.under_way.insert(number, load).is_none(), "the number of a load is used twice");
         }
     }
 
@@ -179,6 +183,7 @@ impl Node {
     /// Takes in the parts that the log has read, or could not read.
     pub(crate) fn on_loaded(&mut self, number: u64, bodies: Vec<Option<Filling>>, unread: bool) {
         let mut load = self.loads.under_way.remove(&number).expect("the host answers what it was asked, once");
+        assert!(self.loads.bytes >= load.bytes, "a load was not counted");
         self.loads.bytes -= load.bytes;
         load.unread |= unread;
         assert_eq!(bodies.len(), load.asked.len(), "the host answers for each body");

@@ -81,6 +81,7 @@ impl Node {
 
     /// Asks the other members what they know of the first of these tasks.
     fn compare(&mut self, partition: PartitionId, due: Vec<(Due, Tomb)>) {
+        assert!(!due.is_empty(), "there is nothing to be archived");
         let replica = &self.partitions[&partition];
         let epoch = replica.register.viewstamp.epoch;
         let tasks = due.into_iter().filter_map(|(due, tomb)| Some((replica.store.task(&due.id)?, due, tomb)));
@@ -180,6 +181,7 @@ impl Node {
         }
         let archiving = self.archiving(partition);
         let Batch { tombs: all, last, .. } = archiving.batch.take().expect("some are on their way");
+        assert!(tombs.len() <= all.len(), "more is archived than was asked about");
         if tombs.len() < all.len() {
             archiving.passed = Some(last.clone());
         }

@@ -112,6 +112,7 @@ impl Node {
         }
         if !leading.retiring.ids.is_empty() || !register.table.forgetting.ids.is_empty() {
             // Members that have not answered for long are asked less often.
+            assert!(leading.retiring.since_us <= self.now.mono_us, "a step of forgetting begins in the future");
             let elapsed_ms = (self.now.mono_us - leading.retiring.since_us) / 1_000;
             let wait_ms = self.config.resend_ms.max(elapsed_ms / 4).min(LOOK_MS_MAX);
             self.timers.set(Key::Retire(partition), self.after_ms(wait_ms));
@@ -193,6 +194,7 @@ impl Node {
                 let due = Due { queue: queue.cloned(), at_ms: *at_ms, id: *id };
                 task.tomb().filter(|_| !kept).map(|tomb| (due, tomb))
             });
+            assert!(found.len() <= RETIRE_TASKS_MAX, "more tasks are due than are buried at once");
             found.extend(tombs.take(RETIRE_TASKS_MAX - found.len()));
         }
         found
@@ -259,6 +261,7 @@ impl Node {
         let number = self.asks.number();
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
         let retiring = &mut register.leading_mut().expect("it leads").retiring;
+        assert!(retiring.ids.is_empty(), "tombstones are chosen while others are in question");
         *retiring = Retiring { number, ids, since_us, told_us: since_us, ..Retiring::default() };
     }
 
@@ -340,6 +343,7 @@ impl Node {
             return false;
         }
         let ids = retiring.ids.clone();
+        assert!(!ids.is_empty(), "there is nothing to be forgotten");
         let store = &self.partitions[&partition].store;
         if ids.iter().any(|id| store.tomb(id).is_none()) {
             self.set_retiring(partition);
@@ -360,6 +364,8 @@ impl Node {
             }
         }
         self.set_retiring(partition);
+        let before = &self.partitions[&partition].register.table.forgetting.ids;
+        assert!(before.is_empty(), "tasks are forgotten before those of the last time are");
         self.append(partition, Op::Forget { ids }, None);
         true
     }
@@ -466,6 +472,8 @@ impl Node {
         let over = self.all_said(partition, &retiring.forgot) && self.may_append(partition);
         if over {
             self.set_retiring(partition);
+            let ids = &self.partitions[&partition].register.table.forgetting.ids;
+            assert!(!ids.is_empty(), "there is nothing that was to be forgotten");
             self.append(partition, Op::Forgotten, None);
         }
         over

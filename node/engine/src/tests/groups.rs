@@ -270,3 +270,16 @@ impl Cluster {
         assert!(matches!(self.ask(0, request), Response::AckedOne(_)));
     }
 }
+
+/// Goal: a client that names a member of a group twice, by the group and as a task to wait for, harms nothing.
+#[test]
+fn a_join_that_also_waits_for_a_member_by_its_id_comes_once_that_has_ended() {
+    let mut cluster = connected();
+    let group = cluster.id(0x55_5555);
+    let first = member(group, 1);
+    let mut last = join(group, Some(1), false);
+    last.spec.after = vec![first.id];
+    cluster.store_all(0, vec![last, first]);
+    assert_eq!(cluster.finish(0, 10).len(), 1);
+    cluster.run_until_ready(group);
+}

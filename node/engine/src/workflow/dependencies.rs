@@ -390,27 +390,31 @@ impl Node {
             return None;
         }
         let spec = task.spec.as_ref()?;
+        let number = task.open_members().take(GROUP_WINDOW).find(|number| is_member(*id, *number, other));
         if !spec.after().contains(&other) {
             // A group ends no matter how its members ended, and an ended member only waits for its join.
-            let Some(number) = task.open_members().take(GROUP_WINDOW).find(|number| is_member(*id, *number, other))
-            else {
-                return Some(Task::from_settled(other, how));
-            };
+            let Some(number) = number else { return Some(Task::from_settled(other, how)) };
             let mut settled = heard(number, how, joins);
             if mutant!(self.config, MembersMiscounted) && task.total() > Some(number) {
                 settled.merge(heard(number + 1, how, &[]));
             }
             return Some(settled);
         }
+        let settled = || {
+            let mut settled = Task::from_settled(other, how);
+            // A join may name a member of its group as well.
+            number.into_iter().for_each(|number| settled.merge(heard(number, how, joins)));
+            settled
+        };
         let failed = match how {
-            Settled::Done => return Some(Task::from_settled(other, how)),
+            Settled::Done => return Some(settled()),
             Settled::Dead => "failed",
             Settled::Cancelled => "was cancelled",
             Settled::Forgotten => "is not known, or not any more",
         };
         match self.policy_of(&spec.queue).failed_dependency {
             FailedDependency::Wait if !mutant!(self.config, WaitIgnored) => None,
-            FailedDependency::Skip => Some(Task::from_settled(other, how)),
+            FailedDependency::Skip => Some(settled()),
             FailedDependency::Wait | FailedDependency::Fail => {
                 let reason = format!("task {other}, for which it waits, {failed}");
                 Some(Task::from_cancel(Cancel { dead: true, reason, at_ms: self.now.wall_ms }))

@@ -90,6 +90,7 @@ impl Transactions {
     /// Keeps more bytes for a transaction. Returns whether these fit: a single transaction always does.
     fn keep(&mut self, id: &TaskId, bytes: usize) -> bool {
         let Some(coming) = self.coming.get_mut(id) else { return false };
+        assert!(self.bytes >= coming.bytes, "a transaction was not counted");
         let others = self.bytes - coming.bytes;
         coming.bytes += bytes;
         self.bytes += bytes;
@@ -111,12 +112,14 @@ impl Transactions {
     fn enter(&mut self, id: &TaskId, stage: Stage) {
         if let Some(coming) = self.coming.get_mut(id) {
             coming.stage = stage;
+            assert!(self.bytes >= coming.bytes, "a transaction was not counted");
             self.bytes -= std::mem::take(&mut coming.bytes);
         }
     }
 
     fn remove(&mut self, id: &TaskId) -> Option<Coming> {
         let coming = self.coming.remove(id)?;
+        assert!(self.bytes >= coming.bytes, "a transaction was not counted");
         self.bytes -= coming.bytes;
         Some(coming)
     }
@@ -166,7 +169,8 @@ impl Node {
         }
         let open: BTreeSet<TaskId> = transaction.named().collect();
         let stage = Stage::Reading { transaction, open: open.clone(), read: BTreeMap::new() };
-        self.transactions.coming.insert(id, Coming { stage, askers: vec![asker], bytes: 0 });
+        let before = self.transactions.coming.insert(id, Coming { stage, askers: vec![asker], bytes: 0 });
+        assert!(before.is_none(), "a transaction is in progress twice");
         if !self.transactions.keep(&id, bytes) {
             self.transactions.remove(&id);
             return Err(overloaded());
@@ -241,6 +245,7 @@ impl Node {
     }
 
     fn judge_with(&mut self, id: TaskId, loaded: BTreeMap<Part, ByteBuf>) {
+        assert!(self.transactions.is_read(&id), "a transaction is judged before its tasks are read");
         let partition = self.partition_of(&id);
         let Some(Coming { stage: Stage::Reading { transaction, read, .. }, .. }) = self.transactions.coming.get(&id)
         else {

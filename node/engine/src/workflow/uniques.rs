@@ -129,6 +129,8 @@ impl Uniques {
         {
             self.refused.remove(&first);
         }
+        assert_eq!(self.refused.len(), self.refused_order.len(), "a refused task is not listed in its order");
+        assert!(self.refused.len() <= REFUSED_MAX, "too many refused tasks are remembered");
     }
 
     fn insert(&mut self, name: Name, coming: Coming) {
@@ -139,6 +141,7 @@ impl Uniques {
 
     fn remove(&mut self, name: &Name) -> Option<Coming> {
         let coming = self.coming.remove(name)?;
+        assert!(self.bytes >= coming.spec.payload.len(), "a unique task was not counted");
         self.bytes -= coming.spec.payload.len();
         self.end_survey(&coming.stage);
         Some(coming)
@@ -153,7 +156,8 @@ impl Uniques {
     /// Moves a task in progress to its next stage.
     fn enter(&mut self, name: &Name, stage: Stage) {
         if let Stage::Surveying(survey) = &stage {
-            self.by_ask.insert(survey.ask, name.clone());
+            let before = self.by_ask.insert(survey.ask, name.clone());
+            assert!(before.is_none(), "the number of a question is used twice");
         }
         let coming = self.coming.get_mut(name).expect("it is on its way");
         let before = std::mem::replace(&mut coming.stage, stage);

@@ -119,6 +119,7 @@ impl Node {
         for (place, result) in results {
             assert!(write.results[place].is_none(), "a leader answers once for each completion");
             write.results[place] = Some(result);
+            assert!(write.open > 0, "an item is decided after all have been");
             write.open -= 1;
         }
         if write.open == 0 {
@@ -160,6 +161,7 @@ impl Node {
         (acks, single): (Acks, bool),
         deadline_us: u64,
     ) -> u64 {
+        assert!(facts.len() <= ids.len(), "a write has more facts than tasks");
         let mut grouped: BTreeMap<PartitionId, Vec<Placed>> = BTreeMap::new();
         for (place, item) in facts {
             grouped.entry(self.partition_of(&item.0)).or_default().push((place, item));
@@ -215,6 +217,7 @@ impl Node {
             if let Some(Ask::Write(write)) = self.asks.get_mut(ask)
                 && let Some(group) = write.groups.get_mut(&partition)
             {
+                assert!(group.kept.is_none(), "what is kept for a write is answered before it is kept");
                 group.keeps = true;
                 self.keep_hint(ask, partition, &items);
             }
@@ -415,6 +418,7 @@ impl Node {
         let Some(Ask::Write(write)) = self.asks.get_mut(ask).filter(|_| from == self.me) else { return };
         let Some(group) = write.groups.get_mut(&partition) else { return };
         assert!(group.keeps && outcomes.len() == group.items.len(), "a node knows what it keeps");
+        assert!(group.kept.is_none(), "what is kept for a write is answered twice");
         group.kept = Some(outcomes);
         self.judge_write(ask, partition);
     }
@@ -430,6 +434,7 @@ impl Node {
                 && let Some(result) = group.result(index, write.acks, &name)
             {
                 write.results[*place] = Some(result);
+                assert!(write.open > 0, "an item is decided after all have been");
                 write.open -= 1;
             }
         }
@@ -465,6 +470,7 @@ impl Node {
     /// Answers the client. What is undecided at the deadline may have been stored, or may yet be.
     pub(crate) fn finish_write(&mut self, ask: u64) {
         let Some(Ask::Write(write)) = self.close_ask(ask) else { return };
+        assert_eq!(write.results.len(), write.ids.len(), "a write has other results than tasks");
         let unknown = |id: &TaskId| {
             let message = "too few replicas answered in time; repeat the call with the same id";
             Error::new(ErrorCode::Unknown, message).about(*id)

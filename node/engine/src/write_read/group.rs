@@ -70,6 +70,7 @@ struct Tally {
 
 impl Group {
     pub(crate) fn new(items: Vec<(TaskId, Task)>, places: Vec<usize>, cohort: Cohort, mixed: bool) -> Group {
+        assert_eq!(items.len(), places.len(), "not every item of a write has a place");
         let cohorts = BTreeMap::from([(cohort.version, cohort)]);
         Group {
             items: Arc::new(items),
@@ -98,6 +99,7 @@ impl Group {
             let oldest = self.cohorts.pop_first().map(|(version, _)| version);
             self.answers.retain(|(_, at), _| Some(*at) != oldest);
         }
+        assert!(!self.cohorts.is_empty() && self.cohorts.len() <= COHORTS_MAX, "a write knows no cohort, or too many");
         later
     }
 
@@ -128,6 +130,7 @@ impl Group {
                 tally.unknown.insert(node);
             }
         }
+        assert!(tally.whole.len() <= tally.stored.len(), "a replica that did not store counts as whole");
         tally
     }
 
@@ -156,6 +159,7 @@ impl Group {
     /// Takes an answer. The first one of a replica counts, unless it had holes and the new one has none: then the replica's incarnation
     /// has been acknowledged since, or it has recovered.
     pub(crate) fn take(&mut self, replica: ReplicaId, answer: WriteAnswer) {
+        assert_eq!(answer.outcomes.len(), self.items.len(), "an answer is about other items than were sent");
         if let Some(copies) = self.under_way.get_mut(&replica.node) {
             *copies = copies.saturating_sub(1);
         }

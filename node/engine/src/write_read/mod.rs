@@ -140,6 +140,7 @@ pub struct Asks {
 impl Asks {
     /// Starts the numbers of this incarnation.
     pub fn begin(&mut self, boot: u64) {
+        assert!(self.open.is_empty(), "a start begins with requests of an earlier one");
         self.next = boot << BOOT_SHIFT;
     }
 
@@ -157,7 +158,7 @@ impl Asks {
     /// Registers a pending request and returns its number.
     pub fn open(&mut self, ask: Ask) -> u64 {
         let number = self.number();
-        self.open.insert(number, ask);
+        assert!(self.open.insert(number, ask).is_none(), "the number of a request is used twice");
         number
     }
 
@@ -173,7 +174,8 @@ impl Asks {
 
     /// Registers a second number for the same pending request.
     pub fn alias(&mut self, alias: u64, number: u64) {
-        self.aliases.insert(alias, number);
+        assert!(self.open.contains_key(&number), "a second number is of no request");
+        assert!(self.aliases.insert(alias, number).is_none(), "the number of a request is used twice");
     }
 
     /// Resolves and removes a second number.

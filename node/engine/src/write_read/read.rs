@@ -224,6 +224,7 @@ pub(crate) fn combine(answers: impl Iterator<Item = Known>) -> Seen {
     if stub.is_some() {
         task.spec = None;
     }
+    assert!(seen.stub.is_none() || seen.task.spec.is_none(), "a spec is whole and lost");
     seen
 }
 
@@ -468,6 +469,7 @@ impl Node {
                 read.cohorts.pop_first();
             }
         }
+        assert!(read.cohorts.len() <= COHORTS_MAX, "a read knows too many cohorts");
         if !read.cohorts.get(&known.at).is_some_and(|cohort| cohort.knows_replica(&replica)) {
             return;
         }

@@ -157,6 +157,7 @@ impl Cell {
         }
         let surplus = past.len().saturating_sub(PAST_CLAIMS_MAX);
         past.drain(..surplus);
+        assert!(past.len() <= PAST_CLAIMS_MAX, "a task shows too many past claims");
         bound_reasons(&mut past);
         past
     }

@@ -106,7 +106,7 @@ impl Ledger {
         if decided.locked.iter().any(|task| self.is_locked(task)) {
             return Err("another transaction has this task");
         }
-        self.decided.insert(id, decided.clone());
+        assert!(self.decided.insert(id, decided.clone()).is_none(), "a transaction is decided twice");
         Ok(())
     }
 

@@ -154,6 +154,8 @@ impl Table {
     }
 
     fn set_forgetting(&mut self, forgetting: Forgetting) {
+        assert!(forgetting.count >= self.forgetting.count, "what was forgotten counts no more");
+        assert!(forgetting.floor >= self.forgetting.floor, "the watermark of forgotten tasks goes back");
         self.digest = self.digest.wrapping_sub(self.forgetting.digest()).wrapping_add(forgetting.digest());
         self.forgetting = forgetting;
     }
@@ -185,7 +187,8 @@ impl Table {
             return Err("it is reserved already");
         }
         self.digest = self.digest.wrapping_add(hash(8, &(&id, spec)));
-        self.reserved.insert(id, spec.clone());
+        let twice = self.reserved.insert(id, spec.clone());
+        assert!(twice.is_none(), "a task is reserved twice");
         Ok(())
     }
 

@@ -35,7 +35,9 @@ impl Ages {
             }
         }
         kept.reverse();
-        Ages { points: thinned(kept) }
+        let points = thinned(kept);
+        assert!(points.len() <= AGES_MAX, "ages are described by too many points");
+        Ages { points }
     }
 
     /// The points.

@@ -66,8 +66,16 @@ impl Register {
             Some(clock) if clock.token == token => clock.at_us.max(fresh_us),
             Some(_) | None => fresh_us,
         };
-        self.deadlines.insert(id, Clock { token, since_us, at_us });
-        self.expiry.insert((at_us, id));
+        let twice = self.deadlines.insert(id, Clock { token, since_us, at_us });
+        assert!(twice.is_none(), "a claim has two clocks");
+        assert!(self.expiry.insert((at_us, id)), "a claim has two deadlines");
+        self.assert_armed();
+    }
+
+    /// Each claim with a clock has a deadline to check, unless it has lapsed.
+    fn assert_armed(&self) {
+        let checked = self.expiry.len() + self.lapsed.len();
+        assert_eq!(self.deadlines.len(), checked, "a claim has a clock and no deadline, or the other way round");
     }
 
     pub(super) fn still_armed(&self, id: &TaskId) -> bool {
@@ -80,7 +88,7 @@ impl Register {
         let (Some(clock), Some(cell)) = (self.deadlines.get_mut(&id), self.table.cells.get(&id)) else { return };
         let at_us = end_us(since_us, cell.lease_ms, config);
         if self.expiry.remove(&(clock.at_us, id)) {
-            self.expiry.insert((at_us, id));
+            assert!(self.expiry.insert((at_us, id)), "a claim has two deadlines");
         }
         (clock.since_us, clock.at_us) = (since_us, at_us);
     }
@@ -185,8 +193,8 @@ impl Register {
     /// Postpones the check of a claim whose wall-clock end has not come.
     pub fn postpone_expiry(&mut self, id: TaskId, at_us: u64) {
         let clock = self.deadlines.get_mut(&id).expect("it has a deadline");
-        assert!(self.expiry.remove(&(clock.at_us, id)));
-        self.expiry.insert((at_us, id));
+        assert!(self.expiry.remove(&(clock.at_us, id)), "a claim is postponed that is not to be checked");
+        assert!(self.expiry.insert((at_us, id)), "a claim has two deadlines");
         clock.at_us = at_us;
     }
 
@@ -201,9 +209,11 @@ impl Register {
     /// takes over.
     pub fn lapse(&mut self, id: TaskId) -> Token {
         let Clock { token, at_us, .. } = self.deadlines[&id];
-        assert!(self.expiry.remove(&(at_us, id)));
+        assert!(self.still_armed(&id), "a claim lapses that is not held");
+        assert!(self.expiry.remove(&(at_us, id)), "a claim lapses that is not to be checked");
         self.overdue.remove(&id);
-        self.lapsed.insert(id, token);
+        assert!(self.lapsed.insert(id, token).is_none(), "a claim lapses twice");
+        self.assert_armed();
         token
     }
 
@@ -213,9 +223,10 @@ impl Register {
         let lapsed = std::mem::take(&mut self.lapsed);
         for id in lapsed.keys() {
             if let Some(Clock { at_us, .. }) = self.deadlines.get(id) {
-                self.expiry.insert((*at_us, *id));
+                assert!(self.expiry.insert((*at_us, *id)), "a lapsed claim has a deadline");
             }
         }
+        self.assert_armed();
         lapsed.into_keys().collect()
     }
 }

@@ -103,11 +103,14 @@ pub struct Leading {
 impl Leading {
     /// Drops the oldest kept operation.
     pub(super) fn let_go(&mut self) {
-        self.ops_bytes -= self.ops.pop_front().map_or(0, |op| op.size_bytes());
+        let bytes = self.ops.pop_front().map_or(0, |op| op.size_bytes());
+        assert!(self.ops_bytes >= bytes, "a kept operation was not counted");
+        self.ops_bytes -= bytes;
     }
 
     /// Drops the oldest kept operations while `is_right` holds for the operation's number and the bytes of all kept ones.
     pub(super) fn let_go_while(&mut self, length: u64, is_right: impl Fn(u64, usize) -> bool) {
+        assert!(self.ops.len() as u64 <= length, "more operations are kept than there are");
         while !self.ops.is_empty() && is_right(length + 1 - self.ops.len() as u64, self.ops_bytes) {
             self.let_go();
         }
@@ -122,6 +125,7 @@ impl Leading {
 
     /// Takes out continuations that are ready at commit index `commit`. Grants also wait for the grant-ack index.
     pub fn take_ready(&mut self, commit: u64) -> Vec<(u64, Waiting)> {
+        assert!(self.heeded <= commit, "more grants may be told than are committed");
         let committed = self.waiting.partition_point(|(number, _)| *number <= commit);
         let early: Vec<(u64, Waiting)> = self.waiting.drain(..committed).collect();
         let heeded = self.heeded;

@@ -231,6 +231,7 @@ impl Index {
 
     /// Takes over the limits per key from another index, before there are any tasks.
     pub fn limit_as(&mut self, other: &Index) {
+        assert!(self.queues.is_empty(), "limits come before tasks");
         self.limits.clone_from(&other.limits);
     }
 
@@ -330,6 +331,7 @@ impl Index {
 
     fn remove(&mut self, id: TaskId, place: Option<Place<'_>>, class: Class) {
         let (Some(place), Some(state)) = (place, class.state()) else {
+            assert!(self.orphans > 0, "an orphan was not counted");
             self.orphans -= 1;
             return;
         };
@@ -340,8 +342,10 @@ impl Index {
             None => {}
         }
         let index = self.queues.get_mut(queue).expect("a counted task's queue is indexed");
+        assert!(index.counts[state as usize] > 0, "a task was not counted");
         index.counts[state as usize] -= 1;
         if !matches!(class, Class::Ended(_)) {
+            assert!(index.open_bytes >= u64::from(place.bytes), "the bytes of a task were not counted");
             index.open_bytes -= u64::from(place.bytes);
         }
         if let Class::Delayed(until_ms) = class {
@@ -355,6 +359,8 @@ impl Index {
             }
         }
         if index.counts == [0; 6] {
+            assert!(index.ready.is_empty(), "a task can be claimed that is not counted");
+            assert_eq!(index.open_bytes, 0, "bytes are counted of tasks that are gone");
             self.queues.remove(queue);
         }
     }
@@ -380,19 +386,20 @@ impl Index {
             None => {}
         }
         if let Class::Delayed(until_ms) = class {
-            self.delayed.insert((until_ms, id));
+            assert!(self.delayed.insert((until_ms, id)), "a delayed task is in the index twice");
         }
         for other in waits_for.iter().filter(|_| place.waits_as(class)) {
-            self.dependents.entry(*other).or_default().insert(id);
+            let is_new = self.dependents.entry(*other).or_default().insert(id);
+            assert!(is_new, "a task that waits is in the index twice");
         }
     }
 
     /// Adds a claimable task.
     fn show(&mut self, queue: &QueueName, rank: Rank, key: LineKey) {
         let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
-        index.ready.part(key.is_some()).insert(rank);
+        assert!(index.ready.part(key.is_some()).insert(rank), "a claimable task is in the index twice");
         if let Some(ready) = self.shuffled.get_mut(queue) {
-            ready.part(key.is_some()).insert(shuffled(rank.1));
+            assert!(ready.part(key.is_some()).insert(shuffled(rank.1)), "a ready task is shuffled twice");
         }
         if let Some(lines) = self.lines.get_mut(queue) {
             lines.show(key, rank);
@@ -453,7 +460,8 @@ impl Index {
             }
         }
         if let Some((queue, at_ms)) = after {
-            self.ended.entry(queue.cloned()).or_default().insert((at_ms, id));
+            let is_new = self.ended.entry(queue.cloned()).or_default().insert((at_ms, id));
+            assert!(is_new, "an ended task is in the index twice");
         }
     }
 

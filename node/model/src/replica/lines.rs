@@ -98,7 +98,7 @@ impl Lines {
             self.open(key, rank.1.time_ms());
         }
         let line = self.lines.get_mut(&key).expect("just opened");
-        line.tasks.insert(rank);
+        assert!(line.tasks.insert(rank), "a claimable task is in its line twice");
         self.order.insert((line.place, key));
     }
 
@@ -107,13 +107,14 @@ impl Lines {
         let line = self.lines.get_mut(&key).expect("a claimable task's line is open");
         assert!(line.tasks.remove(rank), "a claimable task is in its line");
         if line.tasks.is_empty() {
-            self.order.remove(&(line.place, key));
+            assert!(self.order.remove(&(line.place, key)), "a line with tasks has no place");
         }
     }
 
     /// Removes a key that has no open tasks any more.
     pub(super) fn forget(&mut self, key: LineKey) {
         if let Some(line) = self.lines.remove(&key) {
+            assert!(line.tasks.is_empty(), "a line is closed while it has tasks");
             self.order.remove(&(line.place, key));
         }
     }
@@ -122,6 +123,7 @@ impl Lines {
     pub(super) fn serve(&mut self, key: LineKey, at_ms: u64) -> Option<Served> {
         let line = self.lines.get(&key)?;
         let served = Served { place: self.next, before: (line.place, line.at_ms) };
+        assert!(line.place < served.place, "a line that was served does not go to the back");
         self.next += 1;
         self.put(key, served.place, at_ms);
         Some(served)
@@ -146,7 +148,8 @@ impl Lines {
 
     fn put(&mut self, key: LineKey, place: u64, at_ms: u64) {
         let line = self.lines.get_mut(&key).expect("it is there");
-        self.order.remove(&(line.place, key));
+        let was_placed = self.order.remove(&(line.place, key));
+        assert_eq!(was_placed, !line.tasks.is_empty(), "a line without tasks has a place, or one with tasks has none");
         (line.place, line.at_ms) = (place, at_ms);
         if !line.tasks.is_empty() {
             self.order.insert((place, key));
@@ -215,6 +218,7 @@ mod tests {
         lines.take_back(key(2), served[1]);
         lines.take_back(key(1), served[2]);
         assert_eq!(lines.order, before);
+        (0..3).for_each(|time_ms| lines.hide(key(1), &rank(time_ms, 1)));
         lines.forget(key(1));
         lines.take_back(key(1), served[0]);
         assert_eq!(lines.order.len(), 2);

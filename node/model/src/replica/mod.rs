@@ -172,6 +172,7 @@ impl Partition {
         let mut replica = Partition::new(id, me, preference);
         replica.healing.wound = Wound { facts: true, table: true };
         replica.bare = true;
+        assert!(replica.is_blank(), "a new replica has a table");
         replica
     }
 
@@ -192,6 +193,7 @@ impl Partition {
         let published = std::mem::take(&mut self.published);
         let blank = Partition::blank(id, register.me, Vec::new());
         *self = Partition { register, published, answered, counted, ..blank };
+        assert!(self.is_blank(), "a replica that was cleared has a table");
     }
 
     /// Merges facts about a task.

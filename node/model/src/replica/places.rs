@@ -83,6 +83,8 @@ impl Places {
         } else {
             list.partition_point(|other| *other <= place)
         };
+        assert!(at == 0 || list[at - 1] <= place, "places are not sorted");
+        assert!(list.get(at).is_none_or(|next| *next > place), "places are not sorted");
         list.insert(at, place);
     }
 

@@ -5,7 +5,7 @@ use super::lines::Served;
 use super::places::bucket_of;
 use super::tree::{Root, Tree};
 use crate::claim_table::table::CellState;
-use crate::limits::RECENT_CHANGES_MAX;
+use crate::limits::{BUCKETS, RECENT_CHANGES_MAX};
 use crate::register::Hold;
 use crate::task::{Content, Digest, Outline, Task, Tomb, Wanted, spec_digest};
 use crdts::CvRDT;
@@ -275,6 +275,7 @@ impl Store {
             // Tasks that have ended are only read.
             spec.leave_memory();
         }
+        assert!(*body_bytes >= before_bytes, "the body of a task was not counted");
         *body_bytes = *body_bytes + entry.body_bytes() - before_bytes;
         tree.change(&id, before_digest, digest);
         self.note_leaver(&id);
@@ -286,6 +287,7 @@ impl Store {
     /// Removes a task from everything but the tree. Returns its digest, and whether it had ended.
     fn remove(&mut self, id: &TaskId) -> (Digest, bool) {
         let Some(entry) = self.tasks.remove(id) else { return (0, false) };
+        assert!(self.body_bytes >= entry.body_bytes(), "the body of a task was not counted");
         self.body_bytes -= entry.body_bytes();
         self.leavers.remove(id);
         self.unwritten.remove(id);
@@ -307,6 +309,7 @@ impl Store {
         if self.recent.len() > RECENT_CHANGES_MAX {
             self.recent.pop_front();
         }
+        assert!(self.recent.len() <= RECENT_CHANGES_MAX, "too many changes are remembered");
     }
 
     /// Recomputes the class of a task after a change of its claim, or of the time.
@@ -484,6 +487,7 @@ impl Store {
 
     /// Tasks and digests of a bucket after an id, in order.
     pub fn bucket(&self, bucket: usize, after: Option<TaskId>) -> impl Iterator<Item = (TaskId, Digest)> + '_ {
+        assert!(bucket < BUCKETS, "there is no such bucket");
         let is_wanted = move |id: &TaskId| after.is_none_or(|after| *id > after) && bucket_of(id) == bucket;
         let within = self.tree.ranges(bucket, after).flat_map(|range| {
             let tasks = self.tasks.range(range.clone()).map(|(id, entry)| (*id, entry.digest()));
@@ -502,6 +506,7 @@ impl Store {
 
     /// Tasks changed after change number `after`, oldest first; `None` if that is no longer remembered.
     pub fn recent_after(&self, after: u64) -> Option<impl Iterator<Item = TaskId> + '_> {
+        assert!(self.recent.len() as u64 <= self.changes, "more changes are remembered than there were");
         let oldest = self.changes - self.recent.len() as u64;
         (after >= oldest).then(|| self.recent.iter().skip((after - oldest) as usize).copied())
     }

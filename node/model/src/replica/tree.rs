@@ -92,6 +92,7 @@ impl Tree {
             self.groups = vec![Cell::new(None); GROUPS];
         }
         let number = bucket_of(id);
+        assert!(number < self.buckets.len(), "a task is in no bucket");
         match (before, after) {
             (0, _) => self.places.insert(number, id),
             (_, 0) => self.places.remove(number, id),
@@ -120,6 +121,7 @@ impl Tree {
 
     /// Buckets of a group.
     pub fn buckets_of(group: usize) -> Range<usize> {
+        assert!(group < GROUPS, "there is no such group of buckets");
         group * GROUP_BUCKETS..(group + 1) * GROUP_BUCKETS
     }
 

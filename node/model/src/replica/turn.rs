@@ -32,13 +32,13 @@ impl Turn {
     pub fn enter(&mut self, id: TaskId, place: Place<'_>, class: Class, limit: usize) -> Moved {
         let mut moved = Moved::new();
         if !matches!(class, Class::Orphan | Class::Ended(_)) {
-            self.all.insert(id);
+            assert!(self.all.insert(id), "a task of a key is entered twice");
         }
         match class {
             Class::Orphan | Class::Ended(_) | Class::Blocked => return moved,
             Class::Delayed(until_ms) if until_ms == place.not_before_ms => return moved,
             Class::Held => {
-                self.held.insert(id);
+                assert!(self.held.insert(id), "a task of a key is held twice");
                 self.settle(limit, &mut moved);
                 return moved;
             }
@@ -92,6 +92,10 @@ impl Turn {
             self.front.insert(id);
             moved.extend(self.rank(id).map(|rank| (rank, true)));
         }
+        assert!(self.front.len() <= room, "more tasks of a key have their turn than may be held");
+        assert!(self.front.len() == room || self.back.is_empty(), "a task waits though it may have its turn");
+        let in_order = self.front.last().is_none_or(|last| self.back.first().is_none_or(|first| last < first));
+        assert!(in_order, "a task waits for a younger one of its key");
     }
 
     fn rank(&self, id: TaskId) -> Option<Rank> {

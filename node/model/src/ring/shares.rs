@@ -22,9 +22,11 @@ impl Spread {
         if zones >= width {
             return Spread { width, zone_least: u32::from(zones == width), zone_most: 1 };
         }
+        assert!(width > 0, "a list has members");
         let minority = (width - 1) / 2;
         let room: usize = zone_sizes.iter().map(|size| *size.min(&(minority as usize))).sum();
         let zone_most = if room >= width as usize { minority } else { width };
+        assert!(zone_most > 0 && zone_most <= width, "a zone has no place in a list, or more than there are");
         Spread { width, zone_least: 1, zone_most }
     }
 }
@@ -68,6 +70,7 @@ fn level(weights: &[u32], most: u32, total: u64) -> Share {
         numerator -= most;
         denominator -= weight;
     }
+    assert!(denominator > 0, "no member is left to hold the rest");
     Share { numerator, denominator }
 }
 
@@ -102,6 +105,7 @@ pub fn shares(zones: &[Vec<u32>], partitions: u32, spread: Spread) -> Vec<Vec<Sh
             let total = if excess(*zone) > 0 { most_of(*zone) } else { least };
             let own = level(&zones[*zone], partitions, total);
             found[*zone] = zones[*zone].iter().map(|weight| Share::of(own, *weight, partitions)).collect();
+            assert!(rest >= total, "a zone gets more than is left");
             rest -= total;
         }
         if is_final {

@@ -101,6 +101,7 @@ impl Root {
                 fit(self.state_of(*number).is_some_and(State::may_hold), "it is no member that can be drained")?;
                 fit(self.holders().count() > 1, "no member is left to hold anything")?;
                 self.set_state(*number, State::Leaving);
+                assert!(self.holders().next().is_some(), "no member is left to hold anything");
             }
             Operation::Undrain { number } => {
                 fit(self.state_of(*number) == Some(State::Leaving), "the member is not leaving")?;
@@ -110,6 +111,7 @@ impl Root {
                 fit(self.state_of(*number).is_some_and(State::is_present), "it is no member")?;
                 fit(self.holders().any(|(other, _)| other != *number), "no member is left to hold anything")?;
                 self.set_state(*number, State::Gone);
+                assert!(self.holders().next().is_some(), "no member is left to hold anything");
             }
             Operation::Replace { old, state, number, member } => {
                 fit(self.state_of(*old).is_some_and(State::is_present), "who is replaced is no member")?;
@@ -121,7 +123,9 @@ impl Root {
             Operation::Forget { number } => {
                 fit(self.state_of(*number) == Some(State::Gone), "the member is not gone")?;
                 fit(!self.layout.lists.iter().any(|list| list.contains(number)), "the layout names the member")?;
-                self.retired.extend(self.members.remove(number).map(|member| member.node));
+                let forgotten = self.members.remove(number).map(|member| member.node);
+                assert!(forgotten.is_some(), "a member is forgotten that there is not");
+                self.retired.extend(forgotten);
             }
             Operation::SetReplicas { replicas } => {
                 fit((1..=REPLICAS_MAX).contains(replicas), "this number of replicas is not possible")?;
@@ -170,6 +174,7 @@ impl Root {
     }
 
     fn insert(&mut self, number: u16, member: &Member) {
+        assert_eq!(number, self.next_number, "the number of a member is skipped");
         let before = self.members.insert(number, member.clone());
         assert!(before.is_none(), "numbers are never given twice");
         self.next_number = number + 1;
@@ -208,6 +213,7 @@ impl Root {
         let is_present = |number: &u16| self.state_of(*number).is_some_and(State::is_present);
         fit(layout.lists.iter().flatten().all(is_present), "the layout names a member that is gone")?;
         self.layout = layout.clone();
+        assert_eq!(self.layout.lists.len(), self.partitions as usize, "not every partition has a list");
         for member in self.members.values_mut().filter(|member| member.state == State::Joining) {
             member.state = State::Up;
         }

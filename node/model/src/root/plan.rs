@@ -32,6 +32,7 @@ impl Root {
             return None;
         }
         let lists = layout::plan(&holders, self.partitions, self.replicas, &self.layout.lists);
+        assert!(lists.iter().all(|list| !list.is_empty()), "a partition is planned for nobody");
         Some(Layout { version: self.layout.version.saturating_add(1), lists })
     }
 
@@ -86,6 +87,7 @@ impl Root {
                 free -= 1;
             }
         }
+        assert!(moves.len() <= self.settings.moves_at_once as usize, "too many partitions move at once");
         moves
     }
 

@@ -260,6 +260,7 @@ impl Schedules {
             }));
         }
         let taken = before.map_or(0, |standing| name.len() + size_of(&standing.schedule));
+        assert!(self.size_bytes() >= taken, "one schedule takes more than all together");
         let bytes = self.size_bytes() - taken + name.len() + size_of(schedule);
         let full = before.is_none() && self.entries.len() >= SCHEDULES_MAX;
         let refused = |what: String| Error::new(ErrorCode::Conflict, format!("{what}: remove some, then set it again"));
@@ -281,6 +282,7 @@ impl Schedules {
                 fit(room, "there are too many schedules")?;
                 self.set = *number;
                 self.entries.insert(name.clone(), Standing::new(schedule.clone(), *number, *at_ms));
+                assert!(self.entries.len() <= SCHEDULES_MAX, "there are too many schedules");
             }
             Operation::Remove { name } => {
                 self.entries.remove(name).ok_or("there is no such schedule")?;
@@ -379,11 +381,14 @@ impl Standing {
             CatchUp::Last => 1,
             CatchUp::All => due.len().min(CATCH_UP_TICKS_MAX),
         };
+        assert!(kept <= due.len(), "more times are kept than were due");
         turn.missed = (due.len() - kept) as u64;
         turn.minted_ms = now_ms;
         turn.ticks = due.split_off(due.len() - kept);
         turn.ticks.truncate(room);
         turn.through_ms = turn.ticks.last().copied().unwrap_or(latest);
+        assert!(turn.through_ms > self.through_ms, "a schedule goes back");
+        assert!(turn.ticks.len() <= room, "more runs are decided than there is room for");
     }
 
     /// The state after a turn.

@@ -170,6 +170,7 @@ impl Blob {
     /// Evicts the bytes.
     fn leave(&mut self, digest: Digest) {
         if let Content::Placed(placed) = &mut self.0 {
+            assert!(placed.here.is_some(), "bytes leave memory that are not there");
             (placed.here, placed.digest) = (None, digest);
         }
     }

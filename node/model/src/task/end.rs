@@ -25,6 +25,7 @@ fn cut(reason: &str) -> String {
         return reason.to_owned();
     }
     let end = reason.floor_char_boundary(CLAIM_REASON_BYTES_MAX - CUT.len());
+    assert!(end + CUT.len() <= CLAIM_REASON_BYTES_MAX, "a reason is cut too late");
     format!("{}{CUT}", &reason[..end])
 }
 

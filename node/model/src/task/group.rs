@@ -5,6 +5,7 @@ use crate::limits::GROUP_WINDOW;
 use norn_wire::TaskId;
 use norn_wire::group::{GroupView, Join, MemberOf};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Facts about a group, at its join.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -110,7 +111,9 @@ impl<S: Content> Task<S> {
         let joins = self.group().map_or(&[][..], |group| &group.joins);
         let open = after.iter().chain(joins).filter(|id| !self.is_settled(id)).copied();
         let members = self.open_members().take(GROUP_WINDOW).map(|number| MemberOf { group: *id, number }.id());
-        open.chain(members).collect()
+        // One task may be named more than once: as a member of the group, and in the list of the client.
+        let mut seen = BTreeSet::new();
+        open.chain(members).filter(|other| seen.insert(*other)).collect()
     }
 
     /// For a join: the progress of its group.

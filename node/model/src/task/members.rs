@@ -123,11 +123,14 @@ impl Members {
                 }
             }
         }
+        assert!(!merged.is_empty(), "a merge loses what was known of members");
         *self = merged;
     }
 
     /// Appends a run behind all others.
     fn push(&mut self, run: Run) {
+        assert!(run.first <= run.last, "a run of members ends before it begins");
+        assert!(self.0.last().is_none_or(|last| last.last < run.first), "two runs of members overlap");
         match self.0.last_mut() {
             Some(last) if last.last + 1 == run.first && last.how == run.how => last.last = run.last,
             _ => self.0.push(run),

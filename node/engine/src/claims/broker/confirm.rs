@@ -100,6 +100,10 @@ impl Returns {
         open.insert(self.next, (back, 0));
         dropped.extend(open.first_key_value().map(|(oldest, _)| *oldest).filter(|_| open.len() > RETURNS_MAX));
         dropped.iter().for_each(|number| self.remove(*number));
+        let bounded = self.claims.len() <= RETURNS_MAX && self.questions.len() <= RETURNS_MAX;
+        assert!(bounded, "too much is being given back");
+        assert!(self.by_claim.len() <= self.claims.len(), "a claim is listed that is not given back");
+        assert!(self.by_ask.len() <= self.questions.len(), "a question is listed that is not given back");
         (self.next, dropped)
     }
 
@@ -154,6 +158,8 @@ impl Node {
         self.timers.cancel(Key::Park(number));
         let call = self.broker.calls.get_mut(&number).expect("it is answered");
         let got = std::mem::take(&mut call.got);
+        assert!(call.claim.confirms, "an answer waits for a client that does not confirm");
+        assert!(!got.is_empty(), "a client is to confirm that it got nothing");
         let grants: Vec<Grant> = got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh)).collect();
         let holds_more = grants.len() < got.len() || call.asks();
         let bytes: u64 = got.iter().map(|(granted, ..)| granted.payload.len() as u64).sum();
@@ -323,6 +329,7 @@ impl Node {
         let Some((back, said)) = self.broker.returns.get_mut(number) else { return };
         *said += 1;
         let (said_max, doublings_max) = back.pace();
+        assert!(*said <= said_max, "what is given back is sent too often");
         let (last, pause_ms) = (*said == said_max, REPEAT_MS << (*said - 1).min(doublings_max));
         match back {
             Back::Claim { claim, keeps } => {

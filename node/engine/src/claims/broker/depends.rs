@@ -21,6 +21,7 @@ impl Node {
         let call = self.broker.calls.get_mut(&number).expect("under way");
         let session = call.claim.session.filter(|_| call.got.is_empty());
         let open: BTreeSet<TaskId> = call.claim.depends.iter().map(|depend| depend.id).chain(session).collect();
+        assert!(!open.is_empty(), "there is nothing that a call depends on");
         call.phase = Phase::Checking { open: open.clone() };
         open.into_iter().for_each(|id| self.read_for(Reader::Claim(number), id, timeout_ms));
     }

@@ -91,13 +91,15 @@ impl GoingBack {
         {
             self.remove(partition, &grant);
         }
+        assert!(self.by_count.len() <= GRANTS_MAX, "too many grants go back");
     }
 
     fn remove(&mut self, partition: PartitionId, grant: &Grant) {
         let Some(of) = self.by_partition.get_mut(&partition) else { return };
         let Some(said) = of.grants.remove(grant) else { return };
-        of.due.remove(&(said.due_us, *grant));
-        self.by_count.remove(&(said.count, partition, *grant));
+        assert!(of.due.remove(&(said.due_us, *grant)), "a grant that goes back is not due");
+        assert_eq!(of.due.len(), of.grants.len(), "not every grant that goes back is due");
+        assert!(self.by_count.remove(&(said.count, partition, *grant)), "a grant that goes back is not counted");
         if of.grants.is_empty() {
             self.by_partition.remove(&partition);
         }
@@ -124,8 +126,8 @@ impl GoingBack {
         if now_us >= said.first_us + SAID_MS * 1_000 {
             return self.remove(partition, grant);
         }
-        of.remove(&(said.due_us, *grant));
-        self.by_count.remove(&(said.count, partition, *grant));
+        assert!(of.remove(&(said.due_us, *grant)), "a grant that goes back is not due");
+        assert!(self.by_count.remove(&(said.count, partition, *grant)), "a grant that goes back is not counted");
         said.due_us = now_us + (REPEAT_MS << said.repeats.min(DOUBLINGS_MAX)) * 1_000;
         (said.count, said.repeats) = (said.count + 1, said.repeats + 1);
         of.insert((said.due_us, *grant));
@@ -176,6 +178,7 @@ impl Node {
                 continue;
             };
             let due = self.broker.returns.grants.due(partition, (epoch, leader), now_us, rest);
+            assert!(due.len() <= rest, "more grants are sent than may be at once");
             rest -= due.len();
             for grant in due {
                 if leader == self.me && self.is_gone(partition, &grant) {

@@ -50,6 +50,7 @@ impl Node {
             held.truncate(max - recalled);
             self.doubt(session, unclear.then_some(partition));
             recalled += held.len();
+            assert!(recalled <= max, "a call gets back more than it asked for");
             self.fetch_bodies(session, partition, held.iter().map(|(id, _)| *id));
             let found = self.tell_again(session, partition, held, &made);
             self.renew_found(session, partition, claim, found);

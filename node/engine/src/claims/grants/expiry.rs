@@ -52,6 +52,8 @@ pub(super) struct Unconfirmed {
 
 impl Unconfirmed {
     fn note(&mut self, (id, token): (TaskId, Token), broker: NodeId, until_us: u64) {
+        let in_order = self.order.back().is_none_or(|(last_us, ..)| *last_us <= until_us);
+        assert!(in_order, "brokers are not remembered in the order in which they are forgotten");
         self.brokers.insert(id, (token, broker));
         self.order.push_back((until_us, id, token));
     }
@@ -67,6 +69,7 @@ impl Unconfirmed {
                 self.brokers.remove(&id);
             }
         }
+        assert!(self.brokers.len() <= self.order.len(), "a broker is remembered for ever");
     }
 
     fn broker_of(&self, id: &TaskId, token: Token) -> Option<NodeId> {
@@ -120,6 +123,7 @@ impl Node {
             }
             let replica = self.partitions.get_mut(&partition).expect("just seen");
             let cell = replica.register.cell(&id).expect("deadlines are of claims").clone();
+            assert!(cell.state == CellState::Held, "a deadline is of a claim that is not held");
             // Within one leadership there is one wall clock and nothing to compare; an inherited end comes from another node's clock.
             let inherited = cell.renewed.epoch != epoch;
             let end_ms = cell.expires_ms.saturating_add(if inherited { margin_ms } else { 0 });

@@ -102,6 +102,7 @@ impl Answers {
             given.made = made;
         }
         self.size += self.by_ask.len() - before;
+        assert!(self.size >= self.by_ask.len(), "an answer is not counted");
         let oldest_us = self.counted_us.saturating_sub(GIVEN_MS * 1_000);
         let is_over = |given: &Given, size: usize| size > GIVEN_MAX || given.at_us < oldest_us;
         while self.by_ask.first_key_value().is_some_and(|(_, first)| is_over(first, self.size)) {
@@ -111,6 +112,7 @@ impl Answers {
 
     fn forget_first(&mut self) {
         if let Some((_, first)) = self.by_ask.pop_first() {
+            assert!(self.size > first.made.len(), "more is forgotten than was counted");
             self.size -= 1 + first.made.len();
         }
     }
@@ -168,6 +170,7 @@ impl Grants {
     ) {
         let answers = self.given.entry(from).or_default();
         let before = answers.size;
+        assert!(self.size >= before, "the answers to one node are more than those to all");
         answers.add(ask, partitions, made, now_us);
         self.size = self.size - before + answers.size;
         while self.size > GIVEN_ALL_MAX {
@@ -185,6 +188,7 @@ impl Grants {
         self.remember((from, ask), BTreeSet::new(), Vec::new(), now_us);
         let Some(answers) = self.given.get_mut(&from) else { return Vec::new() };
         let made = answers.by_ask.get_mut(&ask).map(|given| std::mem::take(&mut given.made)).unwrap_or_default();
+        assert!(answers.size >= made.len(), "grants are taken out that were not counted");
         answers.size -= made.len();
         self.size -= made.len();
         made

@@ -26,6 +26,7 @@ impl Node {
             }
             self.grants.voids.0 = voids;
         }
+        assert!(self.grants.voids.0.len() <= VOIDS_MAX, "too many voids are remembered");
     }
 
     /// Partitions in which a successor may find grants of a claim that this leader has voided.

@@ -101,6 +101,7 @@ impl Bucket {
     pub fn resumed(rate: Rate, level: Level, since_us: u64, over_us: u64) -> Bucket {
         let most = full(rate);
         let out = level.given.min(u64::try_from(most / cost(rate)).unwrap_or(u64::MAX));
+        assert!(u128::from(out) * cost(rate) <= most, "more permits are out than a bucket holds");
         let millionths = level.millionths.min(millionths_of(most, cost(rate)));
         let parts = parts_of(millionths, cost(rate)).min(most - u128::from(out) * cost(rate));
         // None of these comes back here.
@@ -138,6 +139,7 @@ impl Bucket {
             // There is least free space just before these permits expire.
             let room = self.room(rate);
             self.past.iter_mut().for_each(|past| past.room = past.room.min(room));
+            assert!(self.out >= over.count, "permits expire that were not counted");
             self.out -= over.count;
             self.past.push_back(Past { given: over, room: u128::MAX });
         }
@@ -165,6 +167,9 @@ impl Bucket {
     }
 
     pub fn take(&mut self, rate: Rate, given: Given) {
+        assert!(given.count <= self.count(rate), "more permits are given than there are");
+        let in_order = self.given.back().is_none_or(|last| last.until_us <= given.until_us);
+        assert!(in_order, "permits are not kept in the order in which they expire");
         self.parts -= u128::from(given.count) * cost(rate);
         self.out += given.count;
         self.given.push_back(given);
@@ -201,6 +206,7 @@ impl Bucket {
         let is_it = |given: &Given| (given.to, given.ask) == (from, ask);
         if let Some(given) = self.given.iter_mut().find(|given| is_it(given)) {
             let count = given.take_back(in_all);
+            assert!(self.out >= count, "permits come back that were not counted");
             self.out -= count;
             self.parts += u128::from(count) * cost(rate);
         } else if let Some(past) = self.past.iter_mut().find(|past| is_it(&past.given)) {

@@ -45,6 +45,7 @@ impl Node {
     /// Writes the levels that are due.
     pub(crate) fn keep_levels(&mut self) {
         let now_us = self.now.mono_us;
+        assert!(self.permits.kept_us <= now_us, "levels were last looked at in the future");
         self.permits.kept_us = now_us;
         self.follow_rates();
         if mutant!(self.config, LevelsUnkept) {

@@ -50,6 +50,7 @@ impl Tokens {
         let limit = i64::try_from(per_second.saturating_mul(SAVED_US_MAX)).unwrap_or(i64::MAX);
         let gained = i64::try_from(per_second.saturating_mul(elapsed_us)).unwrap_or(i64::MAX);
         let taken = self.foreground.min(gained - gained / SHARE);
+        assert!(taken >= 0, "writes of clients give repair more than it has");
         self.foreground = (self.foreground - taken).min(limit);
         self.left = self.left.saturating_add(gained - taken).min(limit);
     }

@@ -268,11 +268,13 @@ impl Dialogue {
         while !slice.is_full()
             && let Some(job) = self.jobs.pop_front()
         {
+            assert!(self.bytes >= job.bytes(), "a piece of work was not counted");
             self.bytes -= job.bytes();
             let Some(store) = store(job.partition()) else { continue };
             slice.partitions.insert(job.partition());
             self.carry_out(job, store, &mut slice, config);
         }
+        assert!(!self.jobs.is_empty() || self.bytes == 0, "bytes are counted of work that is done");
         slice
     }
 
@@ -281,6 +283,7 @@ impl Dialogue {
             Job::Begin { partition, salt } => slice.say(compare(store.tree(), partition, salt, Level::Groups, 0)),
             Job::Answer(Step::Compare { partition, salt, level, number, filled, hashes }) => {
                 let theirs = Children { filled, hashes: unpack(&hashes).collect() };
+                assert_eq!(theirs.hashes.len(), filled.count_ones() as usize, "an unsound step was taken in");
                 let at = (partition, salt, usize::from(number));
                 match level {
                     Level::Groups | Level::Buckets => self.descend(at, level, &theirs, (store, config), slice),
@@ -386,6 +389,7 @@ impl Dialogue {
         let listed = walk.by_ref().take(REPAIR_LIST_TASKS_MAX);
         let hashes = pack(listed.map(|(id, digest)| hash_of_task(&id, digest, salt)));
         let upto = walk.rest();
+        assert!(upto.is_none() || upto > after, "a list does not go on");
         slice.cost.looks += walk.looks;
         slice.say(Step::List { partition, salt, bucket, cells, after, upto, hashes });
         if upto.is_some() {
@@ -407,6 +411,7 @@ impl Dialogue {
         let lacking = |(id, digest): &(TaskId, Digest)| !theirs.remove(&hash_of_task(id, *digest, salt));
         let ids: Vec<TaskId> = walk.by_ref().filter(lacking).map(|(id, _)| id).collect();
         let rest = walk.rest();
+        assert!(rest.is_none() || rest > after, "a comparison of lists does not go on");
         slice.cost.looks += walk.looks;
         let sent = ids.len();
         for ids in ids.chunks(EXCHANGE_TASKS_MAX) {
@@ -443,6 +448,7 @@ impl Dialogue {
             }
         }
         let rest = walk.rest().filter(|_| !wanted.is_empty());
+        assert!(rest.is_none() || rest > after, "a search for tasks does not go on");
         slice.cost.looks += walk.looks;
         for ids in ids.chunks(EXCHANGE_TASKS_MAX) {
             self.last(Job::Send { partition, ids: ids.to_vec(), by_buckets: true });

@@ -41,6 +41,7 @@ impl Pair {
 
     /// Notes that both are equal; `changes` is the number of the latest change here.
     pub fn agreed(&mut self, now_us: u64, changes: u64) {
+        assert!(self.agreed_us <= Some(now_us), "two replicas agreed in the future");
         *self = Pair { agreed_us: Some(now_us), cursor: Some(changes), ..Pair::default() };
     }
 

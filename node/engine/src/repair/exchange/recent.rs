@@ -49,6 +49,7 @@ impl Node {
         };
         let ids: Vec<TaskId> = recent.take(EXCHANGE_TASKS_MAX).collect();
         let upto = cursor + ids.len() as u64;
+        assert!(upto <= store.changes(), "changes are offered that have not happened");
         let unique: BTreeSet<TaskId> = ids.into_iter().collect();
         let tasks: Vec<(TaskId, Digest)> = unique.into_iter().map(|id| (id, store.digest(&id))).collect();
         (!tasks.is_empty()).then_some(RecentPart { partition, upto, tasks })

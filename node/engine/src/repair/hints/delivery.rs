@@ -90,6 +90,8 @@ impl Delivery {
 
     /// Whether the next message may be sent.
     fn is_due(&mut self, now_us: u64, timeout_us: u64) -> bool {
+        assert!(self.slow <= DOUBLINGS_MAX, "the time for an answer is doubled too often");
+        assert!(self.late.len() <= LATE_MAX, "too many late answers are waited for");
         let patience_us = timeout_us << self.slow;
         if let Some(flight) = self.flight.take_if(|flight| now_us >= flight.sent_us + patience_us) {
             // It may be lost, or on its way.
@@ -125,6 +127,7 @@ impl Delivery {
 
     /// Notes whether the node had room for all that it may take.
     fn note_room(&mut self, room: bool, now_us: u64, wait_us: u64) {
+        assert!(self.full <= DOUBLINGS_MAX, "a pause is doubled too often");
         if room {
             self.full = 0;
         } else {
@@ -136,6 +139,7 @@ impl Delivery {
 
     /// Most tasks and bytes of a message.
     fn bounds(&self) -> (usize, usize) {
+        assert!(self.slow <= DOUBLINGS_MAX, "a message is halved too often");
         ((EXCHANGE_TASKS_MAX >> self.slow).max(1), (EXCHANGE_BYTES_MAX >> self.slow).max(1))
     }
 }
@@ -270,7 +274,9 @@ impl Node {
     }
 
     fn fly(&mut self, node: NodeId, flight: Flight) {
-        self.hints.deliveries.get_mut(&node).expect("it is under way").flight = Some(flight);
+        assert!(!flight.ids.is_empty(), "a message without hints is sent");
+        let before = self.hints.deliveries.get_mut(&node).expect("it is under way").flight.replace(flight);
+        assert!(before.is_none(), "hints are sent before the answer to the ones before");
     }
 
     /// At a member: takes hints that another node kept while this one was away.

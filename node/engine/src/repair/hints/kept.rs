@@ -186,10 +186,12 @@ impl Kept {
             return false;
         }
         let bare = entry.task.spec.is_none();
+        assert!(*bytes >= entry.task.size_bytes(), "a hint was not counted");
         *bytes -= entry.task.size_bytes();
         entry.task.merge(delta);
         *bytes += entry.task.size_bytes();
         amount.without_spec -= u64::from(bare && entry.task.spec.is_some());
+        assert!(amount.without_spec <= amount.tasks, "more hints lack a spec than there are");
         entry.version = version;
         entry.holders.clear();
         entry.refused.clear();
@@ -266,6 +268,7 @@ impl Kept {
                 piece.items.push((key.1, entry.task.clone()));
             }
         }
+        assert_eq!(piece.ids.len(), piece.items.len(), "a hint is handed over without its id");
         Piece { at: None, ..piece }
     }
 
@@ -323,13 +326,17 @@ impl Kept {
     /// Removes the hint for a task.
     pub fn remove(&mut self, partition: PartitionId, id: &TaskId) {
         let Some(entry) = self.tasks.remove(&(partition, *id)) else { return };
+        assert!(self.bytes >= size_bytes(&entry.task), "a hint was not counted");
         self.bytes -= size_bytes(&entry.task);
         let amount = self.partitions.get_mut(&partition).expect("each task is counted");
+        assert!(amount.tasks > 0, "a hint of a partition was not counted");
         amount.tasks -= 1;
         amount.without_spec -= u64::from(entry.task.spec.is_none());
+        assert!(amount.without_spec <= amount.tasks, "more hints lack a spec than there are");
         if amount.tasks == 0 {
             self.partitions.remove(&partition);
         }
+        assert!(!self.tasks.is_empty() || self.bytes == 0, "bytes are counted of hints that are gone");
     }
 
     /// Discards what a node answered in incarnations before `boot`.

@@ -96,6 +96,7 @@ impl Owed {
         let new: Vec<TaskId> = unique.into_iter().take(room).collect();
         debt.ids.extend(new.iter().map(|id| (partition, *id)));
         self.count += new.len();
+        assert!(self.count >= debt.ids.len(), "what a member lacks is not counted");
         new
     }
 
@@ -147,6 +148,7 @@ impl Owed {
         for id in ids {
             debt.ids.remove(&(partition, *id));
         }
+        assert!(debt.ids.len() <= before && before <= self.count, "what a member lacks was not counted");
         self.count -= before - debt.ids.len();
     }
 

@@ -65,6 +65,7 @@ impl Store {
         // Only this blob changes: to recount all others each time would take quadratic time.
         let Some(blob) = entry.task.facts.as_mut().and_then(|facts| facts.blob_mut(slot)) else { return };
         let before = blob.memory_bytes();
+        assert!(self.body_bytes >= before, "a result or log entry was not counted");
         change(blob);
         self.body_bytes = self.body_bytes + blob.memory_bytes() - before;
     }
@@ -98,6 +99,8 @@ impl Store {
             facts.leave_memory(id, results);
         }
         let after = entry.body_bytes();
+        assert!(after <= before, "a task takes more memory after something has left it");
+        assert!(self.body_bytes >= before, "a result or log entry was not counted");
         self.body_bytes = self.body_bytes + after - before;
         self.note_leaver(id);
         after < before

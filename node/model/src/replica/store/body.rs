@@ -46,6 +46,7 @@ impl Store {
     fn change(&mut self, id: &TaskId, hash: u64, change: impl FnOnce(&mut Outline)) {
         let Some(entry) = self.tasks.get_mut(id) else { return };
         let Some(spec) = entry.task.spec.as_mut().filter(|spec| spec.hash == hash) else { return };
+        assert!(self.body_bytes >= spec.body.memory_bytes(), "the body of a task was not counted");
         self.body_bytes -= spec.body.memory_bytes();
         change(spec);
         self.body_bytes += spec.body.memory_bytes();

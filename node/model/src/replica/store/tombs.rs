@@ -38,6 +38,7 @@ impl Store {
             self.note_burial(id, task.tomb.as_ref().map(|tomb| tomb.state));
         }
         let had_ended = self.take_tomb(&id) || self.remove(&id).1;
+        assert!(!self.knows(&id), "a task is known beside its tombstone");
         let tomb: Tomb = *task.tomb.clone().expect("merging does not take it away");
         let outbox = task.has_outbox();
         if outbox {
@@ -45,12 +46,12 @@ impl Store {
             self.index.change(id, None, None, Some(class));
             let entry = Entry::new(task.outlined(), digest, class);
             self.body_bytes += entry.body_bytes();
-            self.tasks.insert(id, Box::new(entry));
+            assert!(self.tasks.insert(id, Box::new(entry)).is_none(), "a task is known twice");
             self.note_outbox(id, &[]);
         } else {
             let handed = task.facts.map(|facts| facts.handed).filter(|handed| !handed.is_empty());
             self.handed.extend(handed.map(|handed| (id, handed)));
-            self.tombs.insert(id, tomb);
+            assert!(self.tombs.insert(id, tomb).is_none(), "a task is buried twice");
         }
         self.tree.change(&id, before, digest);
         self.remember(id);
@@ -82,6 +83,7 @@ impl Store {
             self.remove(id);
         }
         self.tree.change(id, before, 0);
+        assert!(!self.knows(id), "a task is known after it was forgotten");
         before != 0
     }
 
