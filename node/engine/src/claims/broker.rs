@@ -446,13 +446,14 @@ impl Node {
     }
 
     pub(crate) fn on_probed(&mut self, from: NodeId, ask: u64, heads: &[Option<Head>], partitions: &[PartitionId]) {
+        let existing = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
         let Some(number) = self.broker.asks.get(&ask).copied() else { return };
         let call = self.broker.calls.get_mut(&number).expect("asks are of calls under way");
         let Phase::Probing { waiting, covered, found, .. } = &mut call.phase else { return };
         if !waiting.remove(&from) {
             return;
         }
-        covered.extend(partitions);
+        covered.extend(partitions.iter().filter(|partition| u32::from(partition.0) < existing));
         *found |= heads.iter().any(Option::is_some);
         let done = waiting.is_empty();
         let queues = call.claim.queues.clone();
