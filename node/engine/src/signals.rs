@@ -2,7 +2,8 @@
 
 use crate::Node;
 use crate::context::signals::Signal;
-use norn_wire::PartitionId;
+use crate::queries::count::Total;
+use norn_wire::{PartitionId, Response};
 
 impl Node {
     /// Hands out all signals. What follows from one may report others; they come last.
@@ -10,6 +11,7 @@ impl Node {
         while let Some(signal) = self.signals.next() {
             match signal {
                 Signal::Established(partition) => self.on_established(partition),
+                Signal::StatusCounted(total) => self.on_status_counted(*total),
             }
         }
     }
@@ -27,5 +29,11 @@ impl Node {
         self.arm_expiry(partition);
         self.publish_all_heads(partition);
         self.stirred.insert(partition);
+    }
+
+    /// The other part of a status is what this node knows of the cluster.
+    fn on_status_counted(&mut self, Total { client, number, total, unheard }: Total) {
+        let status = self.status(total, unheard).expect("asked only in a cluster");
+        self.outbox.reply(client, number, Response::Status(Box::new(status)));
     }
 }

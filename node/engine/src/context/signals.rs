@@ -4,6 +4,7 @@
 //! order in which they were reported, after the message, timer or event that reported them (`signals.rs` of the crate root says what
 //! follows from each).
 
+use crate::queries::count::Total;
 use norn_model::limits::SIGNALS_MAX;
 use norn_wire::PartitionId;
 use std::collections::VecDeque;
@@ -13,6 +14,8 @@ use std::collections::VecDeque;
 pub(crate) enum Signal {
     /// This node leads the partition, and its first operation is committed.
     Established(PartitionId),
+    /// The tasks of the cluster are counted for a status.
+    StatusCounted(Box<Total>),
 }
 
 /// Signals that were reported and not handed out yet.
