@@ -6,7 +6,7 @@ use crate::write_read::Ask;
 use crate::write_read::group::WriteAnswer;
 use norn_model::limits::WAKE_KEYS_MAX;
 use norn_model::message::PeerMessage;
-use norn_wire::{NodeId, Request};
+use norn_wire::{NodeId, Request, Response};
 
 impl Node {
     #[allow(clippy::too_many_lines, reason = "one line for each message, routing only")]
@@ -84,7 +84,10 @@ impl Node {
             M::Kept { ask, partition, outcomes } => self.on_kept(from, ask, partition, outcomes),
             M::Read { ask, partition, at, id } => self.on_read(from, ask, (partition, at), id),
             M::Known { ask, partition, replica, known } => self.on_known(from, ask, partition, replica, *known),
-            M::CountAsk { ask, queue } => self.on_count_ask(from, ask, queue),
+            M::CountAsk { ask, queue } => {
+                let permits = self.permits_due(queue.as_ref());
+                self.on_count_ask(from, (ask, queue), permits);
+            }
             M::CountAnswer { ask, partitions } => self.on_count_answer(from, ask, partitions),
             M::ListAsk { ask, partition, queue, after, to, limit } => {
                 self.on_list_ask(from, ask, (partition, queue), (after, to), limit);
@@ -166,7 +169,7 @@ impl Node {
             M::Quota { partition, epoch, ask, queue, count } => self.on_quota((partition, epoch), ask, &queue, count),
             M::QuotaCall { partition, queue, share } => self.on_quota_call(partition, &queue, share),
             M::Forward { ask, request } => self.on_forward(from, ask, *request),
-            M::Forwarded { ask, response } => self.on_forwarded(from, ask, *response),
+            M::Forwarded { ask, response } => self.on_forwarded(ask, *response),
         }
     }
 
@@ -264,5 +267,15 @@ impl Node {
             return;
         }
         self.on_claim_call(from, ask, request);
+    }
+
+    /// At the node that forwarded a call, or a part of it: the leader's answer.
+    fn on_forwarded(&mut self, part: u64, response: Response) {
+        let Some(ask) = self.asks.take_alias(part) else { return };
+        if let Some(Ask::Steer(_)) = self.asks.get(ask) {
+            self.root_answered(ask, response);
+        } else {
+            self.part_answered(ask, part, response);
+        }
     }
 }

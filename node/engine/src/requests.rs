@@ -18,7 +18,7 @@ use norn_model::task::{Cancel, GroupFacts, Task};
 use norn_wire::error::{Cause, Error, ErrorCode};
 use norn_wire::membership::Membership;
 use norn_wire::response::{Genesis, Standing};
-use norn_wire::{ClaimId, NodeId, PartitionId, Request, Response};
+use norn_wire::{ClaimId, NewTask, NodeId, PartitionId, Request, Response, Transaction};
 use std::sync::Arc;
 
 /// How long a stopping node tries to transfer its leaderships.
@@ -150,6 +150,23 @@ impl Node {
                 let result = self.accept_membership(*membership);
                 self.answer_join(client, number, result);
             }
+        }
+    }
+
+    /// Enqueues a task that must be the only open one with its key.
+    fn enqueue_unique(&mut self, client: ClientId, number: u64, task: Box<NewTask>) {
+        // Whether there is room, the key's leader checks once it knows that the task does not exist.
+        match self.check_circles(std::iter::once(&*task)) {
+            Ok(()) => self.ask_leader(client, number, Request::EnqueueUnique { task }),
+            Err(error) => self.outbox.reply(client, number, Response::Error(error)),
+        }
+    }
+
+    /// Changes several tasks in one transaction.
+    fn transact(&mut self, client: ClientId, number: u64, transaction: Box<Transaction>) {
+        match self.check_circles(transaction.adds.iter()) {
+            Ok(()) => self.ask_leader(client, number, Request::Transact(transaction)),
+            Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }
     }
 

@@ -3,9 +3,10 @@
 use crate::Node;
 use crate::context::signals::Signal;
 use crate::membership::roster::RosterChange;
+use crate::queries::count::Total;
 use norn_model::register::Waiting;
 use norn_model::viewstamp::{Epoch, Viewstamp};
-use norn_wire::PartitionId;
+use norn_wire::{PartitionId, Response};
 use std::collections::VecDeque;
 
 impl Node {
@@ -34,6 +35,7 @@ impl Node {
                 Signal::Seated(partition) => self.pair_up(partition),
                 Signal::CohortChanged(partition) => self.on_cohort_changed(partition),
                 Signal::Left(partition) => self.on_left(partition),
+                Signal::StatusCounted(total) => self.on_status_counted(*total),
             }
         }
     }
@@ -106,5 +108,11 @@ impl Node {
     fn on_left(&mut self, partition: PartitionId) {
         self.pair_up(partition);
         self.drop_owed_outside(partition);
+    }
+
+    /// The other part of a status is what this node knows of the cluster.
+    fn on_status_counted(&mut self, Total { client, number, total, unheard }: Total) {
+        let status = self.status(total, unheard).expect("asked only in a cluster");
+        self.outbox.reply(client, number, Response::Status(Box::new(status)));
     }
 }

@@ -127,12 +127,8 @@ impl Node {
         self.set_ask_timer(ask);
     }
 
-    pub(crate) fn on_forwarded(&mut self, _from: NodeId, part: u64, response: Response) {
-        let Some(ask) = self.asks.take_alias(part) else { return };
-        if let Some(Ask::Steer(_)) = self.asks.get(ask) {
-            self.root_answered(ask, response);
-            return;
-        }
+    /// Takes the answer of a leader to a part of a call about claims.
+    pub(crate) fn part_answered(&mut self, ask: u64, part: u64, response: Response) {
         let Some(Ask::Forward(state)) = self.asks.get_mut(ask) else { return };
         let Some(places) = state.parts.remove(&part) else { return };
         let results: Vec<Result<u64, Error>> = match response {

@@ -7,12 +7,6 @@ use norn_wire::{PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
 
 impl Node {
-    /// The policy of a task's queue, if the queue is known.
-    pub(crate) fn policy_of_task(&self, partition: PartitionId, id: &TaskId) -> Option<QueuePolicy> {
-        let spec = self.partitions[&partition].store.task(id)?.spec.as_ref()?;
-        Some(self.policy_of(&spec.queue))
-    }
-
     /// Applies a queue's policy to the index of a partition: for every replica the limit of concurrent tasks per key, as followers are
     /// asked what could be claimed; for a leader whether keys take turns.
     pub(crate) fn follow_policy(&mut self, partition: PartitionId, queue: &QueueName) {

@@ -10,19 +10,20 @@
 //!
 //! A leader that comes between these steps finds the sealed claim in its table and goes on from there; so does a repeated call. A
 //! completion under a token of the other kind, which none of the task's claims has, is refused by every replica that knows these claims
-//! (`lacks_seal`). A completion that comes too late is refused; its result is kept beside the one that counts, if its worker ever held
-//! the task.
+//! (`lacks_seal` in `write_read/admission.rs`). A completion that comes too late is refused; its result is kept beside the one that
+//! counts, if its worker ever held the task.
 
 use crate::Node;
+use crate::event::ClientId;
+use crate::write_read::writer::Writer;
 use norn_model::claim_table::table::{CellState, Ended, Op};
 use norn_model::config::mutant;
 use norn_model::limits::SEALING_BYTES_MAX;
 use norn_model::register::{Sealing, Waiting};
 use norn_model::task::{Completed, Task};
 use norn_wire::error::{Error, ErrorCode};
-use norn_wire::membership::Mode;
 use norn_wire::request::Completion;
-use norn_wire::{PartitionId, TaskId, Token};
+use norn_wire::{Acks, PartitionId, Request, Response, TaskId, Token};
 
 /// Outcome of the check of a completion for a seal.
 enum Sealable {
@@ -33,6 +34,31 @@ enum Sealable {
 }
 
 impl Node {
+    /// Writes completions that need no seal as ordinary facts, and asks the leaders to seal the rest.
+    pub(crate) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
+        let checked =
+            self.admit_children(&items).and_then(|()| self.check_circles(items.iter().flat_map(|item| &item.children)));
+        if let Err(error) = checked {
+            return self.outbox.reply(client, number, Response::Error(error));
+        }
+        let ids = items.iter().map(|item| item.id).collect();
+        let (mut facts, mut places, mut sealed) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, item) in items.into_iter().enumerate() {
+            if item.token.needs_seal() {
+                places.push(place);
+                sealed.push(item);
+            } else {
+                facts.push((place, (item.id, Task::from_completion(item.token, Completed::new(item)))));
+            }
+        }
+        let until_us = self.after_ms(self.config.request_timeout_ms);
+        let ask = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false), until_us);
+        if !sealed.is_empty() {
+            let request = Request::Complete { items: sealed, acks };
+            self.forward_for(client, number, request, Some((ask, places)));
+        }
+    }
+
     /// At the leader: seals the completions that may be sealed.
     pub(crate) fn seal(&mut self, call: u64, items: Vec<Completion>) {
         for (place, item) in items.into_iter().enumerate() {
@@ -184,35 +210,6 @@ impl Node {
         self.append(partition, Op::Drop { items: vec![Ended { id: *id, facts }] }, None);
         self.arm_drop(partition);
         true
-    }
-
-    /// Whether a fact would end a task without the seal that its completion needs: under a token that no claim of it has. A replica
-    /// that knows of no claim decides by what it has merged before, or else by the queue.
-    pub(crate) fn lacks_seal(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> bool {
-        // Facts of a purged task come from replicas, not from a client.
-        let Some(facts) = delta.facts.as_ref().filter(|facts| !facts.purged) else { return false };
-        let mut unsealed = facts.completions.iter().map(|(token, _)| *token).filter(|token| !token.needs_seal());
-        unsealed.any(|token| self.is_forged(partition, id, token)) && !mutant!(self.config, UnsealedCounts)
-    }
-
-    fn is_forged(&self, partition: PartitionId, id: &TaskId, token: Token) -> bool {
-        let replica = &self.partitions[&partition];
-        if replica.had_claim(id, token) {
-            return false;
-        }
-        let facts = replica.store.task(id).and_then(|task| task.facts.as_ref());
-        let known = facts.and_then(|facts| facts.completions.iter().find(|(other, _)| *other == token));
-        if known.is_some_and(|(_, done)| done.children.is_some()) {
-            // Its child tasks are being handed over.
-            return false;
-        }
-        if let Some(cell) = replica.register.cell(id) {
-            return cell.token.needs_seal();
-        }
-        if let Some(facts) = facts.filter(|facts| facts.seal.is_some() || !facts.claims.is_empty()) {
-            return facts.seal.is_some() || facts.claims.iter().any(|(token, _)| token.needs_seal());
-        }
-        known.is_none() && self.policy_of_task(partition, id).is_some_and(|policy| policy.mode == Mode::Holder)
     }
 
     /// Keeps a completion that does not count, if its claim was one of the task's.

@@ -5,6 +5,7 @@
 //! follows from each).
 
 use crate::membership::roster::RosterChange;
+use crate::queries::count::Total;
 use norn_model::limits::SIGNALS_MAX;
 use norn_model::register::Waiting;
 use norn_model::task::{Filling, Part, Task, Wanted};
@@ -46,6 +47,8 @@ pub(crate) enum Signal {
     CohortChanged(PartitionId),
     /// The replica here was cleared: it is in no cohort any more.
     Left(PartitionId),
+    /// The tasks of the cluster are counted for a status.
+    StatusCounted(Box<Total>),
 }
 
 /// Signals that were reported and not handed out yet.

@@ -147,6 +147,11 @@ impl Node {
     }
 }
 
+/// Whether an id is so old by this clock that nothing is enqueued under it or below any more.
+pub(crate) fn is_old(id: &TaskId, forget_after_ms: u64, wall_ms: u64) -> bool {
+    id.time_ms().saturating_add(forget_after_ms) <= wall_ms
+}
+
 /// Formats a length of time for people.
 fn length(ms: u64) -> String {
     match ms.div_ceil(1_000) {

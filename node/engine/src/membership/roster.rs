@@ -13,7 +13,7 @@ use norn_model::message::PeerMessage;
 use norn_model::record::Record;
 use norn_model::root::{check_policies, members};
 use norn_wire::membership::{Member, Order, QueuePolicy, Roster};
-use norn_wire::{NodeId, QueueName};
+use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -118,6 +118,12 @@ impl Node {
     /// Returns the operators' settings for a queue, as far as this node has heard.
     pub(crate) fn policy_of(&self, queue: &QueueName) -> QueuePolicy {
         self.roster.policies.get(queue).cloned().unwrap_or_default()
+    }
+
+    /// The policy of a task's queue, if the queue is known.
+    pub(crate) fn policy_of_task(&self, partition: PartitionId, id: &TaskId) -> Option<QueuePolicy> {
+        let spec = self.partitions[&partition].store.task(id)?.spec.as_ref()?;
+        Some(self.policy_of(&spec.queue))
     }
 
     /// Returns the operators' name of a node, or its id if it is no member.

@@ -2,6 +2,7 @@
 //! the count of all.
 
 use crate::Node;
+use crate::context::signals::Signal;
 use crate::event::ClientId;
 use crate::write_read::Ask;
 use norn_model::cohort::Cohort;
@@ -40,6 +41,19 @@ pub struct CountAsk {
     rounds: u32,
     /// Time of giving up.
     pub deadline_us: u64,
+}
+
+/// The sums of a status, all partitions taken together.
+#[derive(Debug)]
+pub(crate) struct Total {
+    /// The waiting client.
+    pub client: ClientId,
+    /// Number of its request.
+    pub number: u64,
+    /// Tasks by state.
+    pub total: StateCounts,
+    /// Partitions of which no majority was heard.
+    pub unheard: u32,
 }
 
 /// The counts of one partition, if enough replicas agree on its tasks. The newest table decides which tasks are claimed.
@@ -101,9 +115,14 @@ impl Node {
         }
     }
 
-    pub(crate) fn on_count_ask(&mut self, from: NodeId, ask: u64, queue: Option<QueueName>) {
+    /// Tells what is counted here. `permits`: when limited queues allow a claim, by the homes that this node leads.
+    pub(crate) fn on_count_ask(
+        &mut self,
+        from: NodeId,
+        (ask, queue): (u64, Option<QueueName>),
+        mut permits: BTreeMap<PartitionId, Vec<(QueueName, u64)>>,
+    ) {
         let mut partitions = Vec::new();
-        let mut permits = self.permits_due(queue.as_ref());
         for (id, replica) in &self.partitions {
             if !self.speaks_for(*id) {
                 continue;
@@ -189,24 +208,19 @@ impl Node {
             return;
         }
         let Some(Ask::Count(count)) = self.close_ask(ask) else { return };
-        // The rest of a status needs no majority, and is wanted most where there is none.
-        let partial = matches!(count.shape, Shape::Status);
-        let response = if unheard > 0 && !partial {
-            Response::Error(Error::unavailable(format!("{unheard} partitions could not be read from a majority")))
-        } else {
-            self.count_answer(sum, &permits, unheard, count.shape)
-        };
-        self.outbox.reply(count.client, count.number, response);
-    }
-
-    fn count_answer(
-        &self,
-        sum: BTreeMap<QueueName, StateCounts>,
-        permits: &BTreeMap<QueueName, u64>,
-        unheard: u32,
-        shape: Shape,
-    ) -> Response {
-        match shape {
+        let response = match count.shape {
+            // The rest of a status needs no majority, and is wanted most where there is none.
+            Shape::Status => {
+                let mut total = StateCounts::default();
+                for counts in sum.values() {
+                    total.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+                }
+                let CountAsk { client, number, .. } = count;
+                return self.signals.report(Signal::StatusCounted(Box::new(Total { client, number, total, unheard })));
+            }
+            _ if unheard > 0 => {
+                Response::Error(Error::unavailable(format!("{unheard} partitions could not be read from a majority")))
+            }
             Shape::Count(Some(state)) => Response::Count(sum.values().map(|counts| counts[state as usize]).sum()),
             Shape::Count(None) => Response::Count(sum.values().flatten().sum()),
             Shape::Queues => {
@@ -216,13 +230,7 @@ impl Node {
                 };
                 Response::Queues(sum.into_iter().map(line).collect())
             }
-            Shape::Status => {
-                let mut total = StateCounts::default();
-                for counts in sum.values() {
-                    total.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-                }
-                Response::Status(Box::new(self.status(total, unheard).expect("asked only in a cluster")))
-            }
-        }
+        };
+        self.outbox.reply(count.client, count.number, response);
     }
 }

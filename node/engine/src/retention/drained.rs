@@ -24,11 +24,9 @@
 //! of up to `FORGET_TASKS_MAX` tasks. A partition that cannot take children for longer than `forget_after_ms` forgets nothing that is
 //! younger than these; without its members it could not forget anyway.
 
-use super::forgetting::is_old;
 use crate::Node;
 use norn_model::config::mutant;
 use norn_model::message::PeerMessage;
-use norn_model::task::Completed;
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,12 +153,6 @@ impl Node {
             }
         }
         seats
-    }
-
-    /// Whether a completion brings tasks that are so old that they might be forgotten before they are enqueued.
-    pub(crate) fn brings_late<'a>(&self, mut completions: impl Iterator<Item = &'a Completed>) -> bool {
-        let is_old = |child: &TaskId| is_old(child, self.config.forget_after_ms / 2, self.now.wall_ms);
-        completions.any(|done| done.open_children().is_some_and(|children| children.ids.iter().any(is_old)))
     }
 }
 

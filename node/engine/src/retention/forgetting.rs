@@ -34,6 +34,7 @@
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
+use crate::membership::mint::is_old;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
 use norn_model::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
@@ -515,15 +516,6 @@ impl Node {
         held_by
     }
 
-    /// Refuses tasks of a replica that are forgotten here. If it has holes, it learns of it in this way.
-    pub(crate) fn refuse_forgotten(&mut self, to: NodeId, partition: PartitionId, ids: Vec<TaskId>) {
-        let replica = &self.partitions[&partition];
-        if replica.healing.wound.is_whole() {
-            let forgets = replica.forgets();
-            self.outbox.send(to, PeerMessage::Gone { partition, forgets, ids });
-        }
-    }
-
     /// At a replica with holes: another replica has forgotten tasks that this one still knows.
     pub(crate) fn on_gone(&mut self, from: NodeId, partition: PartitionId, forgets: u64, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
@@ -553,9 +545,4 @@ impl Node {
 /// When the retention is over of a task that ended at that time.
 fn over_ms(at_ms: u64, retain_ms: u64) -> u64 {
     if at_ms == PURGED_MS { 0 } else { at_ms.saturating_add(retain_ms) }
-}
-
-/// Whether an id is so old by this clock that nothing is enqueued under it or below any more.
-pub(crate) fn is_old(id: &TaskId, forget_after_ms: u64, wall_ms: u64) -> bool {
-    id.time_ms().saturating_add(forget_after_ms) <= wall_ms
 }

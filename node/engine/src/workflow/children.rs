@@ -25,7 +25,6 @@ use norn_model::config::mutant;
 use norn_model::limits::DELIVERIES_MAX;
 use norn_model::task::{Completed, Task};
 use norn_wire::error::{Error, ErrorCode};
-use norn_wire::request::Completion;
 use norn_wire::response::Acked;
 use norn_wire::{Acks, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,15 +53,6 @@ pub struct Deliveries {
 }
 
 impl Node {
-    /// Whether completions may be accepted with the children that they bring.
-    pub(crate) fn admit_children(&self, items: &[Completion]) -> Result<(), Error> {
-        let mut children = items.iter().flat_map(|item| &item.children).peekable();
-        if children.peek().is_none() {
-            return Ok(());
-        }
-        children.find_map(|child| self.refuse_future(child.id)).map_or(Ok(()), Err)
-    }
-
     /// Sets the timer of a partition in which a completion has brought children.
     pub(crate) fn arm_children(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get(&partition) else { return };

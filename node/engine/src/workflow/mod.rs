@@ -1,7 +1,6 @@
 //! What tasks mean to each other: dependencies, unique keys, transactions, children, dead letters.
 
 pub mod children;
-pub mod circles;
 pub mod dependencies;
 pub mod judge;
 pub mod redrive;

@@ -1,28 +1,26 @@
 //! Writes: any node can coordinate one. It sends facts to all replicas of their partition and answers when enough have them on disk.
 
 use super::Ask;
-use super::group::{Group, WriteAnswer, refused};
+use super::group::{Group, WriteAnswer};
 use crate::Node;
 use crate::effect::Observation;
 use crate::event::ClientId;
 use crate::membership::roster::name_in;
 use crate::write_read::writer::Writer;
-use norn_model::cohort::{Role, Seat, Told};
+use norn_model::cohort::{Cohort, Role, Seat, Told};
 use norn_model::config::mutant;
-use norn_model::limits::ORPHANS_MAX;
 use norn_model::message::{Items, LogWord, Outcome, PeerMessage};
 use norn_model::replica::Partition;
-use norn_model::task::{Cancel, Completed, Task};
+use norn_model::task::{Cancel, Task};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::error::{Error, ErrorCode};
-use norn_wire::request::Completion;
 use norn_wire::response::{Acked, Guarantee};
-use norn_wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, Spec, TaskId, Transaction};
+use norn_wire::{Acks, NewTask, NodeId, PartitionId, Response, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// An item and its place in the request.
-type Placed = (usize, (TaskId, Task));
+pub(crate) type Placed = (usize, (TaskId, Task));
 
 /// A pending write.
 #[derive(Debug)]
@@ -40,11 +38,6 @@ pub struct WriteAsk {
     pub deadline_us: u64,
 }
 
-/// Whether facts make the log grow for good, rather than bring a task to its end. `known`: the task's spec is stored already.
-pub(crate) fn grows(known: bool, delta: &Task) -> bool {
-    delta.spec.is_some() && !known || delta.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty())
-}
-
 impl Node {
     pub(crate) fn enqueue(&mut self, client: ClientId, number: u64, tasks: Vec<NewTask>, acks: Acks) {
         let room = || self.check_room(tasks.iter().map(|task| (&task.id, &task.spec)));
@@ -53,56 +46,6 @@ impl Node {
         }
         let items = tasks.into_iter().map(|task| (task.id, Task::from_spec(Arc::new(task.spec)))).collect();
         self.write(client, number, items, (acks, false));
-    }
-
-    /// Enqueues a task that must be the only open one with its key.
-    pub(crate) fn enqueue_unique(&mut self, client: ClientId, number: u64, task: Box<NewTask>) {
-        // Whether there is room, the key's leader checks once it knows that the task does not exist.
-        match self.check_circles(std::iter::once(&*task)) {
-            Ok(()) => self.ask_leader(client, number, Request::EnqueueUnique { task }),
-            Err(error) => self.outbox.reply(client, number, Response::Error(error)),
-        }
-    }
-
-    /// Changes several tasks in one transaction.
-    pub(crate) fn transact(&mut self, client: ClientId, number: u64, transaction: Box<Transaction>) {
-        match self.check_circles(transaction.adds.iter()) {
-            Ok(()) => self.ask_leader(client, number, Request::Transact(transaction)),
-            Err(error) => self.outbox.reply(client, number, Response::Error(error)),
-        }
-    }
-
-    /// Whether this node's replica would store a new task.
-    pub(crate) fn admit_unique(&self, partition: PartitionId, id: TaskId, spec: &Arc<Spec>) -> Result<(), Error> {
-        match self.admit(partition, &id, &Task::from_spec(spec.clone())) {
-            Outcome::Stored | Outcome::StoredOrphan => Ok(()),
-            outcome => Err(refused(outcome, true)),
-        }
-    }
-
-    /// Writes completions that need no seal as ordinary facts, and asks the leaders to seal the rest.
-    pub(crate) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
-        let checked =
-            self.admit_children(&items).and_then(|()| self.check_circles(items.iter().flat_map(|item| &item.children)));
-        if let Err(error) = checked {
-            return self.outbox.reply(client, number, Response::Error(error));
-        }
-        let ids = items.iter().map(|item| item.id).collect();
-        let (mut facts, mut places, mut sealed) = (Vec::new(), Vec::new(), Vec::new());
-        for (place, item) in items.into_iter().enumerate() {
-            if item.token.needs_seal() {
-                places.push(place);
-                sealed.push(item);
-            } else {
-                facts.push((place, (item.id, Task::from_completion(item.token, Completed::new(item)))));
-            }
-        }
-        let until_us = self.after_ms(self.config.request_timeout_ms);
-        let ask = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false), until_us);
-        if !sealed.is_empty() {
-            let request = Request::Complete { items: sealed, acks };
-            self.forward_for(client, number, request, Some((ask, places)));
-        }
     }
 
     /// Records the outcome of completions that leaders were asked to seal, by place in the write that waits for it.
@@ -154,7 +97,7 @@ impl Node {
     }
 
     /// As [`Node::write`], with facts for some of the tasks alone. The results of the others come from elsewhere, such as the leaders.
-    fn begin_write(
+    pub(crate) fn begin_write(
         &mut self,
         writer: Writer,
         (ids, facts): (Vec<TaskId>, Vec<Placed>),
@@ -222,6 +165,13 @@ impl Node {
                 self.keep_hint(ask, partition, &items);
             }
         }
+    }
+
+    /// Whether no holder of this cohort is heard, after there was time to hear them.
+    fn all_away(&self, cohort: &Cohort) -> bool {
+        let patience_us = self.config.election_timeout_ms * 1_000;
+        self.now.mono_us >= self.asks.listens_us + patience_us
+            && cohort.holders().all(|seat| !self.is_alive(seat.replica.node))
     }
 
     /// The time after which `acks=one` stops waiting for replicas that are heard and do not answer.
@@ -330,55 +280,6 @@ impl Node {
         };
         let admitted = items.iter().filter(stored).cloned().collect();
         self.learn(partition, admitted);
-    }
-
-    fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
-        let replica = &self.partitions[&partition];
-        let store = &replica.store;
-        let is_late = self.brings_late(delta.outbox().map(|(_, done)| done));
-        if is_late || !store.takes_outbox(id, delta) {
-            return Outcome::TooOld;
-        }
-        if store.tomb(id).is_some() {
-            return Outcome::Stored;
-        }
-        if replica.may_have_forgotten(id) && !mutant!(self.config, FloorIgnored) {
-            return Outcome::TooOld;
-        }
-        if self.lacks_seal(partition, id, delta) {
-            return Outcome::Unsealed;
-        }
-        let known = store.task(id);
-        if known.is_some_and(|task| task.contradicts(delta).is_err()) {
-            return Outcome::Conflict;
-        }
-        if known.is_none() && id.time_ms() > self.latest_id_ms() {
-            return Outcome::Future;
-        }
-        if known.is_none() && delta.spec.is_some() && self.bodies.tasks() as u64 >= self.config.tasks_max {
-            return Outcome::Overloaded;
-        }
-        let grows_here = || grows(known.is_some_and(|task| task.spec.is_some()), delta);
-        if self.disk.is_short() && grows_here() {
-            return Outcome::NoSpace;
-        }
-        if self.is_short_of_memory() && grows_here() && !self.brings_here(id) {
-            return Outcome::Overloaded;
-        }
-        if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {
-            return Outcome::Stored;
-        }
-        if known.is_none() && store.index().orphans() >= ORPHANS_MAX {
-            Outcome::Overloaded
-        } else {
-            Outcome::StoredOrphan
-        }
-    }
-
-    /// Whether a completion kept here brings this task. Until it is handed over the child is in memory with its completion, and can leave
-    /// only then.
-    fn brings_here(&self, id: &TaskId) -> bool {
-        self.partitions.values().any(|replica| replica.store.is_brought(id))
     }
 
     pub(crate) fn on_written(

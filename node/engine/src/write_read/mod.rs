@@ -1,5 +1,7 @@
 //! Writes and reads at any node, which need no leader (AP).
 
+pub mod admission;
+pub mod circles;
 pub mod coordinate;
 pub mod group;
 pub mod read;
@@ -11,6 +13,7 @@ use crate::queries::list::ListAsk;
 use crate::queries::watch::WatchAsk;
 use crate::retention::purge::Purger;
 use crate::workflow::redrive::Asker;
+use admission::grows;
 use coordinate::WriteAsk;
 use read::{ReadAsk, Reader};
 
@@ -20,7 +23,6 @@ use crate::context::timers::Key;
 use crate::controller::steward::SteerAsk;
 use crate::effect::Observation;
 use crate::payloads::bodies::blobs_of;
-use coordinate::grows;
 use norn_model::config::mutant;
 use norn_model::record::Record;
 use norn_model::task::{Slot, Task};
@@ -133,6 +135,8 @@ pub struct Asks {
     next: u64,
     open: BTreeMap<u64, Ask>,
     aliases: BTreeMap<u64, u64>,
+    /// Time at which this node began to listen to others.
+    listens_us: u64,
     /// Reads that wait for a task to end.
     watchers: BTreeMap<TaskId, BTreeSet<u64>>,
 }
@@ -142,6 +146,11 @@ impl Asks {
     pub fn begin(&mut self, boot: u64) {
         assert!(self.open.is_empty(), "a start begins with requests of an earlier one");
         self.next = boot << BOOT_SHIFT;
+    }
+
+    /// Notes that the node listens to others from now on.
+    pub fn listen(&mut self, now_us: u64) {
+        self.listens_us = now_us;
     }
 
     /// The incarnation of the node in which a number was given.
@@ -401,6 +410,15 @@ impl Node {
         }
         if tasks > 0 {
             self.outbox.observe(Observation::Repaired { partition: partition.0, tasks, by_buckets });
+        }
+    }
+
+    /// Refuses tasks of a replica that are forgotten here. If it has holes, it learns of it in this way.
+    fn refuse_forgotten(&mut self, to: NodeId, partition: PartitionId, ids: Vec<TaskId>) {
+        let replica = &self.partitions[&partition];
+        if replica.healing.wound.is_whole() {
+            let forgets = replica.forgets();
+            self.outbox.send(to, norn_model::message::PeerMessage::Gone { partition, forgets, ids });
         }
     }
 }

@@ -48,6 +48,11 @@ impl Node {
         Ok(())
     }
 
+    /// Whether this node holds a task with its spec.
+    pub(crate) fn has_spec(&self, id: &TaskId) -> bool {
+        self.partitions.get(&self.partition_of(id)).is_some_and(|replica| !replica.store.lacks_spec(id))
+    }
+
     fn limits_of(&self, queue: &QueueName) -> (Option<u64>, Option<u64>) {
         self.roster.policies.get(queue).map_or((None, None), |policy| (policy.tasks_max, policy.bytes_max))
     }

@@ -1,6 +1,5 @@
 //! The requesters of writes, and how each learns the outcome.
 
-use crate::Node;
 use crate::controller::scheduler::FiringId;
 use crate::event::ClientId;
 use crate::workflow::children::Delivery;
@@ -44,5 +43,3 @@ impl Writer {
         }
     }
 }
-
-impl Node {}

@@ -10,7 +10,7 @@ use super::kept::{self, Answer, Fate, Key};
 use crate::Node;
 use crate::context::timers;
 use crate::effect::Observation;
-use crate::write_read::coordinate::grows;
+use crate::write_read::admission::grows;
 use norn_model::config::mutant;
 use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, ORPHANS_MAX, REPAIR_LOOKS_MAX};
 use norn_model::message::{Items, LogWord, Outcome, PeerMessage};

@@ -35,10 +35,9 @@ pub mod owed;
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
-use crate::write_read::coordinate::grows;
+use crate::write_read::admission::grows;
 use delivery::Delivery;
 pub use kept::Kept;
-use norn_model::cohort::Cohort;
 use norn_model::config::mutant;
 use norn_model::limits::{EXCHANGE_TASKS_MAX, ORPHANS_MAX, RECENT_CHANGES_MAX};
 use norn_model::message::{Items, Outcome, PeerMessage};
@@ -62,8 +61,6 @@ pub struct Hints {
     orphans: BTreeSet<kept::Key>,
     /// Number of records of hints that the log has lost.
     lost: u64,
-    /// Time at which this node began to listen to others.
-    begun_us: u64,
     /// Tasks, ids and bytes as last reported to observers.
     told: (u64, u64, u64),
     /// Time of the latest report that hints are kept for too long, by the wall clock.
@@ -79,11 +76,6 @@ impl Hints {
     /// Approximate memory of all hints.
     fn bytes(&self) -> u64 {
         (self.kept.bytes() + self.owed.bytes()) as u64
-    }
-
-    /// Notes that the node listens to others from now on.
-    pub fn begin(&mut self, now_us: u64) {
-        self.begun_us = now_us;
     }
 
     /// Discards what a node acknowledged in incarnations before `boot`.
@@ -112,7 +104,7 @@ impl Node {
 
     /// Starts delivery once other nodes can be heard, and reports lost hints.
     pub(crate) fn begin_hints(&mut self) {
-        self.hints.begin(self.now.mono_us);
+        self.asks.listen(self.now.mono_us);
         if self.hints.lost > 0 {
             self.outbox.observe(Observation::HintsLost { records: std::mem::take(&mut self.hints.lost) });
         }
@@ -128,13 +120,6 @@ impl Node {
         if !self.hints.is_empty() {
             self.timers.set_if_none(Key::Hints, self.now.mono_us);
         }
-    }
-
-    /// Whether no holder of this cohort is heard, after there was time to hear them.
-    pub(crate) fn all_away(&self, cohort: &Cohort) -> bool {
-        let patience_us = self.config.election_timeout_ms * 1_000;
-        self.now.mono_us >= self.hints.begun_us + patience_us
-            && cohort.holders().all(|seat| !self.is_alive(seat.replica.node))
     }
 
     /// Keeps the facts of a write for the members of a partition that is not held here. Answers the coordinator as a replica would.

@@ -85,10 +85,6 @@ impl Node {
         Ok(())
     }
 
-    pub(crate) fn has_spec(&self, id: &TaskId) -> bool {
-        self.partitions.get(&self.partition_of(id)).is_some_and(|replica| !replica.store.lacks_spec(id))
-    }
-
     /// The tasks for which this one still waits, as far as this node knows.
     fn waits_for(&self, id: &TaskId) -> Vec<TaskId> {
         let replica = self.partitions.get(&self.partition_of(id));
