@@ -6,6 +6,7 @@
 //! only the public interface: frames are tested through a log that contains them.
 
 pub mod bounded;
+pub mod messages;
 pub mod mutation;
 pub mod samples;
 

@@ -1,17 +1,14 @@
 //! Valid bytes of every kind, as a starting point of mutations.
 
+use super::messages::peer_messages;
 use super::{Bounded, pack, start};
 use norn_model::claim_table::ledger::Decided;
 use norn_model::claim_table::levels;
 use norn_model::claim_table::table::{Op, Quota, Table};
-use norn_model::cohort::{Change, Cohort, Told};
-use norn_model::message::{
-    DiskWord, Head, Heartbeat, Level, LogWord, Outcome, PeerMessage, RecentPart, Step, WatchAt, WatchTold,
-};
 use norn_model::record::Record;
 use norn_model::schedules;
 use norn_model::schedules::Schedules;
-use norn_model::task::{Completed, Settled, Task};
+use norn_model::task::{Completed, Task};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_storage::Replay;
 use norn_storage::disk::Disk as _;
@@ -31,23 +28,22 @@ use norn_wire::{
     TaskVersion, Token, WatchCursor, WatchEvent, Watched, watch::WatchPlace,
 };
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
-const NODE: NodeId = NodeId(0xabc);
-const PARTITION: PartitionId = PartitionId(3);
-const VIEWSTAMP: Viewstamp = Viewstamp { epoch: 5, length: 9 };
-const TOKEN: Token = Token { epoch: 5, number: 8 };
+pub(super) const NODE: NodeId = NodeId(0xabc);
+pub(super) const PARTITION: PartitionId = PartitionId(3);
+pub(super) const VIEWSTAMP: Viewstamp = Viewstamp { epoch: 5, length: 9 };
+pub(super) const TOKEN: Token = Token { epoch: 5, number: 8 };
 
-fn id(number: u32) -> TaskId {
+pub(super) fn id(number: u32) -> TaskId {
     TaskId::new(1_700_000_000_000, number, 77, 0x30_0000)
 }
 
-fn queue() -> QueueName {
+pub(super) fn queue() -> QueueName {
     QueueName::new("mail").expect("a name")
 }
 
-fn spec() -> Spec {
+pub(super) fn spec() -> Spec {
     let headers = vec![("content-type".into(), "text/plain".into())];
     let payload = b"payload \xfe\xfd of a task".to_vec();
     Spec {
@@ -65,7 +61,7 @@ fn spec() -> Spec {
 }
 
 /// A spec without references to other tasks for 0, then with a dependency, with a key in addition, and with a group in addition.
-fn keyed(number: u32) -> Spec {
+pub(super) fn keyed(number: u32) -> Spec {
     let after = if number > 0 { vec![id(7)] } else { Vec::new() };
     let member = Some(MemberOf { group: id(7), number: 3 });
     let grouping =
@@ -73,7 +69,7 @@ fn keyed(number: u32) -> Spec {
     Spec { after, key: (number > 1).then(|| "key".to_owned()), grouping, ..spec() }
 }
 
-fn items() -> Arc<Vec<(TaskId, Task)>> {
+pub(super) fn items() -> Arc<Vec<(TaskId, Task)>> {
     let tasks = (0..3).map(|number| (id(number), Task::from_spec(Arc::new(spec()))));
     Arc::new(tasks.chain([(id(3), Task::from_purge())]).collect())
 }
@@ -101,7 +97,7 @@ fn candidate() -> Candidate {
     Candidate { cluster: None, node: NodeId(3), incarnation: 1, name, address, zone, weight: 2 }
 }
 
-fn roster() -> Roster {
+pub(super) fn roster() -> Roster {
     let Candidate { node, incarnation, name, address, zone, weight, .. } = candidate();
     let member = membership::Member { node, incarnation, name, address, zone, weight, state: MemberState::Leaving };
     let policy = membership::QueuePolicy {
@@ -162,7 +158,7 @@ fn changed() -> Changed {
     Changed { already: false, version: 9, view: Box::new(cluster()), membership: Some(Box::new(membership)) }
 }
 
-fn claim() -> Claim {
+pub(super) fn claim() -> Claim {
     Claim {
         claim: ClaimId(99),
         repeated: true,
@@ -206,7 +202,7 @@ fn transaction() -> Transaction {
     Transaction { id: id(9), at_ms: 7, adds: vec![NewTask { id: id(0), spec: spec() }], changes, deletes, depends }
 }
 
-fn operations() -> Vec<Arc<Op>> {
+pub(super) fn operations() -> Vec<Arc<Op>> {
     vec![
         Arc::new(Op::Grant {
             claim: ClaimId(99),
@@ -312,20 +308,13 @@ pub fn frames() -> Vec<Vec<u8>> {
     files.filter_map(|file| Some(file.get(super::SEGMENT_HEADER_BYTES..)?.to_vec())).collect()
 }
 
-const WATCH_AT: WatchAt = WatchAt { start: 9, number: 12 };
-
-fn watch_event() -> WatchEvent {
+pub(super) fn watch_event() -> WatchEvent {
     let (result, reason) = (Some(b"sent".to_vec().into()), Some("because".into()));
     WatchEvent { id: id(0), queue: queue(), state: State::Done, number: Some(3), result, reason }
 }
 
 fn watch_cursor() -> WatchCursor {
     WatchCursor { places: vec![WatchPlace { node: NodeId(1), start: 9, number: 12, whole: vec![255, 3].into() }] }
-}
-
-fn watch_told() -> WatchTold {
-    let (covers, begins, roots) = (vec![PARTITION], vec![PARTITION], vec![(PARTITION, 7)]);
-    WatchTold { at: WATCH_AT, follows: true, events: vec![watch_event()], covers, begins, roots }
 }
 
 fn requests() -> Vec<Request> {
@@ -402,16 +391,7 @@ fn schedule_view() -> ScheduleView {
     schedules().view("nightly", 1_700_000_000_000, 5).expect("it is set")
 }
 
-fn told() -> Box<Told> {
-    let founder = |node| ReplicaId { node: NodeId(node), incarnation: 1 };
-    let founded = Cohort::founded(&[founder(1), founder(2), founder(3)]);
-    let members = founded.members.iter().map(|seat| seat.replica).collect();
-    let admit = Change::Admit { members, next: vec![founder(2), founder(4)] };
-    let cohort = founded.changed(&admit, Viewstamp { epoch: 1, length: 1 }).expect("it fits");
-    Box::new(Told { epoch: 5, cohort })
-}
-
-fn granted() -> Granted {
+pub(super) fn granted() -> Granted {
     Granted {
         id: id(0),
         token: TOKEN,
@@ -457,157 +437,6 @@ fn responses() -> Vec<Response> {
         Response::Scheduled { already: false, view: Some(Box::new(schedule_view())) },
         Response::Changed(Box::new(changed())),
         Response::Error(error),
-    ]
-}
-
-fn heartbeat() -> Heartbeat {
-    Heartbeat {
-        boot: 3,
-        number: 40,
-        seen: (2, 39),
-        sent_us: 1_000_000,
-        echo_us: Some((999_000, 500)),
-        wall_ms: 1_700_000_000_000,
-        hears: vec![NODE, NodeId(1)],
-        leads_version: 4,
-        leads: Some(vec![(PARTITION, 5, VIEWSTAMP)]),
-        leads_known: (2, 6),
-        commits: vec![(PARTITION, 5, 9)],
-        standing: Default::default(),
-        holes: true,
-        disk: DiskWord { sync_us: 700, slow: true },
-        start: 1 << 60,
-        durable: 700,
-        seen_start: 1 << 61,
-        remembers: 600,
-        remembers_last: 700,
-        offers: 3,
-        roster_version: 6,
-    }
-}
-
-/// Samples of 43 of the 86 kinds. These have none: of elections and replication all but `Vote`, `Rescue`, `State`, `Install` and
-/// `Ops`; of changes of a cohort `Ready`, `Stray` and `Unheld`; reads, counts, lists and their answers; `Kept`; `RootsAnswer`, `Want`,
-/// `Need`, `Tasks` and `Gone`; forgetting except `Outboxes` and `Childless`; `Probed`, pulls, confirmations, `Return`, `Interest`,
-/// `Available`; `Roster`.
-#[expect(clippy::too_many_lines, reason = "one sample of each of those kinds")]
-fn peer_messages() -> Vec<PeerMessage> {
-    let replica = ReplicaId { node: NODE, incarnation: 7 };
-    let table = Arc::new(Table::new(vec![replica]));
-    let recent = RecentPart { partition: PARTITION, upto: 9, tasks: vec![(id(0), 1 << 100)] };
-    let hashes = || vec![7; 16].into();
-    let steps = vec![
-        Step::Compare {
-            partition: PARTITION,
-            salt: 5,
-            level: Level::Buckets,
-            number: 9,
-            filled: 0b101,
-            hashes: hashes(),
-        },
-        Step::List {
-            partition: PARTITION,
-            salt: 5,
-            bucket: 700,
-            cells: 3,
-            after: Some(id(0)),
-            upto: None,
-            hashes: hashes(),
-        },
-        Step::Want { partition: PARTITION, salt: 5, bucket: 700, after: None, hashes: hashes() },
-    ];
-    let word = LogWord { boot: 3, durable: 700, start: 9 };
-    vec![
-        PeerMessage::Heartbeat(Box::new(heartbeat())),
-        PeerMessage::Vote { partition: PARTITION, epoch: 6, candidate: replica, viewstamp: VIEWSTAMP },
-        PeerMessage::Rescue {
-            partition: PARTITION,
-            epoch: 6,
-            candidate: replica,
-            viewstamp: VIEWSTAMP,
-            lost: vec![NODE],
-        },
-        PeerMessage::State { partition: PARTITION, viewstamp: VIEWSTAMP, table: table.clone() },
-        PeerMessage::Install { partition: PARTITION, epoch: 6, base: VIEWSTAMP, table: Some(table), digest: [7; 16] },
-        PeerMessage::Ops { partition: PARTITION, epoch: 5, first: 9, ops: operations(), commit: 8, digest: [7; 16] },
-        PeerMessage::Write { ask: 1, partition: PARTITION, at: VIEWSTAMP, items: items() },
-        PeerMessage::Route { partition: PARTITION, told: told() },
-        PeerMessage::Outside { partition: PARTITION, told: told() },
-        PeerMessage::Dismiss { partition: PARTITION, at: VIEWSTAMP },
-        PeerMessage::Arrange { partition: PARTITION, nodes: vec![NodeId(1), NodeId(2)] },
-        PeerMessage::RouteAsk { partitions: vec![PARTITION] },
-        PeerMessage::Written {
-            ask: 1,
-            partition: PARTITION,
-            replica,
-            boot: 3,
-            holes: false,
-            outcomes: vec![Outcome::Stored, Outcome::Future],
-            at: VIEWSTAMP,
-            told: Some(told()),
-            log: word,
-        },
-        PeerMessage::Hint { number: 8, partition: PARTITION, at: VIEWSTAMP, items: items(), forgets: None },
-        PeerMessage::Hinted {
-            number: 8,
-            partition: PARTITION,
-            outcomes: vec![Outcome::TooOld],
-            boot: 3,
-            at: VIEWSTAMP,
-            holes: true,
-            log: word,
-        },
-        PeerMessage::Roots { roots: vec![(PARTITION, 1 << 90)], round: 3 },
-        PeerMessage::GroupsAsk { partition: PARTITION, round: 3, groups: vec![(1, 1 << 90)] },
-        PeerMessage::GroupsAnswer { partition: PARTITION, round: 3, at: VIEWSTAMP, equal: vec![1] },
-        PeerMessage::Recent { boot: 3, parts: vec![recent] },
-        PeerMessage::Steps { steps },
-        PeerMessage::Lacks { partition: PARTITION, id: id(0), holder: NODE },
-        PeerMessage::Probe { ask: 2, queues: vec![queue()] },
-        PeerMessage::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: false, got: vec![id(0)] },
-        PeerMessage::GrantAnswer {
-            ask: 3,
-            claim: ClaimId(99),
-            tasks: vec![(granted(), Some(VIEWSTAMP))],
-            heads: vec![None, Some(Head { priority: -1, id: id(0), count: 12, served_ms: Some(1_000) })],
-            partitions: vec![PARTITION],
-        },
-        PeerMessage::Leave { claim: ClaimId(99), keeps: vec![id(0)] },
-        PeerMessage::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
-        PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },
-        PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
-        PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)], joins: vec![(id(0), id(2))] },
-        PeerMessage::Watch { ask: 5, subject: Subject::Queue(queue()), at: Some(WATCH_AT), compare: vec![PARTITION] },
-        PeerMessage::Watched { ask: 5, at: Some(WATCH_AT), told: Some(Box::new(watch_told())) },
-        PeerMessage::WatchNews { subject: Subject::Group(id(0)) },
-        PeerMessage::MemberFailed { member: MemberOf { group: id(0), number: 3 }, how: Settled::Dead },
-        PeerMessage::Forward {
-            ask: 5,
-            request: Box::new(Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) }),
-        },
-        PeerMessage::PermitAsk { ask: 5, queue: queue(), wanted: 3 },
-        PeerMessage::Permits { ask: 5, queue: queue(), count: 3, wait_ms: 0 },
-        PeerMessage::PermitsBack { ask: 5, queue: queue(), count: 2 },
-        PeerMessage::QuotaAsk { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), keeps: 2, wants: 4 },
-        PeerMessage::Quota { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), count: 4 },
-        PeerMessage::QuotaCall { partition: PARTITION, queue: queue(), share: 1 },
-        PeerMessage::KeyAsk {
-            ask: 5,
-            partition: PARTITION,
-            epoch: 3,
-            queue: queue(),
-            key: NonZeroU64::MIN,
-            ids: vec![id(0)],
-        },
-        PeerMessage::KeyAnswer {
-            ask: 5,
-            partition: PARTITION,
-            replica: ReplicaId { node: NODE, incarnation: 7 },
-            open: vec![id(0)],
-            ended: vec![id(1)],
-        },
-        PeerMessage::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },
-        PeerMessage::Forwarded { ask: 4, response: Box::new(Response::Done) },
     ]
 }
 

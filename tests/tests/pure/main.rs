@@ -6,6 +6,7 @@ mod asserts;
 mod calls;
 mod documents;
 mod layout;
+mod messages;
 mod pieces;
 mod planted;
 mod scenes;
