@@ -6,7 +6,7 @@ use clap::Args;
 use crdts::CvRDT;
 use norn_model::claim_table::table::{Op, Table};
 use norn_model::limits::PEER_FRAME_BYTES_MAX;
-use norn_model::message::PeerMessage;
+use norn_model::message::{PeerMessage, ReadWrite};
 use norn_model::record::Record;
 use norn_model::register::Hold;
 use norn_model::replica::Store;
@@ -133,7 +133,8 @@ fn stores(report: &mut Report) -> Result<()> {
 
 fn frames(report: &mut Report) -> Result<()> {
     let items = Arc::new(vec![(id(1), Task::from_spec(spec()?))]);
-    let write = PeerMessage::Write { ask: 7, partition: PartitionId(3), at: Viewstamp::default(), items };
+    let write =
+        PeerMessage::ReadWrite(ReadWrite::Write { ask: 7, partition: PartitionId(3), at: Viewstamp::default(), items });
     let mut bytes = Vec::new();
     answer(report, "encode a frame with the write of one task of 256 bytes", ROUNDS, || {
         for _ in 0..ROUNDS {

@@ -15,7 +15,9 @@
 
 use crate::world::World;
 use norn_engine::Event as Input;
-use norn_model::message::PeerMessage;
+use norn_model::message::{
+    Election, GarbageCollection, Handoff, PeerMessage, Peering, ReadWrite, Reconfiguration, Replication,
+};
 use std::collections::BTreeMap;
 
 /// Durable log position that a message rests on.
@@ -80,7 +82,7 @@ impl World {
         let boots = [node, victim].map(|node| self.nodes[node].boot);
         let witnesses = &mut self.copies.witnesses;
         if node != victim {
-            if let PeerMessage::Heartbeat(heartbeat) = message
+            if let PeerMessage::Peering(Peering::Heartbeat(heartbeat)) = message
                 && to == victim
                 && witnesses.start == Some((heartbeat.seen.0, heartbeat.seen_start))
             {
@@ -89,7 +91,7 @@ impl World {
             }
             return None;
         }
-        if let PeerMessage::Heartbeat(heartbeat) = message {
+        if let PeerMessage::Peering(Peering::Heartbeat(heartbeat)) = message {
             witnesses.start = Some((heartbeat.boot, heartbeat.start));
         }
         let said = message.log().map(|word| word.durable);
@@ -112,7 +114,10 @@ impl World {
             let durable = heard.durable.entry(word.boot).or_default();
             *durable = word.durable.max(*durable);
         }
-        let (PeerMessage::Heartbeat(heartbeat), Some(from), true) = (message, from, node == victim) else { return 0 };
+        let (PeerMessage::Peering(Peering::Heartbeat(heartbeat)), Some(from), true) = (message, from, node == victim)
+        else {
+            return 0;
+        };
         let latest = witnesses.latest.entry(from).or_default();
         *latest = heartbeat.boot.max(*latest);
         if heartbeat.boot < *latest {
@@ -143,10 +148,12 @@ impl World {
 /// Whether other nodes rely on what the sender has on disk to stay there.
 fn promises(message: &PeerMessage) -> bool {
     match message {
-        PeerMessage::VoteAnswer { granted, .. } => *granted,
-        PeerMessage::Written { holes, .. } | PeerMessage::Hinted { holes, .. } => !holes,
-        PeerMessage::Ready { ready, .. } => *ready,
-        PeerMessage::Ack { .. } | PeerMessage::Buried { .. } | PeerMessage::Forgot { .. } => true,
+        PeerMessage::Election(Election::VoteAnswer { granted, .. }) => *granted,
+        PeerMessage::ReadWrite(ReadWrite::Written { holes, .. })
+        | PeerMessage::Handoff(Handoff::Hinted { holes, .. }) => !holes,
+        PeerMessage::Reconfiguration(Reconfiguration::Ready { ready, .. }) => *ready,
+        PeerMessage::Replication(Replication::Ack { .. })
+        | PeerMessage::GarbageCollection(GarbageCollection::Buried { .. } | GarbageCollection::Forgot { .. }) => true,
         _ => false,
     }
 }

@@ -5,13 +5,14 @@ use crate::context::timers::Key;
 use crate::write_read::Ask;
 use crate::write_read::group::WriteAnswer;
 use norn_model::limits::WAKE_KEYS_MAX;
-use norn_model::message::PeerMessage;
+use norn_model::message::{
+    AntiEntropy, Claiming, Election, Forwarding, GarbageCollection, Handoff, Limiting, PeerMessage, Peering, Query,
+    ReadWrite, Reconfiguration, Replication, Workflow,
+};
 use norn_wire::{NodeId, Request, Response};
 
 impl Node {
-    #[allow(clippy::too_many_lines, reason = "one line for each message, routing only")]
     pub(crate) fn on_message(&mut self, from: NodeId, message: PeerMessage) {
-        use PeerMessage as M;
         if self.is_of_before(&message) {
             return;
         }
@@ -27,149 +28,237 @@ impl Node {
             return;
         }
         match message {
-            M::Heartbeat(heartbeat) => self.on_heartbeat(from, *heartbeat),
-            M::PreVote { partition, epoch, viewstamp } => self.on_pre_vote(from, partition, epoch, viewstamp),
-            M::PreVoteAnswer { partition, epoch, granted, promised, viewstamp } => {
+            PeerMessage::Peering(message) => self.on_peering(from, message),
+            PeerMessage::Election(message) => self.on_election(from, message),
+            PeerMessage::Replication(message) => self.on_replication(from, message),
+            PeerMessage::Reconfiguration(message) => self.on_reconfiguration(from, message),
+            PeerMessage::ReadWrite(message) => self.on_read_write(from, message),
+            PeerMessage::Forwarding(message) => self.on_forwarding(from, message),
+            PeerMessage::Query(message) => self.on_query(from, message),
+            PeerMessage::AntiEntropy(message) => self.on_anti_entropy(from, message),
+            PeerMessage::Handoff(message) => self.on_handoff(from, message),
+            PeerMessage::GarbageCollection(message) => self.on_garbage_collection(from, message),
+            PeerMessage::Claiming(message) => self.on_claiming(from, message),
+            PeerMessage::Limiting(message) => self.on_limiting(from, message),
+            PeerMessage::Workflow(message) => self.on_workflow(from, message),
+        }
+    }
+
+    fn on_peering(&mut self, from: NodeId, message: Peering) {
+        match message {
+            Peering::Heartbeat(heartbeat) => self.on_heartbeat(from, *heartbeat),
+            Peering::Roster { roster } => self.on_roster(&roster),
+            Peering::RouteAsk { partitions } => self.on_route_ask(from, &partitions),
+            Peering::Route { partition, told } => self.on_route(partition, &told),
+        }
+    }
+
+    fn on_election(&mut self, from: NodeId, message: Election) {
+        match message {
+            Election::PreVote { partition, epoch, viewstamp } => self.on_pre_vote(from, partition, epoch, viewstamp),
+            Election::PreVoteAnswer { partition, epoch, granted, promised, viewstamp } => {
                 self.on_pre_vote_answer(from, partition, epoch, granted, (promised, viewstamp));
             }
-            M::Vote { partition, epoch, candidate, viewstamp } => {
+            Election::Vote { partition, epoch, candidate, viewstamp } => {
                 self.on_vote(from, partition, epoch, (candidate, viewstamp))
             }
-            M::Rescue { partition, epoch, candidate, viewstamp, lost } => {
+            Election::Rescue { partition, epoch, candidate, viewstamp, lost } => {
                 self.on_rescue(from, partition, epoch, (candidate, viewstamp), &lost);
             }
-            M::VoteAnswer { partition, epoch, replica, granted, promised, viewstamp, log: _ } => {
+            Election::VoteAnswer { partition, epoch, replica, granted, promised, viewstamp, log: _ } => {
                 self.on_vote_answer(from, partition, epoch, (replica, granted), (promised, viewstamp));
             }
-            M::Fetch { partition, viewstamp } => self.on_fetch(from, partition, viewstamp),
-            M::State { partition, viewstamp, table } => self.on_state(partition, viewstamp, &table),
-            M::Transfer { partition, epoch } => self.on_transfer(partition, epoch),
-            M::Install { partition, epoch, base, table, digest } => {
+            Election::Fetch { partition, viewstamp } => self.on_fetch(from, partition, viewstamp),
+            Election::State { partition, viewstamp, table } => self.on_state(partition, viewstamp, &table),
+            Election::Transfer { partition, epoch } => self.on_transfer(partition, epoch),
+        }
+    }
+
+    fn on_replication(&mut self, from: NodeId, message: Replication) {
+        match message {
+            Replication::Install { partition, epoch, base, table, digest } => {
                 self.on_install(from, partition, epoch, (base, table), u128::from_be_bytes(digest));
             }
-            M::Snapshot { partition, viewstamp, table, commit } => {
+            Replication::Snapshot { partition, viewstamp, table, commit } => {
                 self.on_snapshot(from, partition, viewstamp, &table, commit)
             }
-            M::Ops { partition, epoch, first, ops, commit, digest } => {
+            Replication::Ops { partition, epoch, first, ops, commit, digest } => {
                 self.on_ops(from, partition, epoch, (first, ops), (commit, u128::from_be_bytes(digest)));
             }
-            M::Ack { partition, epoch, replica, length, done, missing, wound, log: _ } => {
+            Replication::Ack { partition, epoch, replica, length, done, missing, wound, log: _ } => {
                 self.on_ack(from, partition, epoch, (replica, length, wound), done, missing);
             }
-            M::Ages { partition, asks, ages } => self.on_ages(from, partition, asks, ages),
-            M::Nack { partition, replica, promised, viewstamp } => {
+            Replication::Ages { partition, asks, ages } => self.on_ages(from, partition, asks, ages),
+            Replication::Nack { partition, replica, promised, viewstamp } => {
                 self.on_nack(from, partition, replica, promised, viewstamp);
             }
-            M::Rejoin { partition, ask, viewstamp } => self.on_rejoin(from, partition, ask, viewstamp),
-            M::Rejoined { partition, ask, viewstamp } => self.on_rejoined(partition, ask, viewstamp),
-            M::Ready { partition, replica, at, ready, facts, log: _ } => {
+            Replication::Rejoin { partition, ask, viewstamp } => self.on_rejoin(from, partition, ask, viewstamp),
+            Replication::Rejoined { partition, ask, viewstamp } => self.on_rejoined(partition, ask, viewstamp),
+        }
+    }
+
+    fn on_reconfiguration(&mut self, from: NodeId, message: Reconfiguration) {
+        match message {
+            Reconfiguration::Ready { partition, replica, at, ready, facts, log: _ } => {
                 self.on_ready(from, partition, (replica, at), (ready, facts));
             }
-            M::Dismiss { partition, at } => self.on_dismiss(partition, at),
-            M::Outside { partition, told } => self.on_outside(from, partition, &told),
-            M::Unheld { partition, replica } => self.on_unheld(from, partition, replica),
-            M::Stray { partition, seat } => self.on_stray(from, partition, seat),
-            M::Arrange { partition, nodes } => self.on_arrange(partition, &nodes),
-            M::Roster { roster } => self.on_roster(&roster),
-            M::RouteAsk { partitions } => self.on_route_ask(from, &partitions),
-            M::Route { partition, told } => self.on_route(partition, &told),
-            M::Wake { partition, epoch, ids } => self.on_wake_message(from, partition, epoch, ids),
-            M::Led { partition, epoch, leads } => self.on_led(from, partition, epoch, leads),
-            M::Write { ask, partition, at, items } => self.on_write(from, ask, (partition, at), &items),
-            M::Written { ask, partition, replica, outcomes, boot, holes, at, told, log: _ } => {
+            Reconfiguration::Dismiss { partition, at } => self.on_dismiss(partition, at),
+            Reconfiguration::Outside { partition, told } => self.on_outside(from, partition, &told),
+            Reconfiguration::Unheld { partition, replica } => self.on_unheld(from, partition, replica),
+            Reconfiguration::Stray { partition, seat } => self.on_stray(from, partition, seat),
+            Reconfiguration::Arrange { partition, nodes } => self.on_arrange(partition, &nodes),
+        }
+    }
+
+    fn on_read_write(&mut self, from: NodeId, message: ReadWrite) {
+        match message {
+            ReadWrite::Write { ask, partition, at, items } => self.on_write(from, ask, (partition, at), &items),
+            ReadWrite::Written { ask, partition, replica, outcomes, boot, holes, at, told, log: _ } => {
                 let lasting = holes && self.is_holed(from);
                 let answer = WriteAnswer { outcomes, boot, holes, lasting, at };
                 self.on_written(from, ask, partition, replica, (answer, told));
             }
-            M::Kept { ask, partition, outcomes } => self.on_kept(from, ask, partition, outcomes),
-            M::Read { ask, partition, at, id } => self.on_read(from, ask, (partition, at), id),
-            M::Known { ask, partition, replica, known } => self.on_known(from, ask, partition, replica, *known),
-            M::CountAsk { ask, queue } => {
+            ReadWrite::Kept { ask, partition, outcomes } => self.on_kept(from, ask, partition, outcomes),
+            ReadWrite::Read { ask, partition, at, id } => self.on_read(from, ask, (partition, at), id),
+            ReadWrite::Known { ask, partition, replica, known } => self.on_known(from, ask, partition, replica, *known),
+        }
+    }
+
+    fn on_forwarding(&mut self, from: NodeId, message: Forwarding) {
+        match message {
+            Forwarding::Forward { ask, request } => self.on_forward(from, ask, *request),
+            Forwarding::Forwarded { ask, response } => self.on_forwarded(ask, *response),
+        }
+    }
+
+    fn on_query(&mut self, from: NodeId, message: Query) {
+        match message {
+            Query::CountAsk { ask, queue } => {
                 let permits = self.permits_due(queue.as_ref());
                 self.on_count_ask(from, (ask, queue), permits);
             }
-            M::CountAnswer { ask, partitions } => self.on_count_answer(from, ask, partitions),
-            M::ListAsk { ask, partition, queue, after, to, limit } => {
+            Query::CountAnswer { ask, partitions } => self.on_count_answer(from, ask, partitions),
+            Query::ListAsk { ask, partition, queue, after, to, limit } => {
                 self.on_list_ask(from, ask, (partition, queue), (after, to), limit);
             }
-            M::ListAnswer { ask, partitions, tasks, end } => self.on_list_answer(from, ask, &partitions, tasks, end),
-            M::Roots { roots, round } => self.on_roots(from, &roots, round),
-            M::GroupsAsk { partition, round, groups } => self.on_groups_ask(from, partition, round, &groups),
-            M::GroupsAnswer { partition, round, at, equal } => {
+            Query::ListAnswer { ask, partitions, tasks, end } => {
+                self.on_list_answer(from, ask, &partitions, tasks, end)
+            }
+            Query::Watch { ask, subject, at, compare } => self.on_watch(from, ask, subject, at, &compare),
+            Query::Watched { ask, at, told } => self.on_watched(from, ask, at, told.map(|told| *told)),
+            Query::WatchNews { subject } => self.on_watch_news(from, &subject),
+        }
+    }
+
+    fn on_anti_entropy(&mut self, from: NodeId, message: AntiEntropy) {
+        match message {
+            AntiEntropy::Roots { roots, round } => self.on_roots(from, &roots, round),
+            AntiEntropy::GroupsAsk { partition, round, groups } => self.on_groups_ask(from, partition, round, &groups),
+            AntiEntropy::GroupsAnswer { partition, round, at, equal } => {
                 self.on_groups_answer(from, partition, (round, at), &equal);
             }
-            M::RootsAnswer { equal, at, differ, round } => self.on_roots_answer(from, (&equal, &at), &differ, round),
-            M::Tasks { partition, items, by_buckets, forgets } => {
+            AntiEntropy::RootsAnswer { equal, at, differ, round } => {
+                self.on_roots_answer(from, (&equal, &at), &differ, round)
+            }
+            AntiEntropy::Tasks { partition, items, by_buckets, forgets } => {
                 self.on_tasks(from, partition, &items, (by_buckets, forgets))
             }
-            M::Hint { number, partition, at, items, forgets } => {
+            AntiEntropy::Recent { boot, parts } => self.on_recent(from, boot, &parts),
+            AntiEntropy::Want { boot, parts } => self.on_want(from, boot, &parts),
+            AntiEntropy::Need { partition, ids } => self.on_need(from, partition, &ids),
+            AntiEntropy::Steps { steps } => self.on_steps(from, steps),
+            AntiEntropy::Lacks { partition, id, holder } => self.on_lacks(partition, id, holder),
+        }
+    }
+
+    fn on_handoff(&mut self, from: NodeId, message: Handoff) {
+        match message {
+            Handoff::Hint { number, partition, at, items, forgets } => {
                 self.on_hint(from, number, (partition, at), &items, forgets);
             }
-            M::Hinted { number, partition, outcomes, boot, at, holes, log: _ } => {
+            Handoff::Hinted { number, partition, outcomes, boot, at, holes, log: _ } => {
                 self.on_hinted(from, (number, partition), &outcomes, (boot, holes), at);
             }
-            M::Gone { partition, forgets, ids } => self.on_gone(from, partition, forgets, &ids),
-            M::Compare { partition, epoch, number, items } => self.on_compare(from, partition, (epoch, number), &items),
-            M::Compared { partition, epoch, number, replica, same } => {
+        }
+    }
+
+    fn on_garbage_collection(&mut self, from: NodeId, message: GarbageCollection) {
+        match message {
+            GarbageCollection::Gone { partition, forgets, ids } => self.on_gone(from, partition, forgets, &ids),
+            GarbageCollection::Compare { partition, epoch, number, items } => {
+                self.on_compare(from, partition, (epoch, number), &items)
+            }
+            GarbageCollection::Compared { partition, epoch, number, replica, same } => {
                 self.on_compared(from, partition, (epoch, number), (replica, same))
             }
-            M::Tombs { partition, epoch, number, items } => self.on_tombs(from, partition, (epoch, number), &items),
-            M::Buried { partition, epoch, number, replica, log: _ } => {
+            GarbageCollection::Tombs { partition, epoch, number, items } => {
+                self.on_tombs(from, partition, (epoch, number), &items)
+            }
+            GarbageCollection::Buried { partition, epoch, number, replica, log: _ } => {
                 self.on_buried(from, partition, (epoch, number), replica)
             }
-            M::Outboxes { partition, epoch, number, above, up_to } => {
+            GarbageCollection::Outboxes { partition, epoch, number, above, up_to } => {
                 self.on_outboxes(from, partition, (epoch, number), (above, up_to));
             }
-            M::Childless { partition, epoch, number, seats } => {
+            GarbageCollection::Childless { partition, epoch, number, seats } => {
                 self.on_childless(from, partition, (epoch, number), seats)
             }
-            M::Forget { partition, epoch, count } => self.on_forget(from, partition, epoch, count),
-            M::Forgot { partition, epoch, count, replica, log: _ } => {
+            GarbageCollection::Forget { partition, epoch, count } => self.on_forget(from, partition, epoch, count),
+            GarbageCollection::Forgot { partition, epoch, count, replica, log: _ } => {
                 self.on_forgot(from, partition, (epoch, count), replica)
             }
-            M::Recent { boot, parts } => self.on_recent(from, boot, &parts),
-            M::Want { boot, parts } => self.on_want(from, boot, &parts),
-            M::Need { partition, ids } => self.on_need(from, partition, &ids),
-            M::Steps { steps } => self.on_steps(from, steps),
-            M::Lacks { partition, id, holder } => self.on_lacks(partition, id, holder),
-            M::Probe { ask, queues } => self.on_probe(from, ask, queues),
-            M::Probed { ask, heads, covered } => self.on_probed(from, ask, &heads, &covered),
-            M::Pull { ask, queues } => self.on_pull(from, ask, &queues),
-            M::Pulled { ask, partitions, ready, more } => self.on_pulled(from, ask, &partitions, (&ready, more)),
-            M::GrantAsk { ask, claim, max, recall, got } => {
+        }
+    }
+
+    fn on_claiming(&mut self, from: NodeId, message: Claiming) {
+        match message {
+            Claiming::Wake { partition, epoch, ids } => self.on_wake_message(from, partition, epoch, ids),
+            Claiming::Led { partition, epoch, leads } => self.on_led(from, partition, epoch, leads),
+            Claiming::Probe { ask, queues } => self.on_probe(from, ask, queues),
+            Claiming::Probed { ask, heads, covered } => self.on_probed(from, ask, &heads, &covered),
+            Claiming::Pull { ask, queues } => self.on_pull(from, ask, &queues),
+            Claiming::Pulled { ask, partitions, ready, more } => self.on_pulled(from, ask, &partitions, (&ready, more)),
+            Claiming::GrantAsk { ask, claim, max, recall, got } => {
                 self.on_grant_ask(from, ask, *claim, max, (recall, &got));
             }
-            M::GrantAnswer { ask, claim, tasks, heads, partitions } => {
+            Claiming::GrantAnswer { ask, claim, tasks, heads, partitions } => {
                 self.on_grant_answer(from, ask, claim, tasks, (&heads, &partitions));
             }
-            M::Return { items } => self.on_return(&items),
-            M::ConfirmAsk { items } => self.on_confirm_ask(from, &items),
-            M::ConfirmAnswer { settled, back } => self.on_confirm_answer(from, &settled, &back),
-            M::Leave { claim, keeps } => self.on_claim_left(claim, &keeps.into_iter().collect()),
-            M::Interest { queues } => self.on_interest(from, &queues),
-            M::Available { queue, head } => self.on_available(from, &queue, head),
-            M::Follow { partition, ids } => self.on_follow(from, partition, &ids),
-            M::Ends { partition, ends, joins } => self.on_ends(from, partition, &ends, &joins),
-            M::Watch { ask, subject, at, compare } => self.on_watch(from, ask, subject, at, &compare),
-            M::Watched { ask, at, told } => self.on_watched(from, ask, at, told.map(|told| *told)),
-            M::WatchNews { subject } => self.on_watch_news(from, &subject),
-            M::MemberFailed { member, how } => self.on_member_failed(member, how),
-            M::KeyAsk { ask, partition, epoch, queue, key, ids } => {
-                self.on_key_ask(from, (ask, epoch), (partition, queue, key), &ids);
-            }
-            M::KeyAnswer { ask, partition, replica, open, ended } => {
-                self.on_key_answer(from, (ask, partition), replica, (&open, &ended));
-            }
-            M::PermitAsk { ask, queue, wanted } => self.on_permit_ask(from, ask, queue, wanted),
-            M::Permits { ask, queue, count, wait_ms } => self.on_permits(ask, &queue, count, wait_ms),
-            M::PermitsBack { ask, queue, count } => self.on_permits_back(from, ask, &queue, count),
-            M::QuotaAsk { partition, epoch, ask, queue, keeps, wants } => {
+            Claiming::Return { items } => self.on_return(&items),
+            Claiming::ConfirmAsk { items } => self.on_confirm_ask(from, &items),
+            Claiming::ConfirmAnswer { settled, back } => self.on_confirm_answer(from, &settled, &back),
+            Claiming::Leave { claim, keeps } => self.on_claim_left(claim, &keeps.into_iter().collect()),
+            Claiming::Interest { queues } => self.on_interest(from, &queues),
+            Claiming::Available { queue, head } => self.on_available(from, &queue, head),
+        }
+    }
+
+    fn on_limiting(&mut self, from: NodeId, message: Limiting) {
+        match message {
+            Limiting::PermitAsk { ask, queue, wanted } => self.on_permit_ask(from, ask, queue, wanted),
+            Limiting::Permits { ask, queue, count, wait_ms } => self.on_permits(ask, &queue, count, wait_ms),
+            Limiting::PermitsBack { ask, queue, count } => self.on_permits_back(from, ask, &queue, count),
+            Limiting::QuotaAsk { partition, epoch, ask, queue, keeps, wants } => {
                 self.on_quota_ask(from, (partition, epoch, ask), queue, (keeps, wants));
             }
-            M::Quota { partition, epoch, ask, queue, count } => self.on_quota((partition, epoch), ask, &queue, count),
-            M::QuotaCall { partition, queue, share } => self.on_quota_call(partition, &queue, share),
-            M::Forward { ask, request } => self.on_forward(from, ask, *request),
-            M::Forwarded { ask, response } => self.on_forwarded(ask, *response),
+            Limiting::Quota { partition, epoch, ask, queue, count } => {
+                self.on_quota((partition, epoch), ask, &queue, count)
+            }
+            Limiting::QuotaCall { partition, queue, share } => self.on_quota_call(partition, &queue, share),
+        }
+    }
+
+    fn on_workflow(&mut self, from: NodeId, message: Workflow) {
+        match message {
+            Workflow::Follow { partition, ids } => self.on_follow(from, partition, &ids),
+            Workflow::Ends { partition, ends, joins } => self.on_ends(from, partition, &ends, &joins),
+            Workflow::MemberFailed { member, how } => self.on_member_failed(member, how),
+            Workflow::KeyAsk { ask, partition, epoch, queue, key, ids } => {
+                self.on_key_ask(from, (ask, epoch), (partition, queue, key), &ids);
+            }
+            Workflow::KeyAnswer { ask, partition, replica, open, ended } => {
+                self.on_key_answer(from, (ask, partition), replica, (&open, &ended));
+            }
         }
     }
 

@@ -77,6 +77,7 @@ use norn_model::cohort::Told;
 use norn_model::config::{Config, mutant};
 use norn_model::limits::LOOPBACKS_MAX;
 pub use norn_model::message::PeerMessage;
+use norn_model::message::{Peering, Replication};
 pub use norn_model::record::Record;
 use norn_model::replica::Partition;
 pub use norn_model::snapshot::{Gap, Moved, Part};
@@ -324,7 +325,9 @@ impl Node {
         self.outbox.flush(effects);
         if mutant!(self.config, WordMissing) {
             for effect in effects.iter_mut() {
-                if let Effect::Send { message: message @ PeerMessage::Ack { .. }, .. } = effect {
+                if let Effect::Send { message: message @ PeerMessage::Replication(Replication::Ack { .. }), .. } =
+                    effect
+                {
                     message.set_log(norn_model::message::LogWord::default());
                 }
             }
@@ -350,7 +353,7 @@ impl Node {
             return;
         }
         // Heartbeats of an earlier start, or of an image, are no sign of life of the start that leads.
-        if !matches!(message, PeerMessage::Heartbeat(_)) {
+        if !matches!(message, PeerMessage::Peering(Peering::Heartbeat(_))) {
             self.note_heard(from);
         }
         self.on_message(from, message);

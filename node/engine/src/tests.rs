@@ -4,7 +4,7 @@
 use super::*;
 use crate::context::timers::Key;
 use crate::event::ClientId;
-use norn_model::message::{DiskWord, Heartbeat, LogWord};
+use norn_model::message::{DiskWord, Election, Heartbeat, LogWord};
 use norn_model::task::{Filling, Place, Wanted};
 use norn_wire::TaskId;
 use norn_wire::error::Error;
@@ -398,7 +398,11 @@ fn a_node_says_nothing_before_its_start_is_on_disk() {
     let mut effects = Vec::new();
     node.start(cluster.now, cluster.logs[0].len() as u64, &mut effects);
     cluster.advance(10);
-    let vote = PeerMessage::PreVote { partition: PartitionId(0), epoch: 99, viewstamp: Default::default() };
+    let vote = PeerMessage::Election(Election::PreVote {
+        partition: PartitionId(0),
+        epoch: 99,
+        viewstamp: Default::default(),
+    });
     node.step(cluster.now, Event::Peer { from: NodeId(2), message: vote }, &mut effects);
     node.step(cluster.now, Event::Wake, &mut effects);
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Send { .. })), "{effects:?}");

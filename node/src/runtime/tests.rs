@@ -15,7 +15,7 @@ use crate::runtime::tls::{Credentials, load, own_principal};
 use crate::runtime::transport::{CloseCode, client_config, endpoint, peer_config};
 use norn_client::dial::{Reason, version_of};
 use norn_model::limits::FRAME_BYTES_MAX;
-use norn_model::message::{PeerMessage, PeerMessage as Message};
+use norn_model::message::{PeerMessage, Query};
 use norn_wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
 use norn_wire::response::{Genesis, Identity, Member};
 use norn_wire::{ClusterId, NodeId, Request, Response, Versions};
@@ -290,7 +290,7 @@ async fn a_peer_must_be_who_it_claims_to_be() {
     let mut stream = connection.open_uni().await.unwrap();
     let mut bytes = Vec::new();
     encode_named(&mut bytes, NEWEST, Kind::PeerHello, 0, &good);
-    let message: PeerMessage = Message::CountAsk { ask: 1, queue: None };
+    let message: PeerMessage = PeerMessage::Query(Query::CountAsk { ask: 1, queue: None });
     encode_compact(&mut bytes, NEWEST, Kind::Peer, 0, &message);
     stream.write_all(&bytes).await.unwrap();
     stream.finish().unwrap();

@@ -9,7 +9,7 @@ use crate::world::{Event, World};
 use norn_engine::{ClientId, Effect, Event as Input, Observation, Ticket};
 use norn_model::claim_table::table::Op;
 use norn_model::cohort::Change;
-use norn_model::message::PeerMessage;
+use norn_model::message::{Election, PeerMessage, ReadWrite, Reconfiguration, Replication};
 use norn_model::record::Record;
 use norn_model::task::{Wanted, in_order};
 use norn_storage::disk::Disk;
@@ -50,10 +50,13 @@ impl World {
             Some(left) => *left -= 1,
             None => {}
         }
-        let vote = matches!(&effect, Effect::Send { message: PeerMessage::VoteAnswer { granted: true, .. }, .. });
-        let ack = matches!(&effect, Effect::Send { message: PeerMessage::Ack { .. }, .. });
+        let vote = matches!(
+            &effect,
+            Effect::Send { message: PeerMessage::Election(Election::VoteAnswer { granted: true, .. }), .. }
+        );
+        let ack = matches!(&effect, Effect::Send { message: PeerMessage::Replication(Replication::Ack { .. }), .. });
         let ack = ack && node == self.copies.victim();
-        let flag = matches!(&effect, Effect::Send { message: PeerMessage::Ack { done, .. }, .. } if !done.is_empty());
+        let flag = matches!(&effect, Effect::Send { message: PeerMessage::Replication(Replication::Ack { done, .. }), .. } if !done.is_empty());
         let (before, after) = (self.options.crash_before_flag_percent, self.options.crash_after_vote_percent);
         if flag && self.crashes_briefly(node, before, "fault: crash before a flag") {
             // The facts that it was about to report are those that it must not seem to know any more.
@@ -310,8 +313,9 @@ impl World {
         let word = self.word_of(node, place, message);
         let bytes = encode_peer(0, message);
         self.line(format_args!("n{node} -> n{place} {} {:016x}", message.name(), xxh3_64(&bytes)));
-        let lossy =
-            self.options.lost_writes_percent > 0 && !self.healed() && matches!(message, PeerMessage::Write { .. });
+        let lossy = self.options.lost_writes_percent > 0
+            && !self.healed()
+            && matches!(message, PeerMessage::ReadWrite(ReadWrite::Write { .. }));
         if lossy && self.randoms.faults.chance(self.options.lost_writes_percent, 100) {
             return self.count("fault: lost write");
         }
@@ -319,7 +323,7 @@ impl World {
             self.schedule(at_us, Event::Peer { from: node, to: place, bytes: bytes.clone(), word });
         }
         let hasty = self.options.crash_after_vote_percent > 0 && !self.healed();
-        if hasty && matches!(message, PeerMessage::Vote { .. }) {
+        if hasty && matches!(message, PeerMessage::Election(Election::Vote { .. })) {
             let late_us = self.randoms.faults.between(1_000, 300_000);
             self.schedule_in(late_us, Event::Peer { from: node, to: place, bytes, word });
         }
@@ -357,7 +361,10 @@ fn is_step(effect: &Effect) -> bool {
         Effect::Persist { records, .. } => {
             records.iter().filter_map(ops_of).flatten().any(|op| matches!(**op, Op::Cohort(_)))
         }
-        Effect::Send { message, .. } => matches!(message, PeerMessage::Ready { .. } | PeerMessage::Dismiss { .. }),
+        Effect::Send { message, .. } => matches!(
+            message,
+            PeerMessage::Reconfiguration(Reconfiguration::Ready { .. } | Reconfiguration::Dismiss { .. })
+        ),
         Effect::Observe(observation) => matches!(
             observation,
             Observation::CohortChanged { .. }

@@ -6,8 +6,9 @@ use super::samples::{
 use norn_model::claim_table::table::Table;
 use norn_model::cohort::{Change, Cohort, Seat, Told};
 use norn_model::message::{
-    DiskWord, Head, Heartbeat, Known, Level, LogWord, Outcome, PartitionCounts, PeerMessage, RecentPart, Step,
-    WantPart, WatchAt, WatchTold,
+    AntiEntropy, Claiming, DiskWord, Election, Forwarding, GarbageCollection, Handoff, Head, Heartbeat, Known, Level,
+    Limiting, LogWord, Outcome, PartitionCounts, PeerMessage, Peering, Query, ReadWrite, RecentPart, Reconfiguration,
+    Replication, Step, WantPart, WatchAt, WatchTold, Workflow,
 };
 use norn_model::replica::DoneFlag;
 use norn_model::task::{Settled, Task, Tomb};
@@ -70,40 +71,40 @@ fn known() -> Known {
 /// At least one message of each kind.
 pub fn peer_messages() -> Vec<PeerMessage> {
     let mut all = Vec::new();
-    all.extend(membership());
-    all.extend(election());
-    all.extend(replication());
-    all.extend(reconfiguration());
-    all.extend(read_write());
-    all.extend(forwarding());
-    all.extend(query());
-    all.extend(anti_entropy());
-    all.extend(handoff());
-    all.extend(garbage_collection());
-    all.extend(claiming());
-    all.extend(limiting());
-    all.extend(workflow());
+    all.extend(peering().into_iter().map(PeerMessage::from));
+    all.extend(election().into_iter().map(PeerMessage::from));
+    all.extend(replication().into_iter().map(PeerMessage::from));
+    all.extend(reconfiguration().into_iter().map(PeerMessage::from));
+    all.extend(read_write().into_iter().map(PeerMessage::from));
+    all.extend(forwarding().into_iter().map(PeerMessage::from));
+    all.extend(query().into_iter().map(PeerMessage::from));
+    all.extend(anti_entropy().into_iter().map(PeerMessage::from));
+    all.extend(handoff().into_iter().map(PeerMessage::from));
+    all.extend(garbage_collection().into_iter().map(PeerMessage::from));
+    all.extend(claiming().into_iter().map(PeerMessage::from));
+    all.extend(limiting().into_iter().map(PeerMessage::from));
+    all.extend(workflow().into_iter().map(PeerMessage::from));
     all
 }
 
-fn membership() -> Vec<PeerMessage> {
+fn peering() -> Vec<Peering> {
     vec![
-        PeerMessage::Heartbeat(Box::new(heartbeat())),
-        PeerMessage::Roster { roster: Arc::new(roster()) },
-        PeerMessage::RouteAsk { partitions: vec![PARTITION] },
-        PeerMessage::Route { partition: PARTITION, told: told() },
+        Peering::Heartbeat(Box::new(heartbeat())),
+        Peering::Roster { roster: Arc::new(roster()) },
+        Peering::RouteAsk { partitions: vec![PARTITION] },
+        Peering::Route { partition: PARTITION, told: told() },
     ]
 }
 
-fn election() -> Vec<PeerMessage> {
+fn election() -> Vec<Election> {
     let table = Arc::new(Table::new(vec![REPLICA]));
     let lost = vec![NODE];
     vec![
-        PeerMessage::PreVote { partition: PARTITION, epoch: 6, viewstamp: VIEWSTAMP },
-        PeerMessage::PreVoteAnswer { partition: PARTITION, epoch: 6, granted: true, promised: 5, viewstamp: VIEWSTAMP },
-        PeerMessage::Vote { partition: PARTITION, epoch: 6, candidate: REPLICA, viewstamp: VIEWSTAMP },
-        PeerMessage::Rescue { partition: PARTITION, epoch: 6, candidate: REPLICA, viewstamp: VIEWSTAMP, lost },
-        PeerMessage::VoteAnswer {
+        Election::PreVote { partition: PARTITION, epoch: 6, viewstamp: VIEWSTAMP },
+        Election::PreVoteAnswer { partition: PARTITION, epoch: 6, granted: true, promised: 5, viewstamp: VIEWSTAMP },
+        Election::Vote { partition: PARTITION, epoch: 6, candidate: REPLICA, viewstamp: VIEWSTAMP },
+        Election::Rescue { partition: PARTITION, epoch: 6, candidate: REPLICA, viewstamp: VIEWSTAMP, lost },
+        Election::VoteAnswer {
             partition: PARTITION,
             epoch: 6,
             replica: REPLICA,
@@ -112,22 +113,22 @@ fn election() -> Vec<PeerMessage> {
             viewstamp: VIEWSTAMP,
             log: LOG,
         },
-        PeerMessage::Fetch { partition: PARTITION, viewstamp: VIEWSTAMP },
-        PeerMessage::State { partition: PARTITION, viewstamp: VIEWSTAMP, table },
-        PeerMessage::Transfer { partition: PARTITION, epoch: 5 },
+        Election::Fetch { partition: PARTITION, viewstamp: VIEWSTAMP },
+        Election::State { partition: PARTITION, viewstamp: VIEWSTAMP, table },
+        Election::Transfer { partition: PARTITION, epoch: 5 },
     ]
 }
 
-fn replication() -> Vec<PeerMessage> {
+fn replication() -> Vec<Replication> {
     let table = Arc::new(Table::new(vec![REPLICA]));
     let done = vec![DoneFlag { id: id(0), token: TOKEN, ending: Task::default() }];
     let installed = Some(table.clone());
     vec![
-        PeerMessage::Install { partition: PARTITION, epoch: 6, base: VIEWSTAMP, table: installed, digest: [7; 16] },
-        PeerMessage::Install { partition: PARTITION, epoch: 6, base: VIEWSTAMP, table: None, digest: [7; 16] },
-        PeerMessage::Snapshot { partition: PARTITION, viewstamp: VIEWSTAMP, table, commit: 8 },
-        PeerMessage::Ops { partition: PARTITION, epoch: 5, first: 9, ops: operations(), commit: 8, digest: [7; 16] },
-        PeerMessage::Ack {
+        Replication::Install { partition: PARTITION, epoch: 6, base: VIEWSTAMP, table: installed, digest: [7; 16] },
+        Replication::Install { partition: PARTITION, epoch: 6, base: VIEWSTAMP, table: None, digest: [7; 16] },
+        Replication::Snapshot { partition: PARTITION, viewstamp: VIEWSTAMP, table, commit: 8 },
+        Replication::Ops { partition: PARTITION, epoch: 5, first: 9, ops: operations(), commit: 8, digest: [7; 16] },
+        Replication::Ack {
             partition: PARTITION,
             epoch: 5,
             replica: REPLICA,
@@ -137,30 +138,37 @@ fn replication() -> Vec<PeerMessage> {
             log: LOG,
             wound: Wound { facts: true, table: false },
         },
-        PeerMessage::Nack { partition: PARTITION, replica: REPLICA, promised: 6, viewstamp: VIEWSTAMP },
-        PeerMessage::Ages { partition: PARTITION, asks: true, ages: vec![(VIEWSTAMP, 7_000)] },
-        PeerMessage::Rejoin { partition: PARTITION, ask: 3, viewstamp: VIEWSTAMP },
-        PeerMessage::Rejoined { partition: PARTITION, ask: 3, viewstamp: VIEWSTAMP },
+        Replication::Nack { partition: PARTITION, replica: REPLICA, promised: 6, viewstamp: VIEWSTAMP },
+        Replication::Ages { partition: PARTITION, asks: true, ages: vec![(VIEWSTAMP, 7_000)] },
+        Replication::Rejoin { partition: PARTITION, ask: 3, viewstamp: VIEWSTAMP },
+        Replication::Rejoined { partition: PARTITION, ask: 3, viewstamp: VIEWSTAMP },
     ]
 }
 
-fn reconfiguration() -> Vec<PeerMessage> {
+fn reconfiguration() -> Vec<Reconfiguration> {
     let seat = Seat { replica: REPLICA, since: VIEWSTAMP };
     vec![
-        PeerMessage::Ready { partition: PARTITION, replica: REPLICA, at: VIEWSTAMP, ready: true, facts: 4, log: LOG },
-        PeerMessage::Dismiss { partition: PARTITION, at: VIEWSTAMP },
-        PeerMessage::Outside { partition: PARTITION, told: told() },
-        PeerMessage::Unheld { partition: PARTITION, replica: REPLICA },
-        PeerMessage::Stray { partition: PARTITION, seat },
-        PeerMessage::Arrange { partition: PARTITION, nodes: vec![NodeId(1), NodeId(2)] },
+        Reconfiguration::Ready {
+            partition: PARTITION,
+            replica: REPLICA,
+            at: VIEWSTAMP,
+            ready: true,
+            facts: 4,
+            log: LOG,
+        },
+        Reconfiguration::Dismiss { partition: PARTITION, at: VIEWSTAMP },
+        Reconfiguration::Outside { partition: PARTITION, told: told() },
+        Reconfiguration::Unheld { partition: PARTITION, replica: REPLICA },
+        Reconfiguration::Stray { partition: PARTITION, seat },
+        Reconfiguration::Arrange { partition: PARTITION, nodes: vec![NodeId(1), NodeId(2)] },
     ]
 }
 
-fn read_write() -> Vec<PeerMessage> {
+fn read_write() -> Vec<ReadWrite> {
     let known = Box::new(known());
     vec![
-        PeerMessage::Write { ask: 1, partition: PARTITION, at: VIEWSTAMP, items: items() },
-        PeerMessage::Written {
+        ReadWrite::Write { ask: 1, partition: PARTITION, at: VIEWSTAMP, items: items() },
+        ReadWrite::Written {
             ask: 1,
             partition: PARTITION,
             replica: REPLICA,
@@ -171,22 +179,22 @@ fn read_write() -> Vec<PeerMessage> {
             told: Some(told()),
             log: LOG,
         },
-        PeerMessage::Kept { ask: 1, partition: PARTITION, outcomes: vec![Outcome::Stored] },
-        PeerMessage::Read { ask: 2, partition: PARTITION, at: VIEWSTAMP, id: id(0) },
-        PeerMessage::Known { ask: 2, partition: PARTITION, replica: REPLICA, known },
+        ReadWrite::Kept { ask: 1, partition: PARTITION, outcomes: vec![Outcome::Stored] },
+        ReadWrite::Read { ask: 2, partition: PARTITION, at: VIEWSTAMP, id: id(0) },
+        ReadWrite::Known { ask: 2, partition: PARTITION, replica: REPLICA, known },
     ]
 }
 
-fn forwarding() -> Vec<PeerMessage> {
+fn forwarding() -> Vec<Forwarding> {
     let unique = Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) };
     vec![
-        PeerMessage::Forward { ask: 5, request: Box::new(unique) },
-        PeerMessage::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },
-        PeerMessage::Forwarded { ask: 4, response: Box::new(Response::Done) },
+        Forwarding::Forward { ask: 5, request: Box::new(unique) },
+        Forwarding::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },
+        Forwarding::Forwarded { ask: 4, response: Box::new(Response::Done) },
     ]
 }
 
-fn query() -> Vec<PeerMessage> {
+fn query() -> Vec<Query> {
     let counts = PartitionCounts {
         partition: PARTITION,
         root: [7; 16],
@@ -198,9 +206,9 @@ fn query() -> Vec<PeerMessage> {
     };
     let tasks = vec![(id(0), known())];
     vec![
-        PeerMessage::CountAsk { ask: 6, queue: Some(queue()) },
-        PeerMessage::CountAnswer { ask: 6, partitions: vec![counts] },
-        PeerMessage::ListAsk {
+        Query::CountAsk { ask: 6, queue: Some(queue()) },
+        Query::CountAnswer { ask: 6, partitions: vec![counts] },
+        Query::ListAsk {
             ask: 7,
             partition: Some(PARTITION),
             queue: Some(queue()),
@@ -208,10 +216,10 @@ fn query() -> Vec<PeerMessage> {
             to: Some(id(2)),
             limit: 50,
         },
-        PeerMessage::ListAnswer { ask: 7, partitions: vec![(PARTITION, VIEWSTAMP)], tasks, end: Some(id(2)) },
-        PeerMessage::Watch { ask: 5, subject: Subject::Queue(queue()), at: Some(WATCH_AT), compare: vec![PARTITION] },
-        PeerMessage::Watched { ask: 5, at: Some(WATCH_AT), told: Some(Box::new(watch_told())) },
-        PeerMessage::WatchNews { subject: Subject::Group(id(0)) },
+        Query::ListAnswer { ask: 7, partitions: vec![(PARTITION, VIEWSTAMP)], tasks, end: Some(id(2)) },
+        Query::Watch { ask: 5, subject: Subject::Queue(queue()), at: Some(WATCH_AT), compare: vec![PARTITION] },
+        Query::Watched { ask: 5, at: Some(WATCH_AT), told: Some(Box::new(watch_told())) },
+        Query::WatchNews { subject: Subject::Group(id(0)) },
     ]
 }
 
@@ -225,28 +233,28 @@ fn steps() -> Vec<Step> {
     ]
 }
 
-fn anti_entropy() -> Vec<PeerMessage> {
+fn anti_entropy() -> Vec<AntiEntropy> {
     let recent = RecentPart { partition: PARTITION, upto: 9, tasks: vec![(id(0), 1 << 100)] };
     let want = WantPart { partition: PARTITION, upto: Some(9), ids: vec![id(0)] };
     let equal = vec![(PARTITION, 1 << 90)];
     vec![
-        PeerMessage::Roots { roots: equal.clone(), round: 3 },
-        PeerMessage::RootsAnswer { equal, at: vec![VIEWSTAMP], differ: vec![PARTITION], round: 3 },
-        PeerMessage::GroupsAsk { partition: PARTITION, round: 3, groups: vec![(1, 1 << 90)] },
-        PeerMessage::GroupsAnswer { partition: PARTITION, round: 3, at: VIEWSTAMP, equal: vec![1] },
-        PeerMessage::Recent { boot: 3, parts: vec![recent] },
-        PeerMessage::Want { boot: 3, parts: vec![want] },
-        PeerMessage::Need { partition: PARTITION, ids: vec![id(0)] },
-        PeerMessage::Steps { steps: steps() },
-        PeerMessage::Lacks { partition: PARTITION, id: id(0), holder: NODE },
-        PeerMessage::Tasks { partition: PARTITION, items: items(), by_buckets: true, forgets: Some(2) },
+        AntiEntropy::Roots { roots: equal.clone(), round: 3 },
+        AntiEntropy::RootsAnswer { equal, at: vec![VIEWSTAMP], differ: vec![PARTITION], round: 3 },
+        AntiEntropy::GroupsAsk { partition: PARTITION, round: 3, groups: vec![(1, 1 << 90)] },
+        AntiEntropy::GroupsAnswer { partition: PARTITION, round: 3, at: VIEWSTAMP, equal: vec![1] },
+        AntiEntropy::Recent { boot: 3, parts: vec![recent] },
+        AntiEntropy::Want { boot: 3, parts: vec![want] },
+        AntiEntropy::Need { partition: PARTITION, ids: vec![id(0)] },
+        AntiEntropy::Steps { steps: steps() },
+        AntiEntropy::Lacks { partition: PARTITION, id: id(0), holder: NODE },
+        AntiEntropy::Tasks { partition: PARTITION, items: items(), by_buckets: true, forgets: Some(2) },
     ]
 }
 
-fn handoff() -> Vec<PeerMessage> {
+fn handoff() -> Vec<Handoff> {
     vec![
-        PeerMessage::Hint { number: 8, partition: PARTITION, at: VIEWSTAMP, items: items(), forgets: None },
-        PeerMessage::Hinted {
+        Handoff::Hint { number: 8, partition: PARTITION, at: VIEWSTAMP, items: items(), forgets: None },
+        Handoff::Hinted {
             number: 8,
             partition: PARTITION,
             outcomes: vec![Outcome::TooOld],
@@ -258,67 +266,67 @@ fn handoff() -> Vec<PeerMessage> {
     ]
 }
 
-fn garbage_collection() -> Vec<PeerMessage> {
+fn garbage_collection() -> Vec<GarbageCollection> {
     let compared = vec![(id(0), 1 << 100)];
     let tombs = Arc::new(vec![(id(0), Tomb { state: State::Done, at_ms: 7 })]);
     vec![
-        PeerMessage::Compare { partition: PARTITION, epoch: 3, number: 2, items: compared },
-        PeerMessage::Compared { partition: PARTITION, epoch: 3, number: 2, replica: REPLICA, same: vec![id(0)] },
-        PeerMessage::Tombs { partition: PARTITION, epoch: 3, number: 2, items: tombs },
-        PeerMessage::Buried { partition: PARTITION, epoch: 3, number: 2, replica: REPLICA, log: LOG },
-        PeerMessage::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
-        PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },
-        PeerMessage::Forget { partition: PARTITION, epoch: 3, count: 2 },
-        PeerMessage::Forgot { partition: PARTITION, epoch: 3, count: 2, replica: REPLICA, log: LOG },
-        PeerMessage::Gone { partition: PARTITION, forgets: 2, ids: vec![id(0)] },
+        GarbageCollection::Compare { partition: PARTITION, epoch: 3, number: 2, items: compared },
+        GarbageCollection::Compared { partition: PARTITION, epoch: 3, number: 2, replica: REPLICA, same: vec![id(0)] },
+        GarbageCollection::Tombs { partition: PARTITION, epoch: 3, number: 2, items: tombs },
+        GarbageCollection::Buried { partition: PARTITION, epoch: 3, number: 2, replica: REPLICA, log: LOG },
+        GarbageCollection::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
+        GarbageCollection::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },
+        GarbageCollection::Forget { partition: PARTITION, epoch: 3, count: 2 },
+        GarbageCollection::Forgot { partition: PARTITION, epoch: 3, count: 2, replica: REPLICA, log: LOG },
+        GarbageCollection::Gone { partition: PARTITION, forgets: 2, ids: vec![id(0)] },
     ]
 }
 
-fn claiming() -> Vec<PeerMessage> {
+fn claiming() -> Vec<Claiming> {
     let head = Some(Head { priority: -1, id: id(0), count: 12, served_ms: Some(1_000) });
     vec![
-        PeerMessage::Probe { ask: 2, queues: vec![queue()] },
-        PeerMessage::Probed { ask: 2, heads: vec![None, head], covered: vec![PARTITION] },
-        PeerMessage::Pull { ask: 2, queues: vec![queue()] },
-        PeerMessage::Pulled { ask: 2, partitions: vec![PARTITION], ready: vec![id(0)], more: true },
-        PeerMessage::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: false, got: vec![id(0)] },
-        PeerMessage::GrantAnswer {
+        Claiming::Probe { ask: 2, queues: vec![queue()] },
+        Claiming::Probed { ask: 2, heads: vec![None, head], covered: vec![PARTITION] },
+        Claiming::Pull { ask: 2, queues: vec![queue()] },
+        Claiming::Pulled { ask: 2, partitions: vec![PARTITION], ready: vec![id(0)], more: true },
+        Claiming::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: false, got: vec![id(0)] },
+        Claiming::GrantAnswer {
             ask: 3,
             claim: ClaimId(99),
             tasks: vec![(granted(), Some(VIEWSTAMP))],
             heads: vec![None, head],
             partitions: vec![PARTITION],
         },
-        PeerMessage::Return { items: vec![(id(0), TOKEN, VIEWSTAMP)] },
-        PeerMessage::ConfirmAsk { items: vec![(id(0), TOKEN, ClaimId(99))] },
-        PeerMessage::ConfirmAnswer { settled: vec![(id(0), TOKEN)], back: vec![(id(1), TOKEN, VIEWSTAMP)] },
-        PeerMessage::Leave { claim: ClaimId(99), keeps: vec![id(0)] },
-        PeerMessage::Interest { queues: vec![(queue(), 4)] },
-        PeerMessage::Available { queue: queue(), head },
-        PeerMessage::Wake { partition: PARTITION, epoch: 5, ids: vec![id(0)] },
-        PeerMessage::Led { partition: PARTITION, epoch: 5, leads: true },
+        Claiming::Return { items: vec![(id(0), TOKEN, VIEWSTAMP)] },
+        Claiming::ConfirmAsk { items: vec![(id(0), TOKEN, ClaimId(99))] },
+        Claiming::ConfirmAnswer { settled: vec![(id(0), TOKEN)], back: vec![(id(1), TOKEN, VIEWSTAMP)] },
+        Claiming::Leave { claim: ClaimId(99), keeps: vec![id(0)] },
+        Claiming::Interest { queues: vec![(queue(), 4)] },
+        Claiming::Available { queue: queue(), head },
+        Claiming::Wake { partition: PARTITION, epoch: 5, ids: vec![id(0)] },
+        Claiming::Led { partition: PARTITION, epoch: 5, leads: true },
     ]
 }
 
-fn limiting() -> Vec<PeerMessage> {
+fn limiting() -> Vec<Limiting> {
     vec![
-        PeerMessage::PermitAsk { ask: 5, queue: queue(), wanted: 3 },
-        PeerMessage::Permits { ask: 5, queue: queue(), count: 3, wait_ms: 0 },
-        PeerMessage::PermitsBack { ask: 5, queue: queue(), count: 2 },
-        PeerMessage::QuotaAsk { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), keeps: 2, wants: 4 },
-        PeerMessage::Quota { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), count: 4 },
-        PeerMessage::QuotaCall { partition: PARTITION, queue: queue(), share: 1 },
+        Limiting::PermitAsk { ask: 5, queue: queue(), wanted: 3 },
+        Limiting::Permits { ask: 5, queue: queue(), count: 3, wait_ms: 0 },
+        Limiting::PermitsBack { ask: 5, queue: queue(), count: 2 },
+        Limiting::QuotaAsk { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), keeps: 2, wants: 4 },
+        Limiting::Quota { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), count: 4 },
+        Limiting::QuotaCall { partition: PARTITION, queue: queue(), share: 1 },
     ]
 }
 
-fn workflow() -> Vec<PeerMessage> {
+fn workflow() -> Vec<Workflow> {
     let (key, ids) = (NonZeroU64::MIN, vec![id(0)]);
     let (open, ended) = (vec![id(0)], vec![id(1)]);
     vec![
-        PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
-        PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)], joins: vec![(id(0), id(2))] },
-        PeerMessage::MemberFailed { member: MemberOf { group: id(0), number: 3 }, how: Settled::Dead },
-        PeerMessage::KeyAsk { ask: 5, partition: PARTITION, epoch: 3, queue: queue(), key, ids },
-        PeerMessage::KeyAnswer { ask: 5, partition: PARTITION, replica: REPLICA, open, ended },
+        Workflow::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
+        Workflow::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)], joins: vec![(id(0), id(2))] },
+        Workflow::MemberFailed { member: MemberOf { group: id(0), number: 3 }, how: Settled::Dead },
+        Workflow::KeyAsk { ask: 5, partition: PARTITION, epoch: 3, queue: queue(), key, ids },
+        Workflow::KeyAnswer { ask: 5, partition: PARTITION, replica: REPLICA, open, ended },
     ]
 }

@@ -19,7 +19,7 @@ use crate::context::timers::Key;
 use crate::effect::Observation;
 use crate::event::ClientId;
 use norn_model::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
-use norn_model::message::{Head, PeerMessage};
+use norn_model::message::{Claiming, Head};
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Response, TaskId, Token};
 use std::cmp::Reverse;
@@ -365,7 +365,7 @@ impl Node {
         let mut claim = Box::new(call.claim.clone());
         // The broker itself checks the dependencies.
         claim.depends.clear();
-        self.outbox.send(node, PeerMessage::GrantAsk { ask, claim, max, recall, got });
+        self.outbox.send(node, Claiming::GrantAsk { ask, claim, max, recall, got });
     }
 
     fn set_claim_timer(&mut self, number: u64) {
@@ -441,7 +441,7 @@ impl Node {
         let call = &self.broker.calls[&number];
         let Phase::Probing { ask, waiting, .. } = &call.phase else { return };
         for node in waiting {
-            self.outbox.send(*node, PeerMessage::Probe { ask: *ask, queues: call.claim.queues.clone() });
+            self.outbox.send(*node, Claiming::Probe { ask: *ask, queues: call.claim.queues.clone() });
         }
     }
 
@@ -558,7 +558,7 @@ impl Node {
         let queues: Vec<(QueueName, u32)> = queues.iter().map(|queue| (queue.clone(), credits(queue))).collect();
         let nodes: Vec<NodeId> = self.peers.keys().copied().chain([self.me]).collect();
         for node in nodes {
-            self.outbox.send(node, PeerMessage::Interest { queues: queues.clone() });
+            self.outbox.send(node, Claiming::Interest { queues: queues.clone() });
         }
     }
 

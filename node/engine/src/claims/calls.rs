@@ -7,7 +7,7 @@ use crate::write_read::{Ask, ForwardAsk};
 use norn_model::claim_table::table::{Cell, CellState, Op};
 use norn_model::config::mutant;
 use norn_model::limits::CELLS_WITH_REASONS_MAX;
-use norn_model::message::PeerMessage;
+use norn_model::message::{AntiEntropy, Forwarding};
 use norn_model::register::Waiting;
 use norn_model::replica::Overtaken;
 use norn_model::task::{PastClaim, claim_end, is_reason};
@@ -119,7 +119,7 @@ impl Node {
             };
             parts.insert(part, places);
             self.asks.alias(part, ask);
-            self.outbox.send(node, PeerMessage::Forward { ask: part, request: Box::new(request) });
+            self.outbox.send(node, Forwarding::Forward { ask: part, request: Box::new(request) });
         }
         if let Some(Ask::Forward(state)) = self.asks.get_mut(ask) {
             state.parts.extend(parts);
@@ -272,7 +272,7 @@ impl Node {
         }
         let others: Vec<NodeId> = replica.cohort().followers().into_iter().filter(|node| *node != self.me).collect();
         for node in others {
-            self.outbox.send(node, PeerMessage::Need { partition, ids: vec![*id] });
+            self.outbox.send(node, AntiEntropy::Need { partition, ids: vec![*id] });
         }
         Err(Error::unavailable("the leader does not know yet of which task that is; try again").about(*id))
     }
@@ -508,7 +508,7 @@ impl Node {
         let Call { to, ask, listed, durable, results } = self.calls.calls.remove(&call).expect("just seen");
         let results: Vec<Result<u64, Error>> = results.into_iter().flatten().collect();
         let response = if listed { Response::Renewed(results) } else { answer_one(results.into_iter().next()) };
-        let answer = PeerMessage::Forwarded { ask, response: Box::new(response) };
+        let answer = Forwarding::Forwarded { ask, response: Box::new(response) };
         if durable {
             self.outbox.send_durable(to, answer);
         } else {

@@ -18,7 +18,7 @@ use norn_model::config::mutant;
 use norn_model::limits::{
     CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, DUE_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
 };
-use norn_model::message::PeerMessage;
+use norn_model::message::{AntiEntropy, Claiming};
 use norn_model::register::Waiting;
 use norn_model::replica::index::Class;
 use norn_model::task::Content;
@@ -359,7 +359,7 @@ impl Node {
             true => self.led.iter().filter(|id| !unsure.contains(id)).copied().collect(),
             false => unsure.into_iter().collect(),
         };
-        self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads, partitions });
+        self.outbox.send(to, Claiming::GrantAnswer { ask, claim, tasks: whole, heads, partitions });
         // No client got these.
         self.give_back_grants(untellable);
         // A broker that still asks for these renews them, and then they stay.
@@ -493,7 +493,7 @@ impl Node {
         }
         let others: Vec<NodeId> = replica.cohort().followers().into_iter().filter(|node| *node != me).collect();
         for node in others {
-            self.outbox.send(node, PeerMessage::Need { partition, ids: ids.clone() });
+            self.outbox.send(node, AntiEntropy::Need { partition, ids: ids.clone() });
         }
     }
 

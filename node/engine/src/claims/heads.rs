@@ -4,7 +4,7 @@ use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use norn_model::config::mutant;
-use norn_model::message::{Head, PeerMessage};
+use norn_model::message::{AntiEntropy, Claiming, Head};
 use norn_model::replica::index::QueueIndex;
 use norn_model::replica::order::Standing;
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
@@ -272,7 +272,7 @@ impl Node {
 
     /// Announces a head to a node.
     fn tell_head(&mut self, node: NodeId, queue: &QueueName, head: Option<Head>) {
-        self.outbox.send(node, PeerMessage::Available { queue: queue.clone(), head });
+        self.outbox.send(node, Claiming::Available { queue: queue.clone(), head });
     }
 
     pub(crate) fn on_interest(&mut self, from: NodeId, queues: &[(QueueName, u32)]) {
@@ -345,7 +345,7 @@ impl Node {
             return;
         }
         replica.woke_us = now_us;
-        self.outbox.send(leader.node, PeerMessage::Wake { partition, epoch: leader.epoch, ids });
+        self.outbox.send(leader.node, Claiming::Wake { partition, epoch: leader.epoch, ids });
         self.timers.set(Key::Wake(partition), self.now.mono_after_ms(self.config.election_timeout_ms));
     }
 
@@ -353,10 +353,10 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let leads = replica.register.leading().is_some_and(|leading| leading.epoch >= epoch);
         let unknown: Vec<TaskId> = ids.into_iter().filter(|id| replica.store.lacks_spec(id)).collect();
-        self.outbox.send(from, PeerMessage::Led { partition, epoch, leads });
+        self.outbox.send(from, Claiming::Led { partition, epoch, leads });
         if leads && !unknown.is_empty() {
             self.outbox.observe(Observation::Woken { partition: partition.0 });
-            self.outbox.send(from, PeerMessage::Need { partition, ids: unknown });
+            self.outbox.send(from, AntiEntropy::Need { partition, ids: unknown });
         }
     }
 

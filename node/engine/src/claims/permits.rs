@@ -38,7 +38,7 @@ use crate::context::timers::Key;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
 use norn_model::limits::PERMITS_MAX;
-use norn_model::message::PeerMessage;
+use norn_model::message::Limiting;
 use norn_model::register::{Giving, Waiting};
 use norn_model::ring;
 use norn_wire::ids::TAG_BITS;
@@ -179,7 +179,7 @@ impl Node {
     fn give_permits_back(&mut self, queue: &QueueName, ask: u64, more: u64) {
         if let Some(home) = self.home_leader(queue) {
             let count = self.permits.backs.add(queue, ask, more);
-            self.outbox.send(home, PeerMessage::PermitsBack { ask, queue: queue.clone(), count });
+            self.outbox.send(home, Limiting::PermitsBack { ask, queue: queue.clone(), count });
         }
     }
 
@@ -208,7 +208,7 @@ impl Node {
         if let Some(home) = home {
             granter.asked = Some((ask, now_us));
             let (queue, wanted) = (queue.clone(), wanted - has);
-            self.outbox.send(home, PeerMessage::PermitAsk { ask, queue, wanted });
+            self.outbox.send(home, Limiting::PermitAsk { ask, queue, wanted });
         } else {
             granter.again_us = again_us;
         }
@@ -226,7 +226,7 @@ impl Node {
         let rate = self.rate_of(&queue);
         let Some(state) = self.permits.homes.get(&home) else { return };
         let Some(rate) = rate else {
-            return self.outbox.send(from, PeerMessage::Permits { ask, queue, count: 0, wait_ms: PERMIT_MS });
+            return self.outbox.send(from, Limiting::Permits { ask, queue, count: 0, wait_ms: PERMIT_MS });
         };
         let from_us = state.from_us;
         let bucket = self.bucket(home, &queue, rate);
@@ -239,7 +239,7 @@ impl Node {
             let wait_ms = from_us.saturating_sub(now_us).div_ceil(1_000).max(bucket.wait_ms(rate));
             let wait_ms = wait_ms.clamp(1, PERMIT_MS);
             let is_worth = bucket.is_worth_writing(now_us);
-            self.outbox.send(from, PeerMessage::Permits { ask, queue: queue.clone(), count: 0, wait_ms });
+            self.outbox.send(from, Limiting::Permits { ask, queue: queue.clone(), count: 0, wait_ms });
             if is_worth {
                 self.write_level(home, queue, rate, None);
             }
@@ -278,7 +278,7 @@ impl Node {
     /// The operation is committed, so this leader led after the request: sends the permits.
     pub(crate) fn permits_given(&mut self, giving: Giving) {
         let Giving { to, ask, queue, count } = giving;
-        self.outbox.send(to, PeerMessage::Permits { ask, queue, count, wait_ms: 0 });
+        self.outbox.send(to, Limiting::Permits { ask, queue, count, wait_ms: 0 });
     }
 
     pub(crate) fn on_permits(&mut self, ask: u64, queue: &QueueName, count: u64, wait_ms: u64) {

@@ -40,7 +40,7 @@ use crate::Node;
 use crate::context::timers::Key;
 use norn_model::claim_table::table::{Op, Quota};
 use norn_model::config::mutant;
-use norn_model::message::PeerMessage;
+use norn_model::message::Limiting;
 use norn_model::register::{QuotaChange, Waiting};
 use norn_model::replica::order::Standing;
 use norn_model::viewstamp::Epoch;
@@ -235,7 +235,7 @@ impl Node {
         (allowance.ask, allowance.asked_us, allowance.asked_of) = (ask, Some(now_us), asked_of);
         match home {
             Some(home) => {
-                let message = PeerMessage::QuotaAsk { partition, epoch, ask, queue: queue.clone(), keeps, wants };
+                let message = Limiting::QuotaAsk { partition, epoch, ask, queue: queue.clone(), keeps, wants };
                 self.outbox.send(home, message);
             }
             None => (allowance.asked_us, allowance.again_us) = (None, now_us + LOOK_MS * 1_000),
@@ -431,7 +431,7 @@ impl Node {
 
     fn tell_quota(&mut self, changing: QuotaChange) {
         let QuotaChange { node, partition, queue, quota: Quota { count, epoch, ask } } = changing;
-        self.outbox.send(node, PeerMessage::Quota { partition, epoch, ask, queue, count });
+        self.outbox.send(node, Limiting::Quota { partition, epoch, ask, queue, count });
     }
 
     /// Calls leaders that have more than their share, where others wait or the sum of all quotas is too large.
@@ -463,7 +463,7 @@ impl Node {
         }
         for (partition, share) in called {
             if let Some(node) = self.leader_of(partition) {
-                self.outbox.send(node, PeerMessage::QuotaCall { partition, queue: queue.clone(), share });
+                self.outbox.send(node, Limiting::QuotaCall { partition, queue: queue.clone(), share });
             }
         }
     }

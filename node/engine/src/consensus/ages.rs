@@ -25,7 +25,7 @@ use crate::context::timers::Key;
 use norn_model::claim_table::table::{Op, Table};
 use norn_model::config::mutant;
 use norn_model::limits::{RAN_ASIDE_MS, RAN_EARLY_MS, RAN_MS_MIN, RAN_OF_LEASE, RAN_OF_START, TOLD_AGE_MS_MIN};
-use norn_model::message::PeerMessage;
+use norn_model::message::Replication;
 use norn_model::record::Record;
 use norn_model::register::Ages;
 use norn_model::replica::Partition;
@@ -193,7 +193,7 @@ impl Node {
     fn send_ages(&mut self, partition: PartitionId, node: NodeId, asks: bool) {
         assert!(node != self.me, "a replica learns nothing from itself");
         let ages = self.partitions[&partition].register.ages(self.now.mono_us, &self.config);
-        self.outbox.send(node, PeerMessage::Ages { partition, asks, ages: ages.points().to_vec() });
+        self.outbox.send(node, Replication::Ages { partition, asks, ages: ages.points().to_vec() });
     }
 
     /// Takes in another replica's lease ages.
@@ -227,7 +227,7 @@ impl Node {
             }
             if node == from && asks && !knows_more {
                 // An empty answer: the question has arrived, and the leader knows nothing more.
-                self.outbox.send(node, PeerMessage::Ages { partition, asks: false, ages: Vec::new() });
+                self.outbox.send(node, Replication::Ages { partition, asks: false, ages: Vec::new() });
             } else if (node == from && asks) || (node != from && older) {
                 self.send_ages(partition, node, node != from);
             }

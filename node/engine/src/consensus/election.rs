@@ -10,7 +10,7 @@ use norn_model::claim_table::table::{Op, Table};
 use norn_model::cohort::Change;
 use norn_model::config::{Config, mutant};
 use norn_model::limits::EPOCH_STEP_MAX;
-use norn_model::message::{LogWord, PeerMessage};
+use norn_model::message::{Election, LogWord};
 use norn_model::record::Record;
 use norn_model::register::{Archiving, Changing, Leading, Progress, Rescue, Retiring, Role};
 use norn_model::rules;
@@ -115,7 +115,7 @@ impl Node {
         register.role = Role::PreCandidate { epoch, votes: BTreeSet::new() };
         let viewstamp = register.viewstamp;
         for node in voters {
-            self.outbox.send(node, PeerMessage::PreVote { partition, epoch, viewstamp });
+            self.outbox.send(node, Election::PreVote { partition, epoch, viewstamp });
         }
     }
 
@@ -132,7 +132,7 @@ impl Node {
         let recent = viewstamp >= register.viewstamp || any_age;
         let granted = epoch > register.promised && recent && !led && self.may_vote(partition);
         let (promised, viewstamp) = (register.promised, register.viewstamp);
-        self.outbox.send(from, PeerMessage::PreVoteAnswer { partition, epoch, granted, promised, viewstamp });
+        self.outbox.send(from, Election::PreVoteAnswer { partition, epoch, granted, promised, viewstamp });
     }
 
     pub(crate) fn on_pre_vote_answer(
@@ -160,7 +160,7 @@ impl Node {
             }
         } else if viewstamp > register.viewstamp {
             let viewstamp = register.viewstamp;
-            self.outbox.send(from, PeerMessage::Fetch { partition, viewstamp });
+            self.outbox.send(from, Election::Fetch { partition, viewstamp });
         }
     }
 
@@ -178,7 +178,7 @@ impl Node {
         self.outbox.observe(Observation::Campaign { partition: partition.0, epoch });
         for node in voters {
             if node != self.me {
-                self.outbox.send(node, PeerMessage::Vote { partition, epoch, candidate, viewstamp });
+                self.outbox.send(node, Election::Vote { partition, epoch, candidate, viewstamp });
             }
         }
         self.vote(partition, epoch, candidate);
@@ -195,7 +195,7 @@ impl Node {
         register.seen = register.seen.max(epoch);
         register.voted_for = Some(candidate);
         let (replica, viewstamp) = (register.me, register.viewstamp);
-        let answer = PeerMessage::VoteAnswer {
+        let answer = Election::VoteAnswer {
             partition,
             epoch,
             replica,
@@ -251,7 +251,7 @@ impl Node {
             self.await_leader_again(partition);
         } else {
             let (replica, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
-            let answer = PeerMessage::VoteAnswer {
+            let answer = Election::VoteAnswer {
                 partition,
                 epoch,
                 replica,
@@ -285,7 +285,7 @@ impl Node {
         }
         if !granted {
             if viewstamp > own {
-                self.outbox.send(from, PeerMessage::Fetch { partition, viewstamp: own });
+                self.outbox.send(from, Election::Fetch { partition, viewstamp: own });
             }
             return;
         }
@@ -405,7 +405,7 @@ impl Node {
         if newer && self.may_vote(partition) {
             let table = Arc::new(replica.register.table.clone());
             let viewstamp = replica.register.viewstamp;
-            self.outbox.send(from, PeerMessage::State { partition, viewstamp, table });
+            self.outbox.send(from, Election::State { partition, viewstamp, table });
         }
     }
 
@@ -499,7 +499,7 @@ impl Node {
         leading.transfer_again_us = self.now.mono_after_ms(timeout_ms << leading.transfers.min(TRANSFER_DOUBLINGS_MAX));
         leading.transfers += 1;
         let epoch = leading.epoch;
-        self.outbox.send(*node, PeerMessage::Transfer { partition, epoch });
+        self.outbox.send(*node, Election::Transfer { partition, epoch });
         true
     }
 

@@ -5,7 +5,7 @@ use crate::context::timers::Key;
 use crate::effect::Observation;
 use norn_model::cohort::Role;
 use norn_model::config::mutant;
-use norn_model::message::PeerMessage;
+use norn_model::message::{AntiEntropy, Replication};
 use norn_model::record::Record;
 use norn_model::rules;
 use norn_model::viewstamp::Viewstamp;
@@ -56,7 +56,7 @@ impl Node {
             let Some(leader) = leader else { continue };
             replica.healing.asked.get_or_insert(ask);
             let viewstamp = replica.register.viewstamp;
-            self.outbox.send(leader, PeerMessage::Rejoin { partition: *partition, ask, viewstamp });
+            self.outbox.send(leader, Replication::Rejoin { partition: *partition, ask, viewstamp });
         }
         if !ids.is_empty() {
             self.timers.set(Key::Rejoin, self.now.mono_after_ms(self.config.resend_ms));
@@ -77,7 +77,7 @@ impl Node {
         let viewstamp = register.viewstamp;
         let sent_us =
             register.leading().and_then(|leading| leading.progress.get(&from)).map(|progress| progress.sent_us);
-        self.outbox.send(from, PeerMessage::Rejoined { partition, ask, viewstamp });
+        self.outbox.send(from, Replication::Rejoined { partition, ask, viewstamp });
         // A whole table may be on its way.
         if sent_us.is_some_and(|sent_us| self.now.mono_us >= sent_us + self.config.resend_ms * 1_000) {
             self.send_from(partition, from, theirs);
@@ -188,7 +188,7 @@ impl Node {
         if node != self.me && !healing.agreed.contains(&node) && self.is_alive(node) {
             let round = self.number_round();
             let roots = vec![(partition, self.partitions.get_mut(&partition).expect("held").store.root())];
-            self.outbox.send(node, PeerMessage::Roots { roots, round });
+            self.outbox.send(node, AntiEntropy::Roots { roots, round });
             self.ask_groups(node, partition, round);
         }
     }
@@ -199,7 +199,7 @@ impl Node {
         let digests = replica.store.tree().group_digests().map(Option::unwrap_or_default);
         let numbered = (0u16..).zip(digests);
         let groups: Vec<_> = numbered.filter(|(group, _)| replica.healing.is_open(node, *group)).collect();
-        self.outbox.send(node, PeerMessage::GroupsAsk { partition, round, groups });
+        self.outbox.send(node, AntiEntropy::GroupsAsk { partition, round, groups });
     }
 
     /// Answers which groups are the same here, once all that is here is on disk.
@@ -215,7 +215,7 @@ impl Node {
         let equal: Vec<u16> = groups.iter().filter(same).map(|(group, _)| *group).collect();
         if !equal.is_empty() {
             let at = replica.cohort().version;
-            self.outbox.send_durable(from, PeerMessage::GroupsAnswer { partition, round, at, equal });
+            self.outbox.send_durable(from, AntiEntropy::GroupsAnswer { partition, round, at, equal });
         }
     }
 

@@ -9,7 +9,7 @@ use crate::effect::Observation;
 use norn_model::claim_table::table::Op;
 use norn_model::cohort::{Change, Cohort, Phase};
 use norn_model::config::mutant;
-use norn_model::message::PeerMessage;
+use norn_model::message::Reconfiguration;
 use norn_model::register::{Changing, Progress, Retiring};
 use norn_model::viewstamp::ReplicaId;
 use norn_wire::response::Standing;
@@ -106,7 +106,7 @@ impl Node {
         let exiles = cohort.exiles.iter().map(|exile| exile.seat.replica.node);
         let there: Vec<NodeId> = exiles.filter(|node| self.is_alive(*node)).collect();
         for exile in there {
-            self.outbox.send(exile, PeerMessage::Dismiss { partition, at: cohort.version });
+            self.outbox.send(exile, Reconfiguration::Dismiss { partition, at: cohort.version });
         }
     }
 

@@ -7,7 +7,7 @@ use crate::effect::Observation;
 use norn_model::claim_table::table::{Op, Table};
 use norn_model::config::mutant;
 use norn_model::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
-use norn_model::message::{LogWord, PeerMessage};
+use norn_model::message::{AntiEntropy, LogWord, Replication};
 use norn_model::record::Record;
 use norn_model::register::{Register, Waiting};
 use norn_model::replica::{DoneFlag, Partition};
@@ -114,7 +114,7 @@ impl Node {
         assert!(progress.sent <= length, "more is sent to a follower than there is");
         // The digest is of the newest table. If some operations are left for later messages, the follower cannot compare yet.
         let digest = if whole { digest.to_be_bytes() } else { [0; 16] };
-        self.outbox.send(node, PeerMessage::Ops { partition, epoch, first, ops, commit, digest });
+        self.outbox.send(node, Replication::Ops { partition, epoch, first, ops, commit, digest });
         if !whole {
             self.send_ops(partition, node);
         }
@@ -131,7 +131,7 @@ impl Node {
         progress.sent = viewstamp.length;
         progress.sent_us = now_us;
         self.outbox.observe(Observation::SnapshotSent { partition: partition.0 });
-        self.outbox.send(node, PeerMessage::Snapshot { partition, viewstamp, table, commit });
+        self.outbox.send(node, Replication::Snapshot { partition, viewstamp, table, commit });
     }
 
     /// Brings a follower into this epoch: by viewstamp if it has the table that the epoch began with, otherwise with the whole
@@ -158,7 +158,7 @@ impl Node {
         progress.sent = 0;
         progress.sent_us = now_us;
         let table = (!by_name).then(|| Arc::new(register.table.clone()));
-        self.outbox.send(node, PeerMessage::Install { partition, epoch, base, table, digest });
+        self.outbox.send(node, Replication::Install { partition, epoch, base, table, digest });
     }
 
     /// Resends what a follower has not acknowledged.
@@ -204,7 +204,7 @@ impl Node {
         let register = &mut replica.register;
         let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
         if !rules::may_follow(promised, epoch) {
-            self.outbox.send(leader, PeerMessage::Nack { partition, replica: own, promised, viewstamp });
+            self.outbox.send(leader, Replication::Nack { partition, replica: own, promised, viewstamp });
             return false;
         }
         if register.leading().is_some() {
@@ -357,7 +357,7 @@ impl Node {
     fn refuse(&mut self, partition: PartitionId, leader: NodeId) {
         let register = &self.partitions[&partition].register;
         let (replica, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
-        self.outbox.send(leader, PeerMessage::Nack { partition, replica, promised, viewstamp });
+        self.outbox.send(leader, Replication::Nack { partition, replica, promised, viewstamp });
     }
 
     /// acknowledges once everything is on disk.
@@ -371,7 +371,7 @@ impl Node {
         let (register, done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
         let (epoch, length, replica) = (register.viewstamp.epoch, register.viewstamp.length, register.me);
         let log = LogWord::default();
-        let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };
+        let ack = Replication::Ack { partition, epoch, replica, length, done, missing, wound, log };
         self.outbox.send_durable(leader, ack);
     }
 
@@ -383,7 +383,7 @@ impl Node {
         assert!(register.leading().is_some_and(|own| own.epoch == epoch), "a table of another epoch is acknowledged");
         let (replica, done, missing) = (register.me, Vec::new(), Vec::new());
         let log = LogWord::default();
-        let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };
+        let ack = Replication::Ack { partition, epoch, replica, length, done, missing, wound, log };
         self.outbox.send_durable(self.me, ack);
     }
 
@@ -485,7 +485,7 @@ impl Node {
         let leading = register.leading_mut().expect("it leads");
         over.iter().for_each(|claim| assert!(leading.unproven.remove(claim)));
         leading.unproven.extend(claims);
-        self.outbox.send(from, PeerMessage::Need { partition, ids });
+        self.outbox.send(from, AntiEntropy::Need { partition, ids });
     }
 
     pub(crate) fn on_nack(

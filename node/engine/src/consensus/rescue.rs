@@ -18,7 +18,7 @@ use crate::effect::Observation;
 use crate::event::ClientId;
 use norn_model::cohort::Silence;
 use norn_model::limits::{EPOCH_STEP_MAX, RESCUE_EPOCHS};
-use norn_model::message::PeerMessage;
+use norn_model::message::Election;
 use norn_model::register::{Rescue, Role};
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::error::{Error, ErrorCode};
@@ -105,7 +105,7 @@ impl Node {
         let lost: Vec<NodeId> = rescue.lost.iter().copied().collect();
         for node in left.into_iter().filter(|node| *node != self.me) {
             let lost = lost.clone();
-            self.outbox.send(node, PeerMessage::Rescue { partition, epoch, candidate, viewstamp, lost });
+            self.outbox.send(node, Election::Rescue { partition, epoch, candidate, viewstamp, lost });
         }
         self.await_leader_again(partition);
         self.vote(partition, epoch, candidate);

@@ -21,7 +21,7 @@ use crate::effect::Observation;
 use norn_model::claim_table::table::{Op, Table};
 use norn_model::cohort::{Change, Role, Seat, Told};
 use norn_model::config::mutant;
-use norn_model::message::{LogWord, PeerMessage};
+use norn_model::message::{Election, LogWord, PeerMessage, Reconfiguration, Replication};
 use norn_model::record::Record;
 use norn_model::register::Progress;
 use norn_model::replica::{Partition, Standing};
@@ -37,9 +37,15 @@ impl Node {
     /// viewstamp of genesis.
     pub(crate) fn is_of_before(&self, message: &PeerMessage) -> bool {
         let (partition, epoch, table) = match message {
-            PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, Some(table)),
-            PeerMessage::State { partition, viewstamp, table } => (*partition, viewstamp.epoch, Some(table)),
-            PeerMessage::Install { partition, epoch, table, .. } => (*partition, *epoch, table.as_ref()),
+            PeerMessage::Replication(Replication::Snapshot { partition, viewstamp, table, .. }) => {
+                (*partition, viewstamp.epoch, Some(table))
+            }
+            PeerMessage::Election(Election::State { partition, viewstamp, table }) => {
+                (*partition, viewstamp.epoch, Some(table))
+            }
+            PeerMessage::Replication(Replication::Install { partition, epoch, table, .. }) => {
+                (*partition, *epoch, table.as_ref())
+            }
             _ => return false,
         };
         let held = self.partitions.get(&partition).is_some_and(|replica| !replica.is_blank());
@@ -75,10 +81,13 @@ impl Node {
     /// Answers a leader that believes this node to have the table of a partition that is not held here. The log was replaced, and
     /// no peer remembers that. The leader then sends the whole table, and this node creates a replica that has lost everything.
     pub(crate) fn refuse_unheld(&mut self, leader: NodeId, partition: PartitionId, message: &PeerMessage) {
-        let builds_on_one = matches!(message, PeerMessage::Install { table: None, .. } | PeerMessage::Ops { .. });
+        let builds_on_one = matches!(
+            message,
+            PeerMessage::Replication(Replication::Install { table: None, .. } | Replication::Ops { .. })
+        );
         let held = self.partitions.contains_key(&partition) || !self.has_partition(partition);
         if builds_on_one && !held {
-            self.outbox.send(leader, PeerMessage::Unheld { partition, replica: self.own_id() });
+            self.outbox.send(leader, Reconfiguration::Unheld { partition, replica: self.own_id() });
         }
     }
 
@@ -172,7 +181,7 @@ impl Node {
         if let Some(leader) = leader.filter(|_| waits) {
             let register = &replica.register;
             let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
-            self.outbox.send(leader, PeerMessage::Nack { partition, replica: own, promised, viewstamp });
+            self.outbox.send(leader, Replication::Nack { partition, replica: own, promised, viewstamp });
         }
     }
 
@@ -189,7 +198,7 @@ impl Node {
         let (at, own, log) = (cohort.version, replica.register.me, LogWord::default());
         let facts = (replica.store.count() + replica.store.tombs_count()) as u64;
         if let Some(leader) = leader {
-            self.outbox.send_durable(leader, PeerMessage::Ready { partition, replica: own, at, ready, facts, log });
+            self.outbox.send_durable(leader, Reconfiguration::Ready { partition, replica: own, at, ready, facts, log });
         }
     }
 
@@ -215,7 +224,7 @@ impl Node {
         // Only a committed cohort may be advertised this way.
         if register.established() && self.is_cohort_committed(partition) {
             let told = Box::new(Told { epoch: register.viewstamp.epoch, cohort: register.cohort.clone() });
-            self.outbox.send(node, PeerMessage::Outside { partition, told });
+            self.outbox.send(node, Reconfiguration::Outside { partition, told });
         }
     }
 
@@ -256,7 +265,7 @@ impl Node {
             let replica = &self.partitions[&partition];
             let (own, cohort) = (replica.register.me, replica.cohort());
             let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
-            self.outbox.send(leader, PeerMessage::Stray { partition, seat });
+            self.outbox.send(leader, Reconfiguration::Stray { partition, seat });
         }
     }
 
@@ -322,8 +331,12 @@ impl Node {
     /// Creates the replica for a whole table before the handling of the message that carries it.
     pub(crate) fn seat_for(&mut self, message: &PeerMessage) {
         let (partition, epoch, table): (_, _, &Arc<Table>) = match message {
-            PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, table),
-            PeerMessage::Install { partition, epoch, table: Some(table), .. } => (*partition, *epoch, table),
+            PeerMessage::Replication(Replication::Snapshot { partition, viewstamp, table, .. }) => {
+                (*partition, viewstamp.epoch, table)
+            }
+            PeerMessage::Replication(Replication::Install { partition, epoch, table: Some(table), .. }) => {
+                (*partition, *epoch, table)
+            }
             _ => return,
         };
         self.take_seat(partition, epoch, table);

@@ -67,7 +67,8 @@ impl Outbox {
     }
 
     /// Sends a message at once.
-    pub fn send(&mut self, to: NodeId, message: PeerMessage) {
+    pub fn send(&mut self, to: NodeId, message: impl Into<PeerMessage>) {
+        let message = message.into();
         if to == self.me {
             self.loopback.push_back(message);
         } else {
@@ -81,7 +82,8 @@ impl Outbox {
     }
 
     /// Sends a message once everything persisted so far, in this step or before, is on disk.
-    pub fn send_durable(&mut self, to: NodeId, mut message: PeerMessage) {
+    pub fn send_durable(&mut self, to: NodeId, message: impl Into<PeerMessage>) {
+        let mut message = message.into();
         let ticket = self.ticket();
         if ticket <= self.durable {
             message.set_log(self.log);
@@ -181,11 +183,12 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use norn_model::message::Claiming;
 
     const PEER: NodeId = NodeId(2);
 
     fn wake() -> PeerMessage {
-        PeerMessage::Interest { queues: Vec::new() }
+        PeerMessage::Claiming(Claiming::Interest { queues: Vec::new() })
     }
 
     fn sends(effects: &[Effect]) -> usize {

@@ -13,7 +13,7 @@ use crate::event::ClientId;
 use crate::write_read::Ask;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
-use norn_model::message::PeerMessage;
+use norn_model::message::{Forwarding, Peering, Reconfiguration};
 use norn_model::register::{Asked, Waiting};
 use norn_model::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
@@ -95,7 +95,7 @@ impl Node {
                 state.passed_on |= is_other || !state.parts.is_empty();
                 state.parts.insert(part);
             }
-            self.outbox.send(leader, PeerMessage::Forward { ask: part, request: Box::new(request) });
+            self.outbox.send(leader, Forwarding::Forward { ask: part, request: Box::new(request) });
         }
         self.set_ask_timer(ask);
     }
@@ -274,7 +274,7 @@ impl Node {
     }
 
     fn answer_root_call(&mut self, node: NodeId, ask: u64, response: Response) {
-        self.outbox.send(node, PeerMessage::Forwarded { ask, response: Box::new(response) });
+        self.outbox.send(node, Forwarding::Forwarded { ask, response: Box::new(response) });
     }
 
     /// Handles a committed change of the metadata group.
@@ -302,7 +302,7 @@ impl Node {
         if news {
             let there: Vec<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
             for node in there {
-                self.outbox.send(node, PeerMessage::Roster { roster: roster.clone() });
+                self.outbox.send(node, Peering::Roster { roster: roster.clone() });
             }
         }
     }
@@ -424,7 +424,7 @@ impl Node {
             let Some(leader) = self.leader_of(partition) else { continue };
             let nodes: Vec<NodeId> = list.iter().map(|number| root.members()[number].node).collect();
             self.steward.asked.insert(partition, self.after_ms(ASKED_MS));
-            self.outbox.send(leader, PeerMessage::Arrange { partition, nodes });
+            self.outbox.send(leader, Reconfiguration::Arrange { partition, nodes });
         }
     }
 

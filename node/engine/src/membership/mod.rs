@@ -19,7 +19,7 @@ use crate::membership::stale_image::{Memory, OwnLog};
 use crate::write_read::Asks;
 use norn_model::clocks::RoundTrip;
 use norn_model::config::mutant;
-use norn_model::message::{DiskWord, Heartbeat, PeerMessage};
+use norn_model::message::{DiskWord, Heartbeat, Peering};
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
@@ -216,7 +216,7 @@ impl Node {
 
     pub(crate) fn send_heartbeat(&mut self, node: NodeId) {
         let heartbeat = self.heartbeat_for(node);
-        self.outbox.send(node, PeerMessage::Heartbeat(Box::new(heartbeat)));
+        self.outbox.send(node, Peering::Heartbeat(Box::new(heartbeat)));
     }
 
     pub(crate) fn heartbeat_for(&mut self, node: NodeId) -> Heartbeat {

@@ -9,7 +9,7 @@ use crate::Node;
 use crate::context::signals::Signal;
 use crate::effect::{Effect, Observation};
 use norn_model::limits::{MEMBERS_MAX, ROSTER_STEP_MAX};
-use norn_model::message::PeerMessage;
+use norn_model::message::Peering;
 use norn_model::record::Record;
 use norn_model::root::{check_policies, members};
 use norn_wire::membership::{Member, Order, QueuePolicy, Roster};
@@ -145,7 +145,7 @@ impl Node {
     pub(crate) fn tell_roster_to(&mut self, node: NodeId, version: u64) {
         if version < self.roster.version {
             let roster = self.roster.clone();
-            self.outbox.send(node, PeerMessage::Roster { roster });
+            self.outbox.send(node, Peering::Roster { roster });
         }
     }
 }

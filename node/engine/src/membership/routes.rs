@@ -12,7 +12,7 @@ use crate::membership::Peer;
 use norn_model::cohort::{Cohort, Role, Told};
 use norn_model::config::mutant;
 use norn_model::limits::EPOCH_STEP_MAX;
-use norn_model::message::PeerMessage;
+use norn_model::message::Peering;
 use norn_model::register::Register;
 use norn_model::root;
 use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
@@ -119,14 +119,14 @@ impl Node {
         let peer = self.peers.get_mut(&node).expect("just seen");
         (peer.strange, peer.strange_asked_us) = (strange, Some(now_us));
         if !partitions.is_empty() {
-            self.outbox.send(node, PeerMessage::RouteAsk { partitions });
+            self.outbox.send(node, Peering::RouteAsk { partitions });
         }
     }
 
     pub(crate) fn on_route_ask(&mut self, from: NodeId, partitions: &[PartitionId]) {
         for partition in partitions {
             if let Some(told) = self.own_word(*partition) {
-                self.outbox.send(from, PeerMessage::Route { partition: *partition, told: Box::new(told) });
+                self.outbox.send(from, Peering::Route { partition: *partition, told: Box::new(told) });
             }
         }
     }

@@ -22,7 +22,7 @@ use super::loads::Then;
 use crate::Node;
 use crate::effect::{Observation, Ticket};
 use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
-use norn_model::message::{PeerMessage, WantPart};
+use norn_model::message::{AntiEntropy, WantPart};
 use norn_model::record::Record;
 use norn_model::replica::{Counted, Whose};
 use norn_model::snapshot::Moved;
@@ -410,7 +410,7 @@ impl Node {
             });
             for node in cohort.into_iter().filter(|node| *node != self.me && !ids.is_empty()) {
                 let parts = vec![WantPart { partition, upto: None, ids: ids.clone() }];
-                self.outbox.send(node, PeerMessage::Want { boot: self.boot, parts });
+                self.outbox.send(node, AntiEntropy::Want { boot: self.boot, parts });
             }
             self.load(Then::Find, wanted);
         }

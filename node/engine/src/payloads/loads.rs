@@ -9,7 +9,7 @@ use crate::context::signals::Signal;
 use crate::effect::Effect;
 use norn_model::config::mutant;
 use norn_model::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
-use norn_model::message::PeerMessage;
+use norn_model::message::{AntiEntropy, Handoff, PeerMessage, Query, ReadWrite};
 use norn_model::task::{Filling, Part, Slot, Task, Wanted};
 use norn_wire::{NodeId, PartitionId, TaskId};
 use serde_bytes::ByteBuf;
@@ -276,8 +276,8 @@ impl Node {
         };
         match &mut message {
             // A reader must not conclude from a missing statement that it is false.
-            PeerMessage::Known { .. } if !untold.is_empty() => return,
-            PeerMessage::ListAnswer { partitions, tasks, .. } => {
+            PeerMessage::ReadWrite(ReadWrite::Known { .. }) if !untold.is_empty() => return,
+            PeerMessage::Query(Query::ListAnswer { partitions, tasks, .. }) => {
                 partitions.retain(|(partition, _)| untold.iter().all(|id| self.partition_of(id) != *partition));
                 tasks.retain(|(id, _)| !untold.contains(id));
             }
@@ -296,8 +296,8 @@ impl Node {
         let mut untold = BTreeSet::new();
         for (gap, parts) in lost {
             let known = match message {
-                PeerMessage::Known { known, .. } => known,
-                PeerMessage::ListAnswer { tasks, .. } => &mut tasks[*gap].1,
+                PeerMessage::ReadWrite(ReadWrite::Known { known, .. }) => known,
+                PeerMessage::Query(Query::ListAnswer { tasks, .. }) => &mut tasks[*gap].1,
                 _ => return untold,
             };
             let id = parts[0].id;
@@ -331,9 +331,12 @@ impl Node {
 /// Bytes of a message with gaps, about.
 fn size_bytes(message: &PeerMessage) -> usize {
     match message {
-        PeerMessage::Known { known, .. } => known.task.size_bytes(),
-        PeerMessage::ListAnswer { tasks, .. } => tasks.iter().map(|(_, known)| known.task.size_bytes() + 64).sum(),
-        PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
+        PeerMessage::ReadWrite(ReadWrite::Known { known, .. }) => known.task.size_bytes(),
+        PeerMessage::Query(Query::ListAnswer { tasks, .. }) => {
+            tasks.iter().map(|(_, known)| known.task.size_bytes() + 64).sum()
+        }
+        PeerMessage::AntiEntropy(AntiEntropy::Tasks { items, .. })
+        | PeerMessage::Handoff(Handoff::Hint { items, .. }) => {
             items.iter().map(|(_, task)| task.size_bytes() + 64).sum()
         }
         other => unreachable!("{} has no gaps", other.name()),
@@ -342,9 +345,10 @@ fn size_bytes(message: &PeerMessage) -> usize {
 
 fn fill(message: &mut PeerMessage, gap: usize, slot: Slot, filling: Filling) {
     let task = match message {
-        PeerMessage::Known { known, .. } => &mut known.task,
-        PeerMessage::ListAnswer { tasks, .. } => &mut tasks[gap].1.task,
-        PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
+        PeerMessage::ReadWrite(ReadWrite::Known { known, .. }) => &mut known.task,
+        PeerMessage::Query(Query::ListAnswer { tasks, .. }) => &mut tasks[gap].1.task,
+        PeerMessage::AntiEntropy(AntiEntropy::Tasks { items, .. })
+        | PeerMessage::Handoff(Handoff::Hint { items, .. }) => {
             &mut Arc::get_mut(items).expect("no one else has it yet")[gap].1
         }
         other => unreachable!("{} has no gaps", other.name()),
@@ -354,7 +358,9 @@ fn fill(message: &mut PeerMessage, gap: usize, slot: Slot, filling: Filling) {
 
 /// Leaves out lost results and log entries. The remaining facts say less, and nothing false.
 fn leave_out_gaps(message: &mut PeerMessage) {
-    if let PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } = message {
+    if let PeerMessage::AntiEntropy(AntiEntropy::Tasks { items, .. })
+    | PeerMessage::Handoff(Handoff::Hint { items, .. }) = message
+    {
         let items = Arc::get_mut(items).expect("no one else has it yet");
         items.iter_mut().for_each(|(_, task)| task.leave_out_gaps());
     }

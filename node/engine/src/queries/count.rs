@@ -6,7 +6,7 @@ use crate::context::signals::Signal;
 use crate::event::ClientId;
 use crate::write_read::Ask;
 use norn_model::cohort::Cohort;
-use norn_model::message::{PartitionCounts, PeerMessage, StateCounts};
+use norn_model::message::{PartitionCounts, Query, StateCounts};
 use norn_model::replica::index::Class;
 use norn_wire::error::Error;
 use norn_wire::response::QueueCounts;
@@ -102,7 +102,7 @@ impl Node {
         count.waiting = nodes.iter().copied().collect();
         let queue = count.queue.clone();
         for node in nodes {
-            self.outbox.send(node, PeerMessage::CountAsk { ask, queue: queue.clone() });
+            self.outbox.send(node, Query::CountAsk { ask, queue: queue.clone() });
         }
         self.set_ask_timer(ask);
     }
@@ -144,7 +144,7 @@ impl Node {
                 permits: permits.remove(id).unwrap_or_default(),
             });
         }
-        self.outbox.send(from, PeerMessage::CountAnswer { ask, partitions });
+        self.outbox.send(from, Query::CountAnswer { ask, partitions });
     }
 
     /// Counts tasks whose bodies are lost here, which no queue's index has, as waiting: they wait for their bodies to be found.

@@ -10,7 +10,7 @@ use crate::write_read::read::{Seen, combine, view};
 use norn_model::claim_table::cell::Cell;
 use norn_model::cohort::Cohort;
 use norn_model::limits::{LIST_BYTES_MAX, LIST_SCAN_MAX};
-use norn_model::message::{Known, PeerMessage};
+use norn_model::message::{Known, PeerMessage, Query};
 use norn_model::ring;
 use norn_model::task::{Outline, Task};
 use norn_model::viewstamp::Viewstamp;
@@ -84,7 +84,7 @@ impl Node {
         let silent: Vec<NodeId> = nodes.into_iter().filter(|node| all || !list.answers.contains_key(node)).collect();
         for node in silent {
             let queue = queue.clone();
-            self.outbox.send(node, PeerMessage::ListAsk { ask, partition: None, queue, after, to, limit });
+            self.outbox.send(node, Query::ListAsk { ask, partition: None, queue, after, to, limit });
         }
         self.set_ask_timer(ask);
         self.conclude_list(ask);
@@ -131,7 +131,7 @@ impl Node {
         let version = |id: PartitionId| (id, self.partitions[&id].cohort().version);
         let partitions = partitions.iter().copied().filter(whole).map(version).collect();
         drop(sources);
-        self.send_whole(from, PeerMessage::ListAnswer { ask, partitions, tasks, end }, lacks, false);
+        self.send_whole(from, PeerMessage::Query(Query::ListAnswer { ask, partitions, tasks, end }), lacks, false);
     }
 
     pub(crate) fn on_list_answer(

@@ -22,7 +22,7 @@ use crate::payloads::loads::Then;
 use crate::write_read::read::{Reader, Seen, view};
 use norn_model::config::mutant;
 use norn_model::limits::{EXCHANGE_BYTES_MAX, within};
-use norn_model::message::PeerMessage;
+use norn_model::message::GarbageCollection;
 use norn_model::register::{Archiving, Batch, Due, Loss};
 use norn_model::task::{Digest, Outline, Slot, Task, Tomb};
 use norn_model::viewstamp::{Epoch, ReplicaId};
@@ -94,7 +94,7 @@ impl Node {
         let number = self.asks.number();
         let items: Vec<(TaskId, Digest)> = tombs.iter().map(|(id, _, digest)| (*id, *digest)).collect();
         for node in asked.keys() {
-            self.outbox.send(*node, PeerMessage::Compare { partition, epoch, number, items: items.clone() });
+            self.outbox.send(*node, GarbageCollection::Compare { partition, epoch, number, items: items.clone() });
         }
         let until_us = Some(self.after_ms(COMPARE_MS));
         let batch = Batch { number, tombs, last, asked: Some(asked), until_us };
@@ -117,7 +117,7 @@ impl Node {
         let is_same = |(id, digest): &&(TaskId, Digest)| whole && replica.store.digest(id) == *digest;
         let same = items.iter().filter(is_same).map(|(id, _)| *id).collect();
         let replica = replica.register.me;
-        self.outbox.send(from, PeerMessage::Compared { partition, epoch, number, replica, same });
+        self.outbox.send(from, GarbageCollection::Compared { partition, epoch, number, replica, same });
     }
 
     /// At the leader: a member has compared. A late answer does not count.

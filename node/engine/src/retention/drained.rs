@@ -26,7 +26,7 @@
 
 use crate::Node;
 use norn_model::config::mutant;
-use norn_model::message::PeerMessage;
+use norn_model::message::GarbageCollection;
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ impl Node {
         let sure = self.sure_of_no_children(partition);
         let unsure: Vec<NodeId> = self.asked_for_children().filter(|node| !sure.contains(node)).collect();
         for node in unsure {
-            self.outbox.send(node, PeerMessage::Outboxes { partition, epoch, number, above, up_to });
+            self.outbox.send(node, GarbageCollection::Outboxes { partition, epoch, number, above, up_to });
         }
     }
 
@@ -83,7 +83,7 @@ impl Node {
     ) {
         if self.genesis.is_some() && !self.has_holes() && !self.brings(partition, above, up_to) {
             let seats = self.own_seats();
-            self.outbox.send_durable(from, PeerMessage::Childless { partition, epoch, number, seats });
+            self.outbox.send_durable(from, GarbageCollection::Childless { partition, epoch, number, seats });
         }
     }
 

@@ -24,7 +24,7 @@
 //! enqueued.
 //!
 //! A record of forgetting may be lost from a damaged log. The replica has holes then, and its forgotten tasks are refused by replicas
-//! without (`PeerMessage::Gone`). When as many have refused them as it must agree with to be whole, it forgets them too. It agrees with
+//! without (`GarbageCollection::Gone`). When as many have refused them as it must agree with to be whole, it forgets them too. It agrees with
 //! no replica before its table is whole, as it does not know the floor before. As long as it has holes it grants no task below the
 //! floor. What it alone had, acknowledged sloppily, is lost with this.
 //!
@@ -38,7 +38,7 @@ use crate::membership::mint::is_old;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
 use norn_model::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
-use norn_model::message::{LogWord, PeerMessage};
+use norn_model::message::{GarbageCollection, LogWord};
 use norn_model::record::Record;
 use norn_model::register::{Due, Retiring};
 use norn_model::replica::index::PURGED_MS;
@@ -213,7 +213,7 @@ impl Node {
         let items = Arc::new(due);
         for node in others {
             if self.is_alive(node) {
-                self.outbox.send(node, PeerMessage::Tombs { partition, epoch, number: 0, items: items.clone() });
+                self.outbox.send(node, GarbageCollection::Tombs { partition, epoch, number: 0, items: items.clone() });
             }
         }
     }
@@ -241,7 +241,7 @@ impl Node {
         let items: Arc<Vec<(TaskId, Tomb)>> = Arc::new(items);
         for node in retiring.held_by(replica.cohort().members(), false) {
             if self.is_alive(node) {
-                self.outbox.send(node, PeerMessage::Tombs { partition, epoch, number, items: items.clone() });
+                self.outbox.send(node, GarbageCollection::Tombs { partition, epoch, number, items: items.clone() });
             }
         }
         self.ask_for_outboxes(partition);
@@ -301,7 +301,7 @@ impl Node {
         if asked && !holes && buried && items.iter().all(old) {
             self.outbox.send_durable(
                 from,
-                PeerMessage::Buried { partition, epoch, number, replica: own, log: LogWord::default() },
+                GarbageCollection::Buried { partition, epoch, number, replica: own, log: LogWord::default() },
             );
         }
     }
@@ -411,7 +411,7 @@ impl Node {
         let retiring = &register.leading().expect("it leads").retiring;
         for node in retiring.held_by(replica.cohort().nodes().into_iter(), true) {
             if self.is_alive(node) {
-                self.outbox.send(node, PeerMessage::Forget { partition, epoch, count });
+                self.outbox.send(node, GarbageCollection::Forget { partition, epoch, count });
             }
         }
     }
@@ -430,8 +430,10 @@ impl Node {
         if open {
             self.forget(partition);
         }
-        self.outbox
-            .send_durable(from, PeerMessage::Forgot { partition, epoch, count, replica, log: LogWord::default() });
+        self.outbox.send_durable(
+            from,
+            GarbageCollection::Forgot { partition, epoch, count, replica, log: LogWord::default() },
+        );
     }
 
     /// Removes what the table names as forgotten, which is committed.

@@ -4,6 +4,7 @@
 use super::hints::go_on;
 use super::*;
 use norn_model::limits::{RAN_EARLY_MS, RAN_MS_MIN, TOLD_AGE_MS_MIN};
+use norn_model::message::Replication;
 use norn_model::register::{Ages, Exchange};
 use norn_model::viewstamp::Viewstamp;
 
@@ -228,7 +229,7 @@ fn an_age_is_of_its_epoch() {
     let register = &held.cluster.nodes[leader].partitions[&partition].register;
     let Viewstamp { epoch, length } = register.cell(&held.id).unwrap().renewed;
     let mut told = |at, age_ms| {
-        let message = PeerMessage::Ages { partition, asks: false, ages: vec![(at, age_ms)] };
+        let message = PeerMessage::Replication(Replication::Ages { partition, asks: false, ages: vec![(at, age_ms)] });
         let from = NodeId((leader as u128 + 1) % 3 + 1);
         held.cluster.queue.push_back((leader, Event::Peer { from, message }));
         held.cluster.drain();
@@ -253,7 +254,7 @@ fn whoever_is_told_unasked_still_says_what_it_knows() {
     let at = register.cell(&held.id).unwrap().renewed;
     register.exchange = Exchange::Unasked;
     assert!(register.take_ages(&Ages::new(vec![(at, 15_000)]), now_us, 0, &config));
-    let message = PeerMessage::Ages { partition, asks: true, ages: vec![(at, 9_000)] };
+    let message = PeerMessage::Replication(Replication::Ages { partition, asks: true, ages: vec![(at, 9_000)] });
     held.cluster.queue.push_back((leader, Event::Peer { from: NodeId(first as u128 + 1), message }));
     held.cluster.drain();
     assert!((9_000..10_000).contains(&held.age_ms(leader)), "{}", held.age_ms(leader));
@@ -271,7 +272,10 @@ fn a_leader_that_does_not_answer_is_asked_again_ever_less_often() {
     let leader = held.cluster.leader(&held.id);
     let mut asked = 0;
     let kept = |index, event: &Event| {
-        let asks = matches!(event, Event::Peer { message: PeerMessage::Ages { asks: true, .. }, .. });
+        let asks = matches!(
+            event,
+            Event::Peer { message: PeerMessage::Replication(Replication::Ages { asks: true, .. }), .. }
+        );
         !(asks && index == leader)
     };
     // After a restart each of them has to ask.

@@ -5,6 +5,7 @@ use super::*;
 use norn_model::config::Retention;
 use norn_model::host::Room;
 use norn_model::limits::EXCHANGE_TASKS_MAX;
+use norn_model::message::AntiEntropy;
 use norn_model::task::{Place, Task, Tomb};
 use std::sync::Arc;
 
@@ -280,7 +281,11 @@ fn a_finished_task_that_replicas_lost_is_archived_as_the_others_know_it() {
         let ended = Task { spec: None, ..store.task(&id).expect("it knows how it ended").whole(id).0 };
         store.forget(&id);
         let items = Arc::new(vec![(id, ended)]);
-        cluster.deliver(2, index, PeerMessage::Tasks { partition, items, by_buckets: false, forgets: Some(0) });
+        cluster.deliver(
+            2,
+            index,
+            PeerMessage::AntiEntropy(AntiEntropy::Tasks { partition, items, by_buckets: false, forgets: Some(0) }),
+        );
         assert!(cluster.replica_of(index, &id).store.lacks_spec(&id));
     }
     let old_ms = 60_000 + 10 * forget_after_ms;

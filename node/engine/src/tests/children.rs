@@ -5,6 +5,7 @@ use super::hints::go_on;
 use super::*;
 use crate::recovery::save::Cursor;
 use norn_model::host::MemoryReport;
+use norn_model::message::GarbageCollection;
 use norn_model::task::{Children, Completed, Task, Tomb};
 use norn_wire::State;
 
@@ -81,10 +82,20 @@ fn nothing_is_forgotten_below_a_task_that_a_completion_brings() {
     let answers = |cluster: &mut Cluster| {
         let (partition, up_to) = (cluster.nodes[0].partition_of(&child), below);
         let mut effects = Vec::new();
-        let message = PeerMessage::Outboxes { partition, epoch: 1, number: 1, above: None, up_to };
+        let message = PeerMessage::GarbageCollection(GarbageCollection::Outboxes {
+            partition,
+            epoch: 1,
+            number: 1,
+            above: None,
+            up_to,
+        });
         cluster.nodes[0].step(cluster.now, Event::Peer { from: NodeId(2), message }, &mut effects);
-        let said =
-            effects.iter().any(|effect| matches!(effect, Effect::Send { message: PeerMessage::Childless { .. }, .. }));
+        let said = effects.iter().any(|effect| {
+            matches!(
+                effect,
+                Effect::Send { message: PeerMessage::GarbageCollection(GarbageCollection::Childless { .. }), .. }
+            )
+        });
         cluster.carry_out(0, effects);
         said
     };
@@ -204,9 +215,17 @@ fn an_answer_about_completions_does_not_count_once_the_cohorts_have_changed() {
     cluster.skip(LONG_MS);
     let mut said = 0;
     go_on(&mut cluster, 5_000, |_, _, event| match event {
-        Event::Peer { from, message: PeerMessage::Childless { partition, epoch, number, seats } } => {
+        Event::Peer {
+            from,
+            message: PeerMessage::GarbageCollection(GarbageCollection::Childless { partition, epoch, number, seats }),
+        } => {
             said += 1;
-            let message = PeerMessage::Childless { partition, epoch, number, seats: seats.wrapping_add(1) };
+            let message = PeerMessage::GarbageCollection(GarbageCollection::Childless {
+                partition,
+                epoch,
+                number,
+                seats: seats.wrapping_add(1),
+            });
             Some(Event::Peer { from, message })
         }
         event => Some(event),

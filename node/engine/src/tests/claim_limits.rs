@@ -3,6 +3,7 @@
 use super::hints::go_on;
 use super::policies::is_changed;
 use super::*;
+use norn_model::message::{Election, Limiting, Replication};
 use norn_wire::error::ErrorCode;
 use norn_wire::membership::{Backoff, Mode, QueueSetting, Rate};
 
@@ -149,10 +150,14 @@ fn a_late_copy_of_a_question_takes_no_permits() {
             cluster.advance(2_000);
         } else {
             // The home gives permits, the node takes none that it has not asked for, and they expire.
-            cluster.deliver(asker, home, PeerMessage::PermitAsk { ask, queue: queue.clone(), wanted: 1 });
+            cluster.deliver(
+                asker,
+                home,
+                PeerMessage::Limiting(Limiting::PermitAsk { ask, queue: queue.clone(), wanted: 1 }),
+            );
             cluster.advance(65_000);
         }
-        cluster.deliver(asker, home, PeerMessage::PermitAsk { ask, queue, wanted: 1 });
+        cluster.deliver(asker, home, PeerMessage::Limiting(Limiting::PermitAsk { ask, queue, wanted: 1 }));
         cluster.spread_tasks(5);
         assert_eq!(cluster.claimed_in(3_000), 1, "restarts: {restarts}");
     }
@@ -466,7 +471,8 @@ fn a_claim_that_is_sealed_late_takes_the_room_back() {
     let sealed = cluster.post(leader, Request::Complete { items, acks: Acks::Quorum });
     let claim = Claim { wait_ms: 5_000, ..claim_of(ClaimId(7_777), 60_000, 1) };
     let claimed = cluster.post(leader, Request::Claim(claim));
-    let is_ack = |event: &Event| matches!(event, Event::Peer { message: PeerMessage::Ack { .. }, .. });
+    let is_ack =
+        |event: &Event| matches!(event, Event::Peer { message: PeerMessage::Replication(Replication::Ack { .. }), .. });
     while cluster.handle_next() {
         cluster.queue.retain(|(_, event)| !is_ack(event));
     }
@@ -502,7 +508,14 @@ fn is_granted_after_a_late_question(config: &Config) -> bool {
     cluster.end(&tasks.remove(0));
     cluster.advance(1_000);
     let (epoch, queue) = (cluster.replica_of(leader, &ids[0]).register.viewstamp.epoch, QueueName::new("mail"));
-    let late = PeerMessage::QuotaAsk { partition, epoch, ask: 1, queue: queue.expect("a name"), keeps: 0, wants: 1 };
+    let late = PeerMessage::Limiting(Limiting::QuotaAsk {
+        partition,
+        epoch,
+        ask: 1,
+        queue: queue.expect("a name"),
+        keeps: 0,
+        wants: 1,
+    });
     let home = cluster.home("mail");
     cluster.deliver((home + 1) % 3, home, late);
     cluster.advance(1_000);
@@ -537,13 +550,14 @@ fn go_on_unheard(
     let (mut missed, mut kept) = (Vec::new(), Vec::new());
     go_on(cluster, for_ms, |_, index, event| {
         let Event::Peer { from, message } = &event else { return Some(event) };
-        if let PeerMessage::QuotaAsk { partition, keeps, .. } = message
+        if let PeerMessage::Limiting(Limiting::QuotaAsk { partition, keeps, .. }) = message
             && (*from, *partition) == (NodeId(leader as u128 + 1), of)
         {
             kept.push(*keeps);
         }
         let partition = match message {
-            PeerMessage::Ack { partition, .. } | PeerMessage::Quota { partition, .. } => Some(*partition),
+            PeerMessage::Replication(Replication::Ack { partition, .. })
+            | PeerMessage::Limiting(Limiting::Quota { partition, .. }) => Some(*partition),
             _ => None,
         };
         if index == leader && partition == Some(of) && unheard(message) {
@@ -582,11 +596,11 @@ fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
         request,
     };
     let waits = Claim { wait_ms: 30_000, ..claim_of(ClaimId(77), 60_000, 1) };
-    let transfer = PeerMessage::Transfer { partition, epoch };
+    let transfer = PeerMessage::Election(Election::Transfer { partition, epoch });
     cluster.queue.push_back((leader, Event::Peer { from: NodeId(before as u128 + 1), message: transfer }));
     cluster.queue.push_back((leader, call(1_000, Request::Claim(waits))));
     let at = (leader, partition);
-    let is_answer = |message: &PeerMessage| matches!(message, PeerMessage::Quota { .. });
+    let is_answer = |message: &PeerMessage| matches!(message, PeerMessage::Limiting(Limiting::Quota { .. }));
     let (answers, mut kept) = go_on_unheard(&mut cluster, at, 600, is_answer);
     assert_eq!(answers.len(), 1, "it has asked");
     assert!(cluster.nodes[leader].partitions[&partition].register.established());
@@ -594,7 +608,7 @@ fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
     // The renewal is appended and not committed, so the leader cannot state yet what it keeps to.
     let renew = Request::Renew { items: vec![(held.id, held.token)], lease_ms: None };
     cluster.queue.push_back((leader, call(1_001, renew)));
-    let called = || PeerMessage::QuotaCall { partition, queue: queue.clone(), share: 0 };
+    let called = || PeerMessage::Limiting(Limiting::QuotaCall { partition, queue: queue.clone(), share: 0 });
     for message in [called(), answers[0].clone(), called()] {
         cluster.queue.push_back((leader, Event::Peer { from: NodeId(home as u128 + 1), message }));
         kept.extend(go_on_unheard(&mut cluster, at, 2, |message| !is_answer(message)).1);

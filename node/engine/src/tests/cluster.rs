@@ -2,6 +2,7 @@
 
 use super::*;
 use norn_model::limits::ROSTER_STEP_MAX;
+use norn_model::message::Peering;
 use norn_wire::Cause;
 
 impl Cluster {
@@ -46,7 +47,7 @@ fn a_roster_from_far_ahead_is_refused() {
     let known = cluster.nodes[1].roster().clone();
     let told = |cluster: &mut Cluster, version: u64| {
         let roster = Arc::new(Roster { version, ..known.clone() });
-        let message = norn_model::message::PeerMessage::Roster { roster };
+        let message = norn_model::message::PeerMessage::Peering(Peering::Roster { roster });
         cluster.queue.push_back((1, Event::Peer { from: NodeId(1), message }));
         cluster.drain();
         cluster.nodes[1].roster().version
@@ -63,7 +64,7 @@ fn a_removed_node_tells_its_clients_so() {
     let mut roster = cluster.nodes[2].roster().clone();
     roster.version += 1;
     roster.members.retain(|_, member| member.node != NodeId(3));
-    let message = norn_model::message::PeerMessage::Roster { roster: Arc::new(roster) };
+    let message = norn_model::message::PeerMessage::Peering(Peering::Roster { roster: Arc::new(roster) });
     cluster.queue.push_back((2, Event::Peer { from: NodeId(1), message }));
     cluster.drain();
     let Response::Error(error) = cluster.ask(2, Request::Status) else { panic!("it serves on") };

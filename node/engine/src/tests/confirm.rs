@@ -2,6 +2,7 @@
 
 use super::recall::{ask_until, cluster_of_many, is_answer, is_on_its_way};
 use super::*;
+use norn_model::message::{Claiming, Replication};
 use norn_wire::Granted;
 use norn_wire::membership::{Backoff, QueueSetting};
 use norn_wire::response::ClaimOutcome;
@@ -273,7 +274,9 @@ fn with_lost_answer() -> (Cluster, TaskId, usize, usize) {
 fn what_was_granted_in_a_lost_answer_goes_back_once_its_client_is_gone() {
     let (mut cluster, id, leader, broker) = with_lost_answer();
     cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
-    let is_lost = |to: usize, message: &PeerMessage| to == leader && matches!(message, PeerMessage::GrantAsk { .. });
+    let is_lost = |to: usize, message: &PeerMessage| {
+        to == leader && matches!(message, PeerMessage::Claiming(Claiming::GrantAsk { .. }))
+    };
     cluster.advance_losing(AWAY_MS, is_lost);
     assert_eq!(cluster.state_of(broker, id), State::Claimed, "nobody has heard of it");
     cluster.advance(3_000);
@@ -315,7 +318,7 @@ fn a_grant_that_is_named_twice_goes_back_once() {
     let leader = cluster.leader(&id);
     let at = cluster.replica_of(leader, &id).register.cell(&id).expect("it is held").renewed;
     let from = NodeId(((leader + 1) % 3) as u128 + 1);
-    let message = PeerMessage::Return { items: vec![(id, granted.token, at); 2] };
+    let message = PeerMessage::Claiming(Claiming::Return { items: vec![(id, granted.token, at); 2] });
     cluster.queue.push_back((leader, Event::Peer { from, message }));
     cluster.advance(100);
     assert_eq!(cluster.state_of(1, id), State::Ready);
@@ -401,7 +404,9 @@ fn a_lease_that_is_over_before_a_given_up_question_is_answered_was_no_attempt() 
     let (mut cluster, id) = Cluster::with_one_task();
     let leader = cluster.leader(&id);
     let broker = (leader + 1) % 3;
-    let is_lost = |to: usize, message: &PeerMessage| to == leader && matches!(message, PeerMessage::Ack { .. });
+    let is_lost = |to: usize, message: &PeerMessage| {
+        to == leader && matches!(message, PeerMessage::Replication(Replication::Ack { .. }))
+    };
     cluster.post(broker, Request::Claim(Claim { confirms: true, ..claim_of(CLAIM, 300, 1) }));
     cluster.advance_losing(100, is_lost);
     assert!(cluster.replica_of(leader, &id).register.cell(&id).is_some(), "it is granted, and not committed");
@@ -421,7 +426,8 @@ fn a_lease_that_is_over_is_an_attempt_where_its_broker_says_nothing() {
     cluster.claim_shortly(broker, SHORT_MS);
     assert!(cluster.confirms(broker).is_ok());
     cluster.nodes.iter_mut().for_each(|node| Arc::make_mut(&mut node.config).resend_ms = 60_000);
-    let is_lost = |_: usize, message: &PeerMessage| matches!(message, PeerMessage::ConfirmAnswer { .. });
+    let is_lost =
+        |_: usize, message: &PeerMessage| matches!(message, PeerMessage::Claiming(Claiming::ConfirmAnswer { .. }));
     cluster.advance_losing(30_000, is_lost);
     assert_eq!(cluster.state_of(broker, id), State::Dead);
 }
@@ -453,7 +459,9 @@ fn a_lease_that_is_over_before_its_broker_hears_of_it_was_no_attempt() {
     let claim = Claim { confirms: true, ..claim_of(CLAIM, SHORT_MS, 1) };
     ask_until(&mut cluster, broker, claim, (broker, is_answer, 1));
     cluster.queue.retain(|event| !is_on_its_way(event, broker, is_answer));
-    let is_lost = |to: usize, message: &PeerMessage| to == leader && matches!(message, PeerMessage::GrantAsk { .. });
+    let is_lost = |to: usize, message: &PeerMessage| {
+        to == leader && matches!(message, PeerMessage::Claiming(Claiming::GrantAsk { .. }))
+    };
     cluster.advance_losing(2 * SHORT_MS, is_lost);
     cluster.advance(TOO_LATE_MS);
     let next = cluster.claim(broker, LEASE_MS).remove(0);

@@ -1,6 +1,7 @@
 //! Nodes that start on an earlier copy of their log, or on a copy that is in use.
 
 use super::*;
+use norn_model::message::{Election, Peering, Replication};
 use norn_wire::response::Guarantee;
 
 #[test]
@@ -42,7 +43,7 @@ fn of_two_nodes_on_one_log_one_retires() {
     assert!(number > 10);
     let first = first_heartbeat(cluster.nodes[1].boot, cluster.now);
     let heartbeat = Heartbeat { seen: (copy.boot, number), seen_start: cluster.nodes[0].log.start, ..first };
-    let message = PeerMessage::Heartbeat(Box::new(heartbeat));
+    let message = PeerMessage::Peering(Peering::Heartbeat(Box::new(heartbeat)));
     copy.step(cluster.now, Event::Peer { from: NodeId(2), message }, &mut effects);
     assert!(copy.is_retired() && effects.iter().any(|effect| matches!(effect, Effect::Stopped)));
     assert!(!cluster.nodes[0].is_retired());
@@ -65,14 +66,16 @@ fn an_image_that_is_started_elsewhere_leaves_the_node_alone() {
     assert_eq!(copy.boot, cluster.nodes[0].boot + 1);
     let heartbeat =
         Heartbeat { start: copy.log.start, durable: image.len() as u64, ..first_heartbeat(copy.boot, cluster.now) };
-    tell(&mut cluster, 1, NodeId(1), PeerMessage::Heartbeat(Box::new(heartbeat)));
+    tell(&mut cluster, 1, NodeId(1), PeerMessage::Peering(Peering::Heartbeat(Box::new(heartbeat))));
     copy.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 0 }, &mut effects);
     // What its peer sends next reaches both.
     let later = Now { mono_us: cluster.now.mono_us + 1_000_000, ..cluster.now };
     let mut sent = Vec::new();
     cluster.nodes[1].step(later, Event::Wake, &mut sent);
     for effect in sent {
-        if let Effect::Send { to: NodeId(1), message: message @ PeerMessage::Heartbeat(_), .. } = effect {
+        if let Effect::Send { to: NodeId(1), message: message @ PeerMessage::Peering(Peering::Heartbeat(_)), .. } =
+            effect
+        {
             copy.step(cluster.now, Event::Peer { from: NodeId(2), message: message.clone() }, &mut effects);
             cluster.nodes[0].step(cluster.now, Event::Peer { from: NodeId(2), message }, &mut Vec::new());
         }
@@ -144,12 +147,12 @@ pub(super) fn tell(cluster: &mut Cluster, index: usize, from: NodeId, message: P
 fn vote_of(node: NodeId, partition: PartitionId, epoch: u64) -> PeerMessage {
     let candidate = norn_model::viewstamp::ReplicaId { node, incarnation: 7 };
     let viewstamp = norn_model::viewstamp::Viewstamp { epoch: epoch - 1, length: 99 };
-    PeerMessage::Vote { partition, epoch, candidate, viewstamp }
+    PeerMessage::Election(Election::Vote { partition, epoch, candidate, viewstamp })
 }
 
 fn granted(messages: &[PeerMessage]) -> Option<LogWord> {
     messages.iter().find_map(|message| match message {
-        PeerMessage::VoteAnswer { granted: true, log, .. } => Some(*log),
+        PeerMessage::Election(Election::VoteAnswer { granted: true, log, .. }) => Some(*log),
         _ => None,
     })
 }
@@ -267,7 +270,7 @@ fn a_start_promises_nothing_before_a_peer_has_answered_it() {
         seen_start: cluster.nodes[0].log.start,
         ..first_heartbeat(cluster.nodes[1].boot + 1, cluster.now)
     };
-    tell(&mut cluster, 0, NodeId(2), PeerMessage::Heartbeat(Box::new(heartbeat)));
+    tell(&mut cluster, 0, NodeId(2), PeerMessage::Peering(Peering::Heartbeat(Box::new(heartbeat))));
     assert!(cluster.nodes[0].speaks_for(partition) && !cluster.nodes[0].is_retired());
     assert!(granted(&tell(&mut cluster, 0, NodeId(2), ask)).is_some());
 }
@@ -325,7 +328,8 @@ fn what_comes_late_from_an_earlier_start_is_dropped() {
     let replica = cluster.nodes[0].partitions[&partition].register.me;
     let mut refused = |boot| {
         let (length, done, missing, wound, log) = (u64::MAX, Vec::new(), Vec::new(), Default::default(), word(boot));
-        let late = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };
+        let late =
+            PeerMessage::Replication(Replication::Ack { partition, epoch, replica, length, done, missing, wound, log });
         tell(&mut cluster, 1, NodeId(1), late);
         cluster.nodes[1].outbox.counters().get("messages_refused").copied().unwrap_or(0)
     };
@@ -427,7 +431,7 @@ fn heartbeats_of_an_image_are_no_sign_of_life() {
     assert!(!cluster.nodes[1].is_alive(NodeId(1)));
     for number in 1..50 {
         let other = Heartbeat { start: first.start ^ 1, number: 1_000_000 + number, ..first.clone() };
-        tell(&mut cluster, 1, NodeId(1), PeerMessage::Heartbeat(Box::new(other)));
+        tell(&mut cluster, 1, NodeId(1), PeerMessage::Peering(Peering::Heartbeat(Box::new(other))));
         assert!(!cluster.nodes[1].is_alive(NodeId(1)));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::copy::tell;
 use super::*;
+use norn_model::message::{Election, Replication};
 
 /// Goal: claims that name their tasks' delays may come with a whole table, and the tasks become ready all the same. Method: each
 /// message that carries one, to a follower that missed the operation.
@@ -22,11 +23,11 @@ fn a_table_that_comes_whole_and_delays_a_task_sets_the_timer() {
         let (table, commit) = (Arc::new(replica.register.table.clone()), replica.register.commit);
         let digest = table.digest().to_be_bytes();
         let message = match message {
-            0 => PeerMessage::Snapshot { partition, viewstamp, table, commit },
-            1 => PeerMessage::State { partition, viewstamp, table },
+            0 => PeerMessage::Replication(Replication::Snapshot { partition, viewstamp, table, commit }),
+            1 => PeerMessage::Election(Election::State { partition, viewstamp, table }),
             _ => {
                 let (epoch, base) = (viewstamp.epoch + 1, viewstamp);
-                PeerMessage::Install { partition, epoch, base, table: Some(table), digest }
+                PeerMessage::Replication(Replication::Install { partition, epoch, base, table: Some(table), digest })
             }
         };
         tell(&mut cluster, follower, from, message);

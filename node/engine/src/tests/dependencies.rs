@@ -5,6 +5,7 @@ use super::hints::go_on;
 use super::policies::is_changed;
 use super::*;
 use norn_model::limits::DEPENDENTS_MAX;
+use norn_model::message::Workflow;
 use norn_model::task::Settled;
 use norn_wire::State;
 use norn_wire::membership::{FailedDependency, QueueSetting};
@@ -250,7 +251,11 @@ fn a_task_counts_as_forgotten_only_by_the_word_of_a_majority() {
     let (leader, partition) = (cluster.leader(&last), cluster.nodes[0].partition_of(&last));
     for (other, state) in [(1, State::Waiting), (1, State::Waiting), (2, State::Dead)] {
         let ends = vec![(unknown, Settled::Forgotten)];
-        cluster.deliver((leader + other) % 3, leader, PeerMessage::Ends { partition, ends, joins: Vec::new() });
+        cluster.deliver(
+            (leader + other) % 3,
+            leader,
+            PeerMessage::Workflow(Workflow::Ends { partition, ends, joins: Vec::new() }),
+        );
         cluster.advance(5_000);
         assert_eq!(cluster.state(last), state);
     }

@@ -5,6 +5,7 @@ use super::hints::go_on;
 use super::*;
 use norn_model::claim_table::table::Op;
 use norn_model::limits::ENDINGS_BYTES_MAX;
+use norn_model::message::{AntiEntropy, ReadWrite, Replication};
 use norn_model::replica::DoneFlag;
 use norn_model::task::Task;
 
@@ -47,7 +48,7 @@ fn endings_are_told_in_pieces_of_bounded_size() {
 /// Done flags of a follower's acknowledgements.
 fn flags(messages: &[PeerMessage]) -> Vec<DoneFlag> {
     let flags = messages.iter().filter_map(|message| match message {
-        PeerMessage::Ack { done, .. } => Some(done.clone()),
+        PeerMessage::Replication(Replication::Ack { done, .. }) => Some(done.clone()),
         _ => None,
     });
     flags.flatten().collect()
@@ -71,9 +72,14 @@ fn a_follower_flags_ended_tasks_of_a_table_that_came_whole_or_out_of_its_log() {
     assert!(task.ended().is_some() && replica.register.table.cells[&id].renewed == viewstamp);
 
     let items = Arc::new(vec![(id, task.ending())]);
-    tell(&mut cluster, follower, from, PeerMessage::Tasks { partition, items, by_buckets: false, forgets });
+    tell(
+        &mut cluster,
+        follower,
+        from,
+        PeerMessage::AntiEntropy(AntiEntropy::Tasks { partition, items, by_buckets: false, forgets }),
+    );
     let commit = viewstamp.length - 1;
-    let snapshot = PeerMessage::Snapshot { partition, viewstamp, table, commit };
+    let snapshot = PeerMessage::Replication(Replication::Snapshot { partition, viewstamp, table, commit });
     let flags = flags(&tell(&mut cluster, follower, from, snapshot));
     assert!(matches!(&flags[..], [flag] if (flag.id, flag.token) == (id, token)), "{flags:?}");
     for index in [follower, other] {
@@ -103,7 +109,11 @@ fn an_ending_beyond_the_budget_of_an_acknowledgement_is_asked_for() {
         children: Vec::new(),
     });
     let misses = |_: &mut Cluster, index: usize, event: Event| match event {
-        Event::Peer { message: PeerMessage::Write { .. } | PeerMessage::Tasks { .. }, .. } if index == leader => None,
+        Event::Peer {
+            message:
+                PeerMessage::ReadWrite(ReadWrite::Write { .. }) | PeerMessage::AntiEntropy(AntiEntropy::Tasks { .. }),
+            ..
+        } if index == leader => None,
         event => Some(event),
     };
     for (number, item) in (1_000..).zip(items) {
@@ -139,8 +149,12 @@ fn an_end_that_a_leader_cannot_learn_keeps_no_other_task_back() {
     let token = cluster.claim(other, 1_000).remove(0).token;
     let principal = || Principal { name: "tester".into(), node: false };
     let unheard = |_: &mut Cluster, index: usize, mut event: Event| match &mut event {
-        Event::Peer { message: PeerMessage::Write { .. } | PeerMessage::Tasks { .. }, .. } if index == leader => None,
-        Event::Peer { message: PeerMessage::Ack { done, .. }, .. } if index == leader => {
+        Event::Peer {
+            message:
+                PeerMessage::ReadWrite(ReadWrite::Write { .. }) | PeerMessage::AntiEntropy(AntiEntropy::Tasks { .. }),
+            ..
+        } if index == leader => None,
+        Event::Peer { message: PeerMessage::Replication(Replication::Ack { done, .. }), .. } if index == leader => {
             done.iter_mut().for_each(|flag| flag.ending = Task::default());
             Some(event)
         }

@@ -3,6 +3,7 @@
 
 use super::recall::{ask_until, cluster_of_many, granted_tasks, is_answer, is_on_its_way, with_many};
 use super::*;
+use norn_model::message::Claiming;
 use norn_wire::Granted;
 
 const LEASE_MS: u64 = 600_000;
@@ -19,7 +20,7 @@ struct Far {
 }
 
 fn is_question(message: &PeerMessage) -> bool {
-    matches!(message, PeerMessage::GrantAsk { .. })
+    matches!(message, PeerMessage::Claiming(Claiming::GrantAsk { .. }))
 }
 
 fn claim() -> Claim {
@@ -151,7 +152,7 @@ fn what_a_repeat_cannot_read_is_not_taken_back() {
     cluster.advance(5_000);
     let mut far = Far::of(with_many(cluster, b"precious"), Cluster::spoil);
     let is_empty = |event: &Event| match event {
-        Event::Peer { message: PeerMessage::GrantAnswer { tasks, .. }, .. } => tasks.is_empty(),
+        Event::Peer { message: PeerMessage::Claiming(Claiming::GrantAnswer { tasks, .. }), .. } => tasks.is_empty(),
         _ => panic!("answers are kept"),
     };
     assert!(is_empty(&far.answers[1].1) && !is_empty(&far.answers[0].1), "it cannot be read any more");

@@ -2,6 +2,7 @@
 
 use super::*;
 use norn_model::config::Retention;
+use norn_model::message::{AntiEntropy, GarbageCollection};
 use norn_model::task::{Task, Tomb};
 use norn_wire::response::PartitionView;
 use std::sync::Arc;
@@ -124,7 +125,11 @@ fn a_late_question_brings_no_tombstone_back_while_a_member_is_away() {
     let tomb = Tomb { state: State::Done, at_ms: 5 };
     for number in [0, 7] {
         let items = Arc::new(vec![(id, tomb)]);
-        cluster.deliver(asking, asked, PeerMessage::Tombs { partition, epoch, number, items });
+        cluster.deliver(
+            asking,
+            asked,
+            PeerMessage::GarbageCollection(GarbageCollection::Tombs { partition, epoch, number, items }),
+        );
         assert!(open(&cluster, asked) && cluster.replica_of(asked, &id).store.tomb(&id).is_none(), "{number}");
     }
     cluster.restart(absent);
@@ -140,7 +145,7 @@ fn what_another_replica_may_not_have_forgotten_is_refused() {
     let partition = cluster.nodes[0].partition_of(&id);
     let tasks = |id, forgets| {
         let items = Arc::new(vec![(id, Task::from_spec(Arc::new(spec(b"once", 0))))]);
-        PeerMessage::Tasks { partition, items, by_buckets: false, forgets }
+        PeerMessage::AntiEntropy(AntiEntropy::Tasks { partition, items, by_buckets: false, forgets })
     };
     assert_eq!(cluster.replica_of(1, &id).forgets(), 1);
     for late in [None, Some(0)] {
@@ -219,7 +224,7 @@ fn a_leader_that_lacks_the_spec_of_a_finished_task_does_not_bury_it() {
     let ended = Task { spec: None, ..store.task(&id).expect("it has ended").whole(id).0 };
     store.forget(&id);
     let items = Arc::new(vec![(id, ended)]);
-    let tasks = PeerMessage::Tasks { partition, items, by_buckets: false, forgets: Some(0) };
+    let tasks = PeerMessage::AntiEntropy(AntiEntropy::Tasks { partition, items, by_buckets: false, forgets: Some(0) });
     cluster.deliver((leader + 1) % 3, leader, tasks);
     assert!(cluster.replica_of(leader, &id).store.lacks_spec(&id));
     cluster.advance(25_000);

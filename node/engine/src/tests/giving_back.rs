@@ -2,6 +2,7 @@
 
 use super::recall::{FIRST, ask_until, claim_until, cluster_of_many, is_ack, is_answer, is_on_its_way};
 use super::*;
+use norn_model::message::{Claiming, Replication};
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::{Granted, Versions};
 
@@ -51,7 +52,7 @@ impl Cluster {
 }
 
 fn is_question(message: &PeerMessage) -> bool {
-    matches!(message, PeerMessage::GrantAsk { .. })
+    matches!(message, PeerMessage::Claiming(Claiming::GrantAsk { .. }))
 }
 
 fn confirmed_claim(max: u32) -> Claim {
@@ -109,7 +110,9 @@ fn what_a_leader_took_back_for_itself_alone_goes_back_at_its_successor() {
     cluster.client_goes(broker);
     let of_first = cluster.nodes[leader].partition_of(&first);
     let is_lost = |_: usize, message: &PeerMessage| match message {
-        PeerMessage::Ops { partition, .. } | PeerMessage::Ack { partition, .. } => *partition == of_first,
+        PeerMessage::Replication(Replication::Ops { partition, .. } | Replication::Ack { partition, .. }) => {
+            *partition == of_first
+        }
         _ => false,
     };
     cluster.advance_losing(cluster.nodes[leader].config.request_timeout_ms / 2 + 100, is_lost);
@@ -131,8 +134,10 @@ fn a_call_whose_time_is_over_while_it_asks_has_left_something() {
     let (mut cluster, firsts, other, [_, two, broker]) = Cluster::with_two_leaders(1);
     let number = cluster.post(broker, Request::Claim(confirmed_claim(2)));
     let is_lost = |to: usize, message: &PeerMessage| match message {
-        PeerMessage::GrantAnswer { tasks, .. } => tasks.iter().any(|(granted, _)| granted.id == other),
-        PeerMessage::GrantAsk { max, .. } => to == two && *max == 0,
+        PeerMessage::Claiming(Claiming::GrantAnswer { tasks, .. }) => {
+            tasks.iter().any(|(granted, _)| granted.id == other)
+        }
+        PeerMessage::Claiming(Claiming::GrantAsk { max, .. }) => to == two && *max == 0,
         _ => false,
     };
     while !cluster.replies.contains_key(&number) {
@@ -158,7 +163,9 @@ fn a_call_is_answered_when_its_time_is_over_however_seldom_it_asks() {
     cluster.nodes.iter_mut().for_each(|node| Arc::make_mut(&mut node.config).resend_ms = 60_000);
     let number = cluster.post(broker, Request::Claim(confirmed_claim(1)));
     let timeout_ms = cluster.nodes[broker].config.request_timeout_ms;
-    cluster.advance_losing(timeout_ms + 50, |_, message| matches!(message, PeerMessage::GrantAsk { .. }));
+    cluster.advance_losing(timeout_ms + 50, |_, message| {
+        matches!(message, PeerMessage::Claiming(Claiming::GrantAsk { .. }))
+    });
     let reply = cluster.replies.get(&number);
     assert!(matches!(reply, Some(Response::Error(error)) if error.code == ErrorCode::Unavailable), "{reply:?}");
 }
@@ -174,7 +181,8 @@ fn what_a_call_has_may_go_back_though_its_partition_has_moved() {
     let partition = cluster.nodes[one].partition_of(&firsts[0]);
     let next = NodeId(two as u128 + 1);
     let is_lost = |to: usize, message: &PeerMessage| {
-        to == one && matches!(message, PeerMessage::GrantAsk { .. }) || to == broker && is_answer(message)
+        to == one && matches!(message, PeerMessage::Claiming(Claiming::GrantAsk { .. }))
+            || to == broker && is_answer(message)
     };
     while cluster.nodes[broker].leader_of(partition) != Some(next) {
         cluster.nodes[one].transfer(partition, &[next]);
@@ -321,5 +329,5 @@ fn a_question_that_a_process_gave_up_before_it_ended_is_taken_back() {
 }
 
 fn is_taken_back(message: &PeerMessage) -> bool {
-    matches!(message, PeerMessage::GrantAsk { max: 0, recall: true, .. })
+    matches!(message, PeerMessage::Claiming(Claiming::GrantAsk { max: 0, recall: true, .. }))
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use norn_model::cohort::{Cohort, Told};
-use norn_model::message::Outcome;
+use norn_model::message::{Handoff, Outcome, Peering};
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::response::Guarantee;
 
@@ -301,7 +301,7 @@ fn nothing_is_noted_for_who_is_no_peer_any_more() {
     roster.members.retain(|_, member| member.node != NodeId(absent as u128 + 1));
     let roster = Arc::new(roster);
     let from = NodeId((0..3).find(|index| ![first, absent].contains(index)).expect("the third") as u128 + 1);
-    let message = norn_model::message::PeerMessage::Roster { roster: roster.clone() };
+    let message = norn_model::message::PeerMessage::Peering(Peering::Roster { roster: roster.clone() });
     cluster.queue.push_back((first, Event::Peer { from, message }));
     cluster.drain();
     cluster.enqueue(first, b"missed as well", TAG);
@@ -371,8 +371,10 @@ fn hand_slowly(absence: &mut Absence, delay_ms: u64, for_ms: u64) -> Vec<usize> 
                     cluster.queue.extend(held.pop_front().map(|(_, late)| late));
                 }
             }
-            Event::Peer { message: PeerMessage::Hint { items, .. }, .. } => pieces.push(items.len()),
-            Event::Peer { message: PeerMessage::Hinted { number, .. }, .. } if seen.insert(*number) => {
+            Event::Peer { message: PeerMessage::Handoff(Handoff::Hint { items, .. }), .. } => pieces.push(items.len()),
+            Event::Peer { message: PeerMessage::Handoff(Handoff::Hinted { number, .. }), .. }
+                if seen.insert(*number) =>
+            {
                 held.push_back((cluster.now.mono_us + delay_ms * 1_000, (index, event)));
                 return None;
             }
@@ -403,11 +405,13 @@ fn an_answer_that_comes_late_counts_and_less_is_sent_meanwhile() {
 fn answer_hints(absence: &mut Absence, member: usize, holes: bool, outcome: Outcome, for_ms: u64) -> usize {
     let (mut asked, keeper) = (0, absence.keeper);
     go_on(&mut absence.cluster, for_ms, |cluster, index, event| match event {
-        Event::Peer { message: PeerMessage::Hint { number, partition, at, items, .. }, .. } if index == member => {
+        Event::Peer { message: PeerMessage::Handoff(Handoff::Hint { number, partition, at, items, .. }), .. }
+            if index == member =>
+        {
             asked += 1;
             let boot = cluster.nodes[index].boot;
             let (outcomes, log) = (vec![outcome; items.len()], LogWord { boot, ..LogWord::default() });
-            let message = PeerMessage::Hinted { number, partition, outcomes, boot, at, holes, log };
+            let message = PeerMessage::Handoff(Handoff::Hinted { number, partition, outcomes, boot, at, holes, log });
             cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
             None
         }
@@ -467,10 +471,13 @@ fn an_answer_that_comes_before_its_cohort_is_known_counts_then() {
     let at = alone.version;
     absence.cluster.restart(member);
     go_on(&mut absence.cluster, 3_000, |cluster, index, event| match event {
-        Event::Peer { message: PeerMessage::Hint { number, partition, items, .. }, .. } if index == member => {
+        Event::Peer { message: PeerMessage::Handoff(Handoff::Hint { number, partition, items, .. }), .. }
+            if index == member =>
+        {
             let boot = cluster.nodes[index].boot;
             let (outcomes, log) = (vec![Outcome::Stored; items.len()], LogWord { boot, ..LogWord::default() });
-            let message = PeerMessage::Hinted { number, partition, outcomes, boot, at, holes: false, log };
+            let message =
+                PeerMessage::Handoff(Handoff::Hinted { number, partition, outcomes, boot, at, holes: false, log });
             cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
             None
         }
@@ -478,7 +485,7 @@ fn an_answer_that_comes_before_its_cohort_is_known_counts_then() {
     });
     assert_eq!(absence.kept(), 1, "a majority is wanted of the cohort that is known");
     let told = Box::new(Told { epoch: 1, cohort: alone });
-    let message = PeerMessage::Route { partition, told };
+    let message = PeerMessage::Peering(Peering::Route { partition, told });
     absence.cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
     absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
 }
@@ -510,7 +517,7 @@ fn a_member_without_room_for_what_it_is_owed_does_not_keep_anti_entropy_waiting(
     let mut found = None;
     while found.is_none() {
         go_on(&mut cluster, 1, |_, _, event| match event {
-            Event::Peer { message: PeerMessage::Hint { number, items, .. }, .. } => {
+            Event::Peer { message: PeerMessage::Handoff(Handoff::Hint { number, items, .. }), .. } => {
                 found = Some((number, items.len()));
                 None
             }
@@ -520,7 +527,7 @@ fn a_member_without_room_for_what_it_is_owed_does_not_keep_anti_entropy_waiting(
     let (number, count) = found.expect("it is told");
     assert_eq!(count, 2);
     let boot = cluster.nodes[absent].boot;
-    let message = PeerMessage::Hinted {
+    let message = PeerMessage::Handoff(Handoff::Hinted {
         at: norn_model::viewstamp::Viewstamp::default(),
         number,
         partition,
@@ -528,7 +535,7 @@ fn a_member_without_room_for_what_it_is_owed_does_not_keep_anti_entropy_waiting(
         boot,
         holes: false,
         log: LogWord { boot, ..LogWord::default() },
-    };
+    });
     assert!(cluster.nodes[first].hints_go_first(absent_id));
     let mut effects = Vec::new();
     cluster.nodes[first].step(cluster.now, Event::Peer { from: absent_id, message }, &mut effects);

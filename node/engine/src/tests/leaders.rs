@@ -2,6 +2,7 @@
 
 use super::copy::tell;
 use super::*;
+use norn_model::message::{Election, Peering, Replication};
 use norn_model::viewstamp::Viewstamp;
 
 /// A partition that a node leads and that has had no other event since.
@@ -27,12 +28,19 @@ fn a_leader_that_has_stepped_down_is_given_up_despite_a_late_message() {
         let heartbeat = cluster.nodes[leader].heartbeat_for(to);
         let leads_version = heartbeat.leads_version + 1;
         let heartbeat = Heartbeat { leads: leads.take(), leads_version, ..heartbeat };
-        tell(cluster, follower, from, PeerMessage::Heartbeat(Box::new(heartbeat)));
+        tell(cluster, follower, from, PeerMessage::Peering(Peering::Heartbeat(Box::new(heartbeat))));
     };
     beat(&mut cluster);
     assert!(!cluster.nodes[follower].has_leader(partition));
     let ops = Vec::new();
-    let late = PeerMessage::Ops { partition, epoch, first: length + 1, ops, commit: length, digest: [0; 16] };
+    let late = PeerMessage::Replication(Replication::Ops {
+        partition,
+        epoch,
+        first: length + 1,
+        ops,
+        commit: length,
+        digest: [0; 16],
+    });
     tell(&mut cluster, follower, from, late);
     assert!(cluster.nodes[follower].has_leader(partition), "it looks like one");
     let Config { heartbeat_ms, election_timeout_ms, .. } = *cluster.nodes[follower].config;
@@ -53,11 +61,13 @@ fn a_supposed_leader_that_asks_for_votes_is_not_refused_for_its_own_sake() {
     cluster.advance(500);
     let (partition, leader, viewstamp) = led_partition(&cluster);
     let [follower, other] = [1, 2].map(|away| (leader + away) % 3);
-    let asks = PeerMessage::PreVote { partition, epoch: viewstamp.epoch + 1, viewstamp };
+    let asks = PeerMessage::Election(Election::PreVote { partition, epoch: viewstamp.epoch + 1, viewstamp });
     for (index, expected) in [(other, false), (leader, true)] {
         let from = cluster.nodes[index].founding.node;
         let answers = tell(&mut cluster, follower, from, asks.clone());
-        let is_granted = |answer: &PeerMessage| matches!(answer, PeerMessage::PreVoteAnswer { granted: true, .. });
+        let is_granted = |answer: &PeerMessage| {
+            matches!(answer, PeerMessage::Election(Election::PreVoteAnswer { granted: true, .. }))
+        };
         assert_eq!(answers.iter().any(is_granted), expected);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::policies::is_changed;
 use super::*;
+use norn_model::message::{AntiEntropy, ReadWrite};
 use norn_model::task::{Cancel, GROUP_FAILED, Task};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::membership::QueueSetting;
@@ -169,7 +170,11 @@ fn a_leader_that_has_not_heard_of_a_task_keeps_its_letter_for_who_has() {
     let others: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
     // Facts do not get through, operations do.
     let is_lost = |to: usize, message: &PeerMessage| {
-        to != leader && matches!(message, PeerMessage::Write { .. } | PeerMessage::Tasks { .. })
+        to != leader
+            && matches!(
+                message,
+                PeerMessage::ReadWrite(ReadWrite::Write { .. }) | PeerMessage::AntiEntropy(AntiEntropy::Tasks { .. })
+            )
     };
     let answer = |cluster: &mut Cluster, request: Request| {
         let number = cluster.post(leader, request);
@@ -363,10 +368,15 @@ fn a_redrive_that_is_recorded_is_answered_within_the_time_of_one_attempt() {
     let child = cluster.id(0x40_0000);
     let (of_dead, of_copy) = (cluster.nodes[0].partition_of(&id), cluster.nodes[0].partition_of(&child));
     assert_ne!(of_dead, of_copy);
-    let is_lost = |_: usize, message: &PeerMessage| matches!(message, PeerMessage::Written { partition, .. } if *partition == of_copy);
+    let is_lost = |_: usize, message: &PeerMessage| {
+        matches!(message, PeerMessage::ReadWrite(ReadWrite::Written { partition, .. })
+        if *partition == of_copy)
+    };
     let number = cluster.post(0, Request::Redrive { id, child, queue: None, acks: Acks::Quorum });
     let asked_us = cluster.now.mono_us;
-    cluster.advance_losing(1_000, |to, message| is_lost(to, message) || matches!(message, PeerMessage::Known { .. }));
+    cluster.advance_losing(1_000, |to, message| {
+        is_lost(to, message) || matches!(message, PeerMessage::ReadWrite(ReadWrite::Known { .. }))
+    });
     assert!(!cluster.replies.contains_key(&number), "it could not be read");
     while !cluster.replies.contains_key(&number) {
         cluster.advance_losing(10, is_lost);

@@ -7,6 +7,7 @@ use crate::claims::permits::keep::WRITES_MAX;
 use norn_model::claim_table::levels::Level;
 use norn_model::claim_table::table::Op;
 use norn_model::limits::POLICIES_MAX;
+use norn_model::message::{Limiting, Peering};
 use norn_wire::membership::QueueSetting;
 
 impl Cluster {
@@ -186,7 +187,9 @@ fn levels_of_many_queues_are_written_bit_by_bit() {
     roster.policies.extend(names.map(|name| (name, policy.clone())));
     roster.version += 1;
     let roster = Arc::new(roster);
-    (0..3).for_each(|index| cluster.deliver((index + 1) % 3, index, PeerMessage::Roster { roster: roster.clone() }));
+    (0..3).for_each(|index| {
+        cluster.deliver((index + 1) % 3, index, PeerMessage::Peering(Peering::Roster { roster: roster.clone() }))
+    });
     let written = |cluster: &Cluster| {
         let mut all = [0; 3];
         for (index, node) in cluster.nodes.iter().enumerate() {
@@ -217,7 +220,7 @@ fn claimed_when_set_again(config: &Config) -> u64 {
     let (home, queue) = (cluster.home("mail"), QueueName::new("mail").expect("a name"));
     let other = (home + 1) % 3;
     let ask = cluster.nodes[other].asks.number();
-    cluster.deliver(other, home, PeerMessage::PermitAsk { ask, queue, wanted: 1 });
+    cluster.deliver(other, home, PeerMessage::Limiting(Limiting::PermitAsk { ask, queue, wanted: 1 }));
     assert!(is_changed(&cluster.set(0, "mail", rate(1, 60_000))));
     let claimed = cluster.claimed_in(50_000);
     assert!(claimed > 0 || cluster.claimed_in(20_000) == 1, "a minute is over");

@@ -3,6 +3,7 @@
 use super::*;
 use norn_model::host::Room;
 use norn_model::limits::OPS_KEPT_MAX;
+use norn_model::message::{Election, Replication};
 use norn_model::wound::Wound;
 use norn_wire::PartitionId;
 use norn_wire::response::{Guarantee, Health};
@@ -228,9 +229,9 @@ fn installed_at_one_that_lost_its_table(config: &Config) -> ([u64; 2], Wound) {
         cluster.now.wall_ms += 1;
         (0..3).for_each(|index| cluster.queue.push_back((index, Event::Wake)));
         while cluster.handle_next() {
-            cluster
-                .queue
-                .retain(|(_, event)| !matches!(event, Event::Peer { message: PeerMessage::Rejoined { .. }, .. }));
+            cluster.queue.retain(|(_, event)| {
+                !matches!(event, Event::Peer { message: PeerMessage::Replication(Replication::Rejoined { .. }), .. })
+            });
         }
     }
     let length = |index: usize| cluster.replica(index, &id).register.viewstamp.length;
@@ -309,8 +310,8 @@ fn an_epoch_far_ahead_is_not_believed() {
     let viewstamp = norn_model::viewstamp::Viewstamp { epoch: u64::MAX - 1, length: 0 };
     let before = cluster.nodes[0].partitions[&partition].register.seen;
     for message in [
-        PeerMessage::PreVote { partition, epoch: u64::MAX, viewstamp },
-        PeerMessage::Vote { partition, epoch: u64::MAX, candidate, viewstamp },
+        PeerMessage::Election(Election::PreVote { partition, epoch: u64::MAX, viewstamp }),
+        PeerMessage::Election(Election::Vote { partition, epoch: u64::MAX, candidate, viewstamp }),
     ] {
         let mut effects = Vec::new();
         cluster.nodes[0].step(cluster.now, Event::Peer { from: NodeId(2), message }, &mut effects);

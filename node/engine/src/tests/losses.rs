@@ -2,6 +2,7 @@
 
 use super::*;
 use norn_model::config::Retention;
+use norn_model::message::Peering;
 use norn_model::task::Slot;
 use norn_wire::membership::QueueSetting;
 use norn_wire::response::Losses;
@@ -213,7 +214,7 @@ impl Cluster {
         let node = NodeId(index as u128 + 1);
         let member = roster.members.values_mut().find(|member| member.node == node).expect("it is one");
         member.state = norn_wire::membership::MemberState::Gone;
-        let message = norn_model::message::PeerMessage::Roster { roster: Arc::new(roster) };
+        let message = norn_model::message::PeerMessage::Peering(Peering::Roster { roster: Arc::new(roster) });
         for other in (0..self.nodes.len()).filter(|other| *other != index) {
             self.queue.push_back((other, Event::Peer { from: node, message: message.clone() }));
         }

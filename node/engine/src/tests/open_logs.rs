@@ -2,6 +2,7 @@
 
 use super::results::{bytes_of, with_memory};
 use super::*;
+use norn_model::message::{AntiEntropy, Replication};
 use norn_model::task::{Slot, Task};
 use norn_wire::error::ErrorCode;
 use norn_wire::membership::{Mode, QueueSetting};
@@ -185,11 +186,13 @@ fn of_two_log_entries_the_greater_one_counts_though_it_is_not_in_memory() {
         let mut cluster = Cluster::with_config(3, &with_memory(0));
         let (id, token) = cluster.open_with_log(0, 10, 1);
         let partition = cluster.nodes[0].partition_of(&id);
-        let told = |number: u8| PeerMessage::Tasks {
-            partition,
-            items: Arc::new(vec![(id, Task::from_update(token, 1, bytes_of(number)))]),
-            by_buckets: false,
-            forgets: Some(0),
+        let told = |number: u8| {
+            PeerMessage::AntiEntropy(AntiEntropy::Tasks {
+                partition,
+                items: Arc::new(vec![(id, Task::from_update(token, 1, bytes_of(number)))]),
+                by_buckets: false,
+                forgets: Some(0),
+            })
         };
         cluster.deliver(1, 0, told(first));
         let knows = |cluster: &Cluster, index| cluster.task_at(index, &id).visible_length(token) == 2;
@@ -456,7 +459,7 @@ fn a_seal_is_not_told_before_an_ending_that_is_appended_late() {
     let number = cluster.post(leader, complete(second, 2));
     cluster.post(leader, Request::Renew { items: vec![(granted.id, granted.token)], lease_ms: None });
     let is_ack = |index: usize, event: &Event, upto: u64| match event {
-        Event::Peer { message: PeerMessage::Ack { partition: of, length, .. }, .. } => {
+        Event::Peer { message: PeerMessage::Replication(Replication::Ack { partition: of, length, .. }), .. } => {
             index == leader && *of == partition && *length > upto
         }
         _ => false,

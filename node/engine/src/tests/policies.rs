@@ -3,6 +3,7 @@
 use super::*;
 use norn_model::claim_table::table::CellState;
 use norn_model::limits::POLICIES_MAX;
+use norn_model::message::Forwarding;
 use norn_wire::Versions;
 use norn_wire::membership::{Backoff, ClusterChange, Order, QueueSetting};
 use std::collections::BTreeSet;
@@ -51,7 +52,8 @@ fn a_copy_of_a_change_that_comes_late_undoes_no_later_one() {
         let change = Box::new(ClusterChange::Queue { queue: queue.clone(), setting: QueueSetting::Paused(true) });
         cluster.post(one, Request::Change { change, dry_run: false });
         let is_wish = |(to, event): &(usize, Event)| {
-            *to == root && matches!(event, Event::Peer { message: PeerMessage::Forward { .. }, .. })
+            *to == root
+                && matches!(event, Event::Peer { message: PeerMessage::Forwarding(Forwarding::Forward { .. }), .. })
         };
         while !cluster.queue.iter().any(is_wish) {
             assert!(cluster.handle_next(), "it is sent");

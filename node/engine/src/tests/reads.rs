@@ -2,6 +2,7 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
+use norn_model::message::{ReadWrite, Replication};
 
 impl Cluster {
     fn queues(&mut self, index: usize) -> Vec<QueueName> {
@@ -91,8 +92,8 @@ fn a_list_shows_nothing_that_a_leader_alone_has() {
     let reader = (leader + 1) % 3;
     let of_task = cluster.nodes[leader].partition_of(&id);
     let is_lost = |to: usize, message: &PeerMessage| match message {
-        PeerMessage::Ops { partition, .. } => *partition == of_task,
-        PeerMessage::Read { .. } => to == leader,
+        PeerMessage::Replication(Replication::Ops { partition, .. }) => *partition == of_task,
+        PeerMessage::ReadWrite(ReadWrite::Read { .. }) => to == leader,
         _ => false,
     };
     let reason = "broken".into();

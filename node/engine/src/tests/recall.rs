@@ -2,6 +2,7 @@
 //! found again are not taken back from it.
 
 use super::*;
+use norn_model::message::{Claiming, Replication};
 use norn_wire::Granted;
 use std::cell::Cell;
 
@@ -118,11 +119,11 @@ pub(super) fn is_on_its_way((at, event): &(usize, Event), to: usize, wanted: fn(
 }
 
 pub(super) fn is_answer(message: &PeerMessage) -> bool {
-    matches!(message, PeerMessage::GrantAnswer { .. })
+    matches!(message, PeerMessage::Claiming(Claiming::GrantAnswer { .. }))
 }
 
 pub(super) fn is_ack(message: &PeerMessage) -> bool {
-    matches!(message, PeerMessage::Ack { .. })
+    matches!(message, PeerMessage::Replication(Replication::Ack { .. }))
 }
 
 /// The leader is gone when it has granted, and another node has asked it.
@@ -197,8 +198,10 @@ fn a_grant_that_was_only_found_again_is_not_given_back() {
     let claim = claim_of(ClaimId(77), 600_000, 1);
     let number = cluster.submit(one, Request::Claim(claim.clone()));
     let tasks = granted_tasks(&mut cluster, number);
-    let is_found =
-        |message: &PeerMessage| matches!(message, PeerMessage::GrantAnswer { tasks, .. } if !tasks.is_empty());
+    let is_found = |message: &PeerMessage| {
+        matches!(message, PeerMessage::Claiming(Claiming::GrantAnswer { tasks, .. })
+        if !tasks.is_empty())
+    };
     ask_until(&mut cluster, other, Claim { repeated: true, ..claim }, (other, is_found, 1));
     cluster.queue.push_front((other, Event::ClientGone { client: CLIENT }));
     cluster.advance(1_000);
@@ -280,7 +283,9 @@ fn what_a_leader_took_back_for_itself_alone_is_asked_for_at_its_successor() {
     cluster.queue.retain(|event| !is_on_its_way(event, leader, is_ack));
     let of_first = cluster.nodes[leader].partition_of(&first);
     let is_lost = |_: usize, message: &PeerMessage| match message {
-        PeerMessage::Ops { partition, .. } | PeerMessage::Ack { partition, .. } => *partition == of_first,
+        PeerMessage::Replication(Replication::Ops { partition, .. } | Replication::Ack { partition, .. }) => {
+            *partition == of_first
+        }
         _ => false,
     };
     cluster.advance_losing(cluster.nodes[leader].config.request_timeout_ms / 2 + 100, is_lost);

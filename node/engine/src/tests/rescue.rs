@@ -3,6 +3,7 @@
 use super::hints::go_on;
 use super::*;
 use norn_model::limits::RESCUE_EPOCHS;
+use norn_model::message::{Reconfiguration, Replication};
 use norn_wire::membership::Remnant;
 
 const LEASE_MS: u64 = 5_000;
@@ -232,7 +233,8 @@ fn a_lost_node_asks_to_be_taken_back_until_it_is_heard() {
     cluster.connect_all();
     let mut asked = 0;
     go_on(&mut cluster, 3_000, |_, _, event| {
-        let asks = matches!(&event, Event::Peer { message: PeerMessage::Stray { .. }, .. });
+        let asks =
+            matches!(&event, Event::Peer { message: PeerMessage::Reconfiguration(Reconfiguration::Stray { .. }), .. });
         asked += usize::from(asks);
         (!asks).then_some(event)
     });
@@ -250,16 +252,21 @@ fn a_lost_node_that_hears_again_that_it_is_out_asks_no_sooner() {
     let (resend_ms, for_ms) = (cluster.nodes[1].config.resend_ms, 3_000);
     let (mut asked, mut told) = (0, 0);
     go_on(&mut cluster, for_ms, |cluster, _, event| match event {
-        Event::Peer { from, message: PeerMessage::Stray { partition, seat } } => {
+        Event::Peer { from, message: PeerMessage::Reconfiguration(Reconfiguration::Stray { partition, seat }) } => {
             asked += 1;
             let replica = &cluster.nodes[1].partitions[&partition];
             let (promised, viewstamp) = (replica.register.promised, replica.register.viewstamp);
             Some(Event::Peer {
                 from,
-                message: PeerMessage::Nack { partition, replica: seat.replica, promised, viewstamp },
+                message: PeerMessage::Replication(Replication::Nack {
+                    partition,
+                    replica: seat.replica,
+                    promised,
+                    viewstamp,
+                }),
             })
         }
-        Event::Peer { message: PeerMessage::Outside { .. }, .. } => {
+        Event::Peer { message: PeerMessage::Reconfiguration(Reconfiguration::Outside { .. }), .. } => {
             told += 1;
             Some(event)
         }

@@ -1,6 +1,7 @@
 //! Restarts of nodes.
 
 use super::*;
+use norn_model::message::Peering;
 
 /// Goal: a leader that restarts and is heard again at once does not count as the leader. Method: its heartbeat with a higher start
 /// counter, as the first message.
@@ -11,7 +12,7 @@ fn a_restart_within_the_timeout_is_noticed_at_once() {
     assert!(cluster.nodes[1].has_leader(partition));
     let first = first_heartbeat(cluster.nodes[0].boot + 1, cluster.now);
     let heartbeat = Heartbeat { hears: vec![NodeId(2), NodeId(3)], ..first };
-    let message = PeerMessage::Heartbeat(Box::new(heartbeat));
+    let message = PeerMessage::Peering(Peering::Heartbeat(Box::new(heartbeat)));
     let mut effects = Vec::new();
     cluster.nodes[1].step(cluster.now, Event::Peer { from: NodeId(1), message }, &mut effects);
     assert!(!cluster.nodes[1].has_leader(partition));

@@ -3,6 +3,7 @@
 use super::forgetting::LONG_MS;
 use super::*;
 use norn_model::limits::OPS_KEPT_BYTES_MAX;
+use norn_model::message::AntiEntropy;
 use norn_model::task::{Blob, Completed, Outline, Slot, Task};
 use norn_wire::membership::{Mode, QueueSetting};
 use norn_wire::response::Rejected;
@@ -206,11 +207,13 @@ fn of_two_results_the_greater_one_counts_though_it_is_not_in_memory() {
             Task::from_completion(token, Completed { sequence: None, result, at_ms: 5, children: None })
         };
         let partition = cluster.nodes[0].partition_of(&id);
-        let told = |task: Task| PeerMessage::Tasks {
-            partition,
-            items: Arc::new(vec![(id, task)]),
-            by_buckets: false,
-            forgets: Some(0),
+        let told = |task: Task| {
+            PeerMessage::AntiEntropy(AntiEntropy::Tasks {
+                partition,
+                items: Arc::new(vec![(id, task)]),
+                by_buckets: false,
+                forgets: Some(0),
+            })
         };
         cluster.deliver(1, 0, told(completion(first)));
         cluster.run_until(|cluster| (0..3).all(|index| cluster.replica_of(index, &id).store.ended(&id)));

@@ -2,6 +2,7 @@
 
 use super::hints::go_on;
 use super::*;
+use norn_model::message::Replication;
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::membership::{Mode, QueueSetting};
 use norn_wire::request::Completion;
@@ -226,7 +227,9 @@ fn a_leader_counts_who_has_a_sealed_completion_when_it_answers() {
             number = Some(complete_at(cluster, leader, id, token));
             return None;
         }
-        let Event::Peer { message: PeerMessage::Ack { partition: of, length, .. }, .. } = &event else {
+        let Event::Peer { message: PeerMessage::Replication(Replication::Ack { partition: of, length, .. }), .. } =
+            &event
+        else {
             return Some(event);
         };
         // The seal follows the operation that makes the cohort joint, and is committed with it. The end of the task is not committed yet.
@@ -248,7 +251,7 @@ fn a_second_call_about_a_sealed_completion_waits_for_the_end_to_be_committed() {
     let numbers = [0, 1].map(|_| complete_at(&mut cluster, leader, id, token));
     let is_told = move |cluster: &Cluster| cluster.nodes[leader].partitions[&partition].register.cell(&id).is_none();
     go_on(&mut cluster, 500, |cluster, index, event| {
-        let is_ack = matches!(&event, Event::Peer { message: PeerMessage::Ack { .. }, .. });
+        let is_ack = matches!(&event, Event::Peer { message: PeerMessage::Replication(Replication::Ack { .. }), .. });
         (index != leader || !is_ack || !is_told(cluster)).then_some(event)
     });
     assert!(is_told(&cluster), "its end is appended");

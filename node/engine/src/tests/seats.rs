@@ -3,7 +3,7 @@
 use super::*;
 use norn_model::cohort::Seat;
 use norn_model::host::Room;
-use norn_model::message::PeerMessage;
+use norn_model::message::{Election, PeerMessage, Reconfiguration, Replication};
 use norn_model::viewstamp::Viewstamp;
 
 const PARTITION: PartitionId = PartitionId(0);
@@ -52,7 +52,10 @@ fn is_let_go(config: &Config) -> bool {
     cluster.connect_all();
     let from_it = NodeId(away as u128 + 1);
     let is_question = |event: &Event| {
-        let Event::Peer { from, message: PeerMessage::Nack { partition: of, .. } } = event else { return false };
+        let Event::Peer { from, message: PeerMessage::Replication(Replication::Nack { partition: of, .. }) } = event
+        else {
+            return false;
+        };
         (*from, *of) == (from_it, partition)
     };
     for _ in 0..20_000 {
@@ -124,7 +127,13 @@ fn a_cleared_replica_takes_no_late_table_that_builds_on_the_first() {
     cluster.run_until(|cluster| !held(cluster, out));
     let register = &cluster.nodes[out].partitions[&partition].register;
     let (epoch, digest) = (register.promised, register.table.digest().to_be_bytes());
-    let late = PeerMessage::Install { partition, epoch, base: Default::default(), table: None, digest };
+    let late = PeerMessage::Replication(Replication::Install {
+        partition,
+        epoch,
+        base: Default::default(),
+        table: None,
+        digest,
+    });
     let mut effects = Vec::new();
     let from = NodeId(leader as u128 + 1);
     cluster.nodes[out].step(cluster.now, Event::Peer { from, message: late }, &mut effects);
@@ -144,8 +153,8 @@ fn a_replica_that_has_left_takes_no_late_table() {
     cluster.run_until(|cluster| !is_held(cluster, leaver));
     let logged = cluster.logs[leaver].len();
     for message in [
-        PeerMessage::State { partition: PARTITION, viewstamp, table: table.clone() },
-        PeerMessage::Snapshot { partition: PARTITION, viewstamp, table, commit },
+        PeerMessage::Election(Election::State { partition: PARTITION, viewstamp, table: table.clone() }),
+        PeerMessage::Replication(Replication::Snapshot { partition: PARTITION, viewstamp, table, commit }),
     ] {
         cluster.deliver(leader, leaver, message);
         assert!(!is_held(&cluster, leaver) && cluster.logs[leaver].len() == logged);
@@ -165,7 +174,7 @@ fn a_leader_takes_a_cleared_replica_back_beside_a_dead_exile() {
     cluster.run_until(|cluster| exiles(cluster, leader) == [dead]);
     cluster.advance(1_000);
     let seat = Seat { replica: cluster.nodes[stray].own_id(), since: Viewstamp::default() };
-    cluster.deliver(stray, leader, PeerMessage::Stray { partition: PARTITION, seat });
+    cluster.deliver(stray, leader, PeerMessage::Reconfiguration(Reconfiguration::Stray { partition: PARTITION, seat }));
     assert_eq!(exiles(&cluster, leader), [dead, stray]);
     assert!(is_held(&cluster, stray), "it may hand over what it has");
     cluster.restart(dead);

@@ -2,6 +2,7 @@
 
 use super::*;
 use norn_model::limits::{DEPENDENTS_MAX, PAYLOAD_BYTES_MAX};
+use norn_model::message::{Replication, Workflow};
 use norn_wire::error::ErrorCode;
 use norn_wire::membership::{Mode, QueueSetting};
 use norn_wire::response::ClaimOutcome;
@@ -193,8 +194,10 @@ fn a_claim_that_is_being_renewed_when_its_session_ends_was_an_attempt() {
     let partition = cluster.nodes[0].partition_of(&task);
     assert_ne!(partition, cluster.nodes[0].partition_of(&session.id));
     cluster.post(0, Request::Renew { items: vec![(task, held.token)], lease_ms: None });
-    let is_lost =
-        |_: usize, message: &PeerMessage| matches!(message, PeerMessage::Ack { partition: of, .. } if *of == partition);
+    let is_lost = |_: usize, message: &PeerMessage| {
+        matches!(message, PeerMessage::Replication(Replication::Ack { partition: of, .. })
+        if *of == partition)
+    };
     cluster.advance_losing(1_500, is_lost);
     cluster.advance(3_000);
     let voided = |(_, it): &(usize, Observation)| matches!(it, Observation::Voided { .. });
@@ -297,7 +300,8 @@ fn a_claim_that_cannot_be_dropped_has_its_session_asked_for_by_sweeps_only() {
     let asked = std::cell::Cell::new(0);
     cluster.advance_losing(20_000, |_, message| {
         let asks = |ids: &Vec<TaskId>| ids.contains(&session.id);
-        let counts = matches!(message, PeerMessage::Follow { partition: of, ids } if *of == partition && asks(ids));
+        let counts = matches!(message, PeerMessage::Workflow(Workflow::Follow { partition: of, ids })
+            if *of == partition && asks(ids));
         asked.set(asked.get() + usize::from(counts));
         false
     });

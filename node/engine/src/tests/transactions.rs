@@ -3,6 +3,7 @@
 use super::forgetting::LONG_MS;
 use super::*;
 use norn_model::host::Room;
+use norn_model::message::{Claiming, ReadWrite};
 use norn_wire::error::Retry;
 use norn_wire::membership::{Mode, QueueSetting};
 use norn_wire::transaction::{Change, Delete, Depend, Expected, Refusal};
@@ -80,7 +81,9 @@ impl Cluster {
 
     /// The answer to the first call, if no answer about grants arrives before the second call is answered.
     fn hold_answers(&mut self, number: u64, before: u64) -> Response {
-        let is_answer = |event: &Event| matches!(event, Event::Peer { message: PeerMessage::GrantAnswer { .. }, .. });
+        let is_answer = |event: &Event| {
+            matches!(event, Event::Peer { message: PeerMessage::Claiming(Claiming::GrantAnswer { .. }), .. })
+        };
         let mut held = Vec::new();
         while !self.replies.contains_key(&before) {
             while let Some(place) = self.queue.iter().position(|(_, event)| is_answer(event)) {
@@ -297,7 +300,8 @@ fn an_end_that_the_leader_has_not_heard_of_counts() {
     let number = cluster.post(other, Request::Complete { items, acks: Acks::Quorum });
     while !cluster.replies.contains_key(&number) {
         cluster.queue.retain(|(to, event)| {
-            *to != leader || !matches!(event, Event::Peer { message: PeerMessage::Write { .. }, .. })
+            *to != leader
+                || !matches!(event, Event::Peer { message: PeerMessage::ReadWrite(ReadWrite::Write { .. }), .. })
         });
         assert!(cluster.handle_next(), "it is answered");
     }
@@ -545,7 +549,8 @@ fn what_a_decided_transaction_is_about_is_not_forgotten_before_it_is_made() {
     let mut transaction = cluster.transaction();
     transaction.deletes = vec![delete(id, Expected::Present)];
     cluster.post(0, Request::Transact(Box::new(transaction.clone())));
-    let is_answer = |event: &Event| matches!(event, Event::Peer { message: PeerMessage::Written { .. }, .. });
+    let is_answer =
+        |event: &Event| matches!(event, Event::Peer { message: PeerMessage::ReadWrite(ReadWrite::Written { .. }), .. });
     let pass = |cluster: &mut Cluster, ms: u64| {
         for _ in 0..ms {
             cluster.skip(1);

@@ -3,6 +3,7 @@
 use super::policies::is_changed;
 use super::*;
 use norn_model::host::Room;
+use norn_model::message::ReadWrite;
 use norn_wire::error::{Cause, Error, Retry};
 use norn_wire::membership::QueueSetting;
 
@@ -171,7 +172,8 @@ fn a_key_is_said_to_lack_room_only_while_it_does() {
     (1..3).for_each(|next| cluster.report((leader + next) % 3, Room::Short, 0));
     assert_eq!(cluster.unique_refused(leader, &task).code, ErrorCode::Unknown);
     (1..3).for_each(|next| cluster.report((leader + next) % 3, Room::Ample, 0));
-    let is_lost = |_: usize, message: &PeerMessage| matches!(message, PeerMessage::Written { .. });
+    let is_lost =
+        |_: usize, message: &PeerMessage| matches!(message, PeerMessage::ReadWrite(ReadWrite::Written { .. }));
     cluster.advance_losing(1_000, is_lost);
     let number = cluster.submit(leader, Request::EnqueueUnique { task: Box::new(other.clone()) });
     cluster.advance_losing(100, is_lost);

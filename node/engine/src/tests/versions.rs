@@ -1,6 +1,7 @@
 //! Protocol versions: which one is used with each peer, and which ones peers would use.
 
 use super::*;
+use norn_model::message::Peering;
 use norn_wire::Versions;
 use norn_wire::response::NodeView;
 
@@ -51,7 +52,7 @@ fn what_a_peer_would_speak_is_shown_as_well() {
     let mut cluster = Cluster::new(2);
     let heartbeat = cluster.nodes[1].heartbeat_for(NodeId(1));
     assert_eq!(heartbeat.offers, SPOKEN);
-    let message = PeerMessage::Heartbeat(Box::new(Heartbeat { offers: SPOKEN + 4, ..heartbeat }));
+    let message = PeerMessage::Peering(Peering::Heartbeat(Box::new(Heartbeat { offers: SPOKEN + 4, ..heartbeat })));
     cluster.queue.push_back((0, Event::Peer { from: NodeId(2), message }));
     cluster.drain();
     assert_eq!(cluster.versions(0), [SPOKEN, SPOKEN + 4], "of a later release");

@@ -2,7 +2,7 @@
 
 use super::copy::tell;
 use super::*;
-use norn_model::message::Head;
+use norn_model::message::{AntiEntropy, Claiming, Head, ReadWrite};
 
 /// Goal: a leader that does not grant for a while announces no heads, as otherwise calls that wait at that very node would be woken,
 /// get nothing and wait again within one step, for ever. Method: work arrives at a node that is stopping, with a call parked there.
@@ -47,7 +47,7 @@ fn a_claim_does_not_wait_for_a_node_that_is_deaf() {
     let id = cluster.id(0);
     let queue = QueueName::new("mail").unwrap();
     let head = Some(Head { priority: 100, id, count: 1, served_ms: None });
-    let stale = PeerMessage::Available { queue, head };
+    let stale = PeerMessage::Claiming(Claiming::Available { queue, head });
     let from = cluster.nodes[deaf].founding.node;
     for work in [true, false] {
         if work {
@@ -94,7 +94,10 @@ fn who_waits_for_an_end_is_told_and_does_not_ask_again_and_again() {
                 cluster.queue.push_back((index, Event::Wake));
             }
             while let Some((_, event)) = cluster.queue.front() {
-                reads += usize::from(matches!(event, Event::Peer { message: PeerMessage::Read { .. }, .. }));
+                reads += usize::from(matches!(
+                    event,
+                    Event::Peer { message: PeerMessage::ReadWrite(ReadWrite::Read { .. }), .. }
+                ));
                 cluster.handle_next();
             }
         }
@@ -133,15 +136,26 @@ fn a_leader_that_pulls_in_vain_does_not_pull_again_at_once() {
         sent.collect()
     };
     let pull = |message: &PeerMessage| match message {
-        PeerMessage::Pull { ask, .. } => Some(*ask),
+        PeerMessage::Claiming(Claiming::Pull { ask, .. }) => Some(*ask),
         _ => None,
     };
     let queues = vec![QueueName::new("mail").unwrap()];
-    let ask = told(PeerMessage::Probe { ask: 1, queues }).iter().find_map(pull).expect("it asks its cohorts");
+    let ask = told(PeerMessage::Claiming(Claiming::Probe { ask: 1, queues }))
+        .iter()
+        .find_map(pull)
+        .expect("it asks its cohorts");
     let pulls: Vec<usize> = (0..4)
         .map(|_| {
-            let sent = told(PeerMessage::Pulled { ask, partitions: Vec::new(), ready: vec![missing], more: false });
-            assert!(sent.iter().any(|message| matches!(message, PeerMessage::Need { ids, .. } if *ids == [missing])));
+            let sent = told(PeerMessage::Claiming(Claiming::Pulled {
+                ask,
+                partitions: Vec::new(),
+                ready: vec![missing],
+                more: false,
+            }));
+            assert!(
+                sent.iter().any(|message| matches!(message, PeerMessage::AntiEntropy(AntiEntropy::Need { ids, .. })
+                if *ids == [missing]))
+            );
             sent.iter().filter_map(pull).count()
         })
         .collect();

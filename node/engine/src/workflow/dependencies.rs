@@ -24,7 +24,7 @@ use crate::write_read::writer::Writer;
 use crdts::CvRDT;
 use norn_model::config::mutant;
 use norn_model::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX, GROUP_WINDOW};
-use norn_model::message::PeerMessage;
+use norn_model::message::Workflow;
 use norn_model::replica::Partition;
 use norn_model::task::{Cancel, Content, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
 use norn_model::viewstamp::Viewstamp;
@@ -174,7 +174,7 @@ impl Node {
         }
         for (node, ids) in by_node {
             for ids in ids.chunks(FOLLOWED_MAX) {
-                self.outbox.send(node, PeerMessage::Follow { partition, ids: ids.to_vec() });
+                self.outbox.send(node, Workflow::Follow { partition, ids: ids.to_vec() });
             }
         }
     }
@@ -277,7 +277,7 @@ impl Node {
         joins: Vec<(TaskId, TaskId)>,
     ) {
         if !ends.is_empty() {
-            self.outbox.send_durable(to, PeerMessage::Ends { partition, ends, joins });
+            self.outbox.send_durable(to, Workflow::Ends { partition, ends, joins });
         }
     }
 
@@ -297,7 +297,7 @@ impl Node {
         {
             // Its join may wait for other members first, and should learn of this at once. If the message is lost, it learns of it in
             // its turn.
-            self.outbox.send_durable(leader, PeerMessage::MemberFailed { member, how });
+            self.outbox.send_durable(leader, Workflow::MemberFailed { member, how });
         }
     }
 

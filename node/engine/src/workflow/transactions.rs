@@ -31,7 +31,7 @@ use norn_model::claim_table::ledger::Decided;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
 use norn_model::limits::{LOAD_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
-use norn_model::message::{Outcome, PeerMessage};
+use norn_model::message::{Forwarding, Outcome};
 use norn_model::register::Waiting;
 use norn_model::task::{Content, Filling, Part, Task, Wanted, claim_end};
 use norn_model::viewstamp::Epoch;
@@ -423,7 +423,7 @@ impl Node {
     }
 
     fn answer_transaction(&mut self, asker: Asker, response: Response) {
-        self.outbox.send(asker.node, PeerMessage::Forwarded { ask: asker.ask, response: Box::new(response) });
+        self.outbox.send(asker.node, Forwarding::Forwarded { ask: asker.ask, response: Box::new(response) });
     }
 }
 

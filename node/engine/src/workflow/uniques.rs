@@ -21,7 +21,7 @@ use crate::write_read::writer::Writer;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
 use norn_model::limits::{KEY_TASKS_MAX, REFUSED_MAX, SEALING_BYTES_MAX, UNIQUES_MAX};
-use norn_model::message::{Outcome, PeerMessage};
+use norn_model::message::{Forwarding, Outcome, Workflow};
 use norn_model::register::{Name, Waiting};
 use norn_model::task::{Outline, Task};
 use norn_model::viewstamp::{Epoch, ReplicaId};
@@ -270,7 +270,7 @@ impl Node {
         let open = nodes.into_iter().chain([self.me]).filter(|node| !survey.answered.contains(node));
         let open: BTreeSet<NodeId> = open.collect();
         for node in open {
-            let message = PeerMessage::KeyAsk { ask, partition, epoch, queue: queue.clone(), key, ids: ids.clone() };
+            let message = Workflow::KeyAsk { ask, partition, epoch, queue: queue.clone(), key, ids: ids.clone() };
             self.outbox.send(node, message);
         }
     }
@@ -292,7 +292,7 @@ impl Node {
         let open = store.index().open(&queue, key).take(KEY_TASKS_MAX).copied().collect();
         let is_over = |id: &&TaskId| store.ended(id) || store.tomb(id).is_some();
         let ended = ids.iter().filter(is_over).copied().collect();
-        let message = PeerMessage::KeyAnswer { ask, partition, replica: replica.register.me, open, ended };
+        let message = Workflow::KeyAnswer { ask, partition, replica: replica.register.me, open, ended };
         self.outbox.send_durable(from, message);
     }
 
@@ -405,7 +405,7 @@ impl Node {
     }
 
     fn answer_unique(&mut self, asker: Asker, response: Response) {
-        self.outbox.send(asker.node, PeerMessage::Forwarded { ask: asker.ask, response: Box::new(response) });
+        self.outbox.send(asker.node, Forwarding::Forwarded { ask: asker.ask, response: Box::new(response) });
     }
 
     fn drop_unique(&mut self, name: &Name, why: &str) {

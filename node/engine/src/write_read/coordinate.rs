@@ -9,7 +9,7 @@ use crate::membership::roster::name_in;
 use crate::write_read::writer::Writer;
 use norn_model::cohort::{Cohort, Role, Seat, Told};
 use norn_model::config::mutant;
-use norn_model::message::{Items, LogWord, Outcome, PeerMessage};
+use norn_model::message::{Items, LogWord, Outcome, Peering, ReadWrite};
 use norn_model::replica::Partition;
 use norn_model::task::{Cancel, Task};
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
@@ -214,7 +214,7 @@ impl Node {
             let nodes: BTreeMap<NodeId, bool> = quiet.chain(asked).collect();
             for (node, counts) in nodes {
                 group.sent_to(node, counts);
-                let message = PeerMessage::Write { ask, partition, at, items: group.items.clone() };
+                let message = ReadWrite::Write { ask, partition, at, items: group.items.clone() };
                 self.outbox.send(node, message);
             }
         }
@@ -251,7 +251,7 @@ impl Node {
         // A replica without a vote would have to hand over what it took, so it takes nothing.
         if !replica.cohort().has_voter(self.me) || replica.is_blank() {
             let told = Box::new(self.route_of(partition));
-            self.outbox.send(from, PeerMessage::Route { partition, told });
+            self.outbox.send(from, Peering::Route { partition, told });
             return;
         }
         let (own, boot, holes) = (replica.register.me, self.boot, !self.speaks_for(partition));
@@ -265,8 +265,7 @@ impl Node {
             let admitted = items.iter().zip(&outcomes).filter(|(_, outcome)| stored(outcome));
             self.learn(partition, admitted.map(|(item, _)| item.clone()).collect());
         }
-        let answer =
-            PeerMessage::Written { ask, partition, replica: own, outcomes, boot, at: own_at, told, holes, log };
+        let answer = ReadWrite::Written { ask, partition, replica: own, outcomes, boot, at: own_at, told, holes, log };
         if not_durable {
             self.outbox.send(from, answer);
         } else {

@@ -15,6 +15,7 @@ use crate::retention::purge::Purger;
 use crate::workflow::redrive::Asker;
 use admission::grows;
 use coordinate::WriteAsk;
+use norn_model::message::{AntiEntropy, GarbageCollection};
 use read::{ReadAsk, Reader};
 
 use super::Node;
@@ -337,12 +338,12 @@ impl Node {
         }
         if !items.is_empty() {
             let forgets = replica.forgets_surely();
-            let message = norn_model::message::PeerMessage::Tasks {
+            let message = norn_model::message::PeerMessage::AntiEntropy(AntiEntropy::Tasks {
                 partition,
                 items: Arc::new(items),
                 by_buckets: false,
                 forgets,
-            };
+            });
             self.send_whole(to, message, lacks, false);
         }
     }
@@ -418,7 +419,7 @@ impl Node {
         let replica = &self.partitions[&partition];
         if replica.healing.wound.is_whole() {
             let forgets = replica.forgets();
-            self.outbox.send(to, norn_model::message::PeerMessage::Gone { partition, forgets, ids });
+            self.outbox.send(to, GarbageCollection::Gone { partition, forgets, ids });
         }
     }
 }

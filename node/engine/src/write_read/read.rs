@@ -22,7 +22,7 @@ use crate::workflow::redrive::Asker;
 use norn_model::claim_table::table::{Cell, CellState};
 use norn_model::cohort::Cohort;
 use norn_model::limits::LOSING_RESULTS_BYTES_MAX;
-use norn_model::message::{Known, PeerMessage};
+use norn_model::message::{AntiEntropy, Known, PeerMessage, ReadWrite};
 use norn_model::register::Hold;
 use norn_model::replica::index::Class;
 use norn_model::replica::store::classify;
@@ -411,7 +411,7 @@ impl Node {
         nodes.retain(|node| !waits || !read.has_answered(*node));
         let partition = self.partition_of(&id);
         for node in nodes {
-            self.outbox.send(node, PeerMessage::Read { ask, partition, at, id });
+            self.outbox.send(node, ReadWrite::Read { ask, partition, at, id });
         }
         self.set_ask_timer(ask);
     }
@@ -420,7 +420,7 @@ impl Node {
         let Some((mut known, wanted)) = self.known(partition, &id) else { return };
         known.told = self.news_for(partition, at);
         let replica = self.partitions[&partition].register.me;
-        let message = PeerMessage::Known { ask, partition, replica, known: Box::new(known) };
+        let message = PeerMessage::ReadWrite(ReadWrite::Known { ask, partition, replica, known: Box::new(known) });
         // What a reader sees must not vanish in a power failure.
         self.send_whole(from, message, wanted.into_iter().map(|wanted| (0, wanted)).collect(), true);
     }
@@ -521,7 +521,7 @@ impl Node {
             if !self.may_repair_task(task) {
                 return;
             }
-            self.outbox.send(laggard, PeerMessage::Lacks { partition, id, holder });
+            self.outbox.send(laggard, AntiEntropy::Lacks { partition, id, holder });
         }
     }
 

@@ -66,7 +66,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::PeerMessage;
+    use crate::message::{PeerMessage, ReadWrite};
     use crate::task::Completed;
     use crate::viewstamp::ReplicaId;
     use norn_wire::codec::Body;
@@ -88,10 +88,17 @@ mod tests {
             let mut known = Known { task, cell: None, viewstamp, at, told: None, holes, lost: None };
             known.lose(None);
             let replica = ReplicaId { node: NodeId(1), incarnation: 1 };
-            let message = PeerMessage::Known { ask: 1, partition: PartitionId(0), replica, known: Box::new(known) };
+            let message = PeerMessage::ReadWrite(ReadWrite::Known {
+                ask: 1,
+                partition: PartitionId(0),
+                replica,
+                known: Box::new(known),
+            });
             let mut bytes = Vec::new();
             message.write_compact(&mut bytes);
-            let PeerMessage::Known { mut known, .. } = PeerMessage::read(&bytes).expect("it can be read") else {
+            let PeerMessage::ReadWrite(ReadWrite::Known { mut known, .. }) =
+                PeerMessage::read(&bytes).expect("it can be read")
+            else {
                 panic!()
             };
             assert_eq!(known.task.ended(), None, "nothing but what can be told");

@@ -21,7 +21,7 @@ use crate::context::timers::Key;
 use crate::event::ClientId;
 use norn_model::config::mutant;
 use norn_model::limits::{CLAIM_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use norn_model::message::PeerMessage;
+use norn_model::message::Claiming;
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::{Claim, ClaimId, Granted, NodeId, Response, TaskId, Token};
@@ -242,7 +242,7 @@ impl Node {
                 None => {}
             }
         }
-        self.outbox.send(from, PeerMessage::ConfirmAnswer { settled, back });
+        self.outbox.send(from, Claiming::ConfirmAnswer { settled, back });
     }
 
     /// Gives back an expired grant that no answer has named to its client. Returns whether it may yet come, or be confirmed.
@@ -336,13 +336,13 @@ impl Node {
                 let (claim, keeps) = (*claim, keeps.clone());
                 let others: Vec<NodeId> = self.peers.keys().copied().collect();
                 for node in others.into_iter().chain([self.me]) {
-                    self.outbox.send(node, PeerMessage::Leave { claim, keeps: keeps.clone() });
+                    self.outbox.send(node, Claiming::Leave { claim, keeps: keeps.clone() });
                 }
             }
             Back::Question { ask, node, claim } => {
                 let (ask, node, claim) = (*ask, *node, claim.clone());
                 if self.is_reachable(node) {
-                    self.outbox.send(node, PeerMessage::GrantAsk { ask, claim, max: 0, recall: true, got: Vec::new() });
+                    self.outbox.send(node, Claiming::GrantAsk { ask, claim, max: 0, recall: true, got: Vec::new() });
                 }
             }
         }

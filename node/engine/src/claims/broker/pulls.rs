@@ -5,7 +5,7 @@
 
 use crate::Node;
 use crate::write_read::{Ask, ProbeAsk};
-use norn_model::message::PeerMessage;
+use norn_model::message::{AntiEntropy, Claiming};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ impl Node {
     pub(crate) fn send_pulls(&mut self, own: u64) {
         let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
         for node in &state.waiting {
-            self.outbox.send(*node, PeerMessage::Pull { ask: own, queues: state.pulled.clone() });
+            self.outbox.send(*node, Claiming::Pull { ask: own, queues: state.pulled.clone() });
         }
         self.set_ask_timer(own);
     }
@@ -92,7 +92,7 @@ impl Node {
         }
         let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
         let heads = state.queues.iter().map(|queue| self.head(queue)).collect();
-        self.outbox.send(state.to, PeerMessage::Probed { ask: state.ask, heads, covered });
+        self.outbox.send(state.to, Claiming::Probed { ask: state.ask, heads, covered });
     }
 
     pub(crate) fn on_pull(&mut self, from: NodeId, ask: u64, queues: &[QueueName]) {
@@ -112,7 +112,7 @@ impl Node {
         }
         let more = ready.len() > PULL_TASKS_MAX;
         ready.truncate(PULL_TASKS_MAX);
-        self.outbox.send(from, PeerMessage::Pulled { ask, partitions, ready, more });
+        self.outbox.send(from, Claiming::Pulled { ask, partitions, ready, more });
     }
 
     pub(crate) fn on_pulled(
@@ -146,10 +146,10 @@ impl Node {
             state.needed.extend(unknown.values().flatten());
             let at_once = state.needed.len() > needed && !no_end;
             for (partition, ids) in unknown {
-                self.outbox.send(from, PeerMessage::Need { partition, ids });
+                self.outbox.send(from, AntiEntropy::Need { partition, ids });
             }
             if at_once {
-                self.outbox.send(from, PeerMessage::Pull { ask, queues });
+                self.outbox.send(from, Claiming::Pull { ask, queues });
             }
             return;
         }

@@ -8,7 +8,7 @@ use super::Grant;
 use crate::Node;
 use crate::context::timers::Key;
 use norn_model::claim_table::table::CellState;
-use norn_model::message::PeerMessage;
+use norn_model::message::Claiming;
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,7 +191,7 @@ impl Node {
             next_us = self.broker.returns.grants.next_us(partition).map_or(next_us, |due_us| next_us.min(due_us));
         }
         for (leader, items) in by_leader {
-            self.outbox.send(leader, PeerMessage::Return { items });
+            self.outbox.send(leader, Claiming::Return { items });
         }
         if self.broker.returns.grants.len() > 0 {
             // Other events come in between two batches.

@@ -15,7 +15,7 @@ use crate::effect::Observation;
 use norn_model::claim_table::table::{Cell, CellState, Op};
 use norn_model::config::mutant;
 use norn_model::limits::DUE_MAX;
-use norn_model::message::PeerMessage;
+use norn_model::message::Claiming;
 use norn_model::viewstamp::Epoch;
 use norn_wire::{ClaimId, NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -100,7 +100,7 @@ impl Node {
     pub(crate) fn expire(&mut self, partition: PartitionId) {
         self.expire_due(partition);
         for (node, items) in std::mem::take(&mut self.grants.unconfirmed.questions) {
-            self.outbox.send(node, PeerMessage::ConfirmAsk { items });
+            self.outbox.send(node, Claiming::ConfirmAsk { items });
         }
     }
 

@@ -4,7 +4,7 @@ use super::expiry::Unconfirmed;
 use super::voids::Voids;
 use crate::Node;
 use crate::claims::broker::Grant;
-use norn_model::message::PeerMessage;
+use norn_model::message::Claiming;
 use norn_model::task::Part;
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::{ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId};
@@ -209,7 +209,7 @@ impl Node {
     pub(super) fn take_question_back(&mut self, (from, ask): (NodeId, u64), claim: ClaimId) {
         let made = self.grants.give_up((from, ask), self.now.mono_us);
         let (tasks, heads, partitions) = (Vec::new(), Vec::new(), Vec::new());
-        self.outbox.send(from, PeerMessage::GrantAnswer { ask, claim, tasks, heads, partitions });
+        self.outbox.send(from, Claiming::GrantAnswer { ask, claim, tasks, heads, partitions });
         self.give_back_grants(made);
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::Node;
 use norn_model::limits::{COMPARED_MAX, JOURNAL_EVENTS_MAX, JOURNALS_MAX, WATCH_EVENTS_MAX, WATCH_KEPT_MS};
-use norn_model::message::{PeerMessage, WatchAt, WatchTold};
+use norn_model::message::{Query, WatchAt, WatchTold};
 use norn_model::replica::store::Moved;
 use norn_wire::limits::WATCH_RESULT_BYTES_MAX;
 use norn_wire::{NodeId, PartitionId, State, Subject, TaskId, WatchEvent};
@@ -106,7 +106,7 @@ impl Node {
             }
         }
         for (node, subject) in news {
-            self.outbox.send(node, PeerMessage::WatchNews { subject });
+            self.outbox.send(node, Query::WatchNews { subject });
         }
     }
 
@@ -121,7 +121,7 @@ impl Node {
     ) {
         let journals = &mut self.journals;
         if !journals.by_subject.contains_key(&subject) && journals.by_subject.len() >= JOURNALS_MAX {
-            self.outbox.send(from, PeerMessage::Watched { ask, at, told: None });
+            self.outbox.send(from, Query::Watched { ask, at, told: None });
             return;
         }
         if !journals.by_subject.contains_key(&subject) {
@@ -139,7 +139,7 @@ impl Node {
         }
         let told = self.told(&subject, at, compare);
         // A reported ending must not vanish in a power failure.
-        self.outbox.send_durable(from, PeerMessage::Watched { ask, at, told: Some(Box::new(told)) });
+        self.outbox.send_durable(from, Query::Watched { ask, at, told: Some(Box::new(told)) });
     }
 
     fn told(&self, subject: &Subject, at: Option<WatchAt>, compare: &[PartitionId]) -> WatchTold {

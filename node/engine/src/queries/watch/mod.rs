@@ -30,7 +30,7 @@ use crate::event::ClientId;
 use crate::write_read::Ask;
 use norn_model::config::mutant;
 use norn_model::limits::{COMPARED_MAX, WATCH_EVENTS_MAX, WATCHES_MAX};
-use norn_model::message::{PeerMessage, WatchAt, WatchTold};
+use norn_model::message::{Query, WatchAt, WatchTold};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::watch::WatchPlace;
 use norn_wire::{NodeId, PartitionId, Response, State, Subject, TaskId, WatchCursor, WatchEvent, Watched};
@@ -234,7 +234,7 @@ impl Node {
             return;
         }
         let (subject, at, compare) = (watch.subject.clone(), teller.at, watch.compare.clone());
-        self.outbox.send(node, PeerMessage::Watch { ask, subject, at, compare });
+        self.outbox.send(node, Query::Watch { ask, subject, at, compare });
     }
 
     fn set_watch_timer(&mut self, ask: u64) {

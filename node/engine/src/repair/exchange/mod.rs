@@ -18,7 +18,7 @@ use crate::effect::Observation;
 use budget::{Budget, Cost};
 use norn_model::config::{Config, mutant};
 use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_PAUSE_MS};
-use norn_model::message::{Items, PeerMessage, Step, WantPart};
+use norn_model::message::{AntiEntropy, Items, PeerMessage, Step, WantPart};
 use norn_model::replica::Partition;
 use norn_model::task::{Task, Wanted};
 use norn_model::viewstamp::Viewstamp;
@@ -164,7 +164,7 @@ impl Node {
             let root = |id: &PartitionId| (*id, partitions[id].store.root());
             let roots: Vec<_> = peer.dirty.union(&holes).map(root).collect();
             if !roots.is_empty() && !first {
-                self.outbox.send(node, PeerMessage::Roots { roots, round });
+                self.outbox.send(node, AntiEntropy::Roots { roots, round });
                 holes.into_iter().for_each(|partition| self.ask_groups(node, partition, round));
             }
         }
@@ -194,7 +194,7 @@ impl Node {
             // A replica that asks out of turn must be equal soon.
             self.offer(from, &differ);
         }
-        let answer = PeerMessage::RootsAnswer { equal, at, differ, round };
+        let answer = AntiEntropy::RootsAnswer { equal, at, differ, round };
         if round == 0 {
             self.outbox.send(from, answer);
         } else {
@@ -282,7 +282,7 @@ impl Node {
         let shared = self.exchange.peers.get(&holder).is_some_and(|peer| peer.pairs.contains_key(&partition));
         if shared {
             let parts = vec![WantPart { partition, upto: None, ids: vec![id] }];
-            self.outbox.send(holder, PeerMessage::Want { boot: self.boot, parts });
+            self.outbox.send(holder, AntiEntropy::Want { boot: self.boot, parts });
         }
     }
 
@@ -331,7 +331,7 @@ impl Node {
         }
         self.exchange.budget.spend(slice.cost);
         if !slice.steps.is_empty() {
-            self.outbox.send(node, PeerMessage::Steps { steps: slice.steps });
+            self.outbox.send(node, AntiEntropy::Steps { steps: slice.steps });
         }
         for parcel in &slice.parcels {
             self.send_tasks(node, parcel.partition, &parcel.ids, parcel.by_buckets);
@@ -360,7 +360,8 @@ impl Node {
             batch.push((id, task));
         }
         for (batch, lacks) in batches {
-            let message = PeerMessage::Tasks { partition, items: Arc::new(batch), by_buckets, forgets };
+            let message =
+                PeerMessage::AntiEntropy(AntiEntropy::Tasks { partition, items: Arc::new(batch), by_buckets, forgets });
             self.send_whole(to, message, lacks, false);
         }
     }

@@ -3,7 +3,7 @@
 use super::budget::Cost;
 use crate::Node;
 use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
-use norn_model::message::{PeerMessage, RecentPart, WantPart};
+use norn_model::message::{AntiEntropy, RecentPart, WantPart};
 use norn_model::task::Digest;
 use norn_wire::{NodeId, PartitionId, TaskId};
 use std::collections::BTreeSet;
@@ -29,12 +29,12 @@ impl Node {
             parts.push(part);
             if bytes >= EXCHANGE_BYTES_MAX {
                 let parts = std::mem::take(&mut parts);
-                self.outbox.send(node, PeerMessage::Recent { boot: self.boot, parts });
+                self.outbox.send(node, AntiEntropy::Recent { boot: self.boot, parts });
                 bytes = 0;
             }
         }
         if !parts.is_empty() {
-            self.outbox.send(node, PeerMessage::Recent { boot: self.boot, parts });
+            self.outbox.send(node, AntiEntropy::Recent { boot: self.boot, parts });
         }
     }
 
@@ -64,7 +64,7 @@ impl Node {
             parts.push(WantPart { partition: *partition, upto: Some(*upto), ids });
         }
         if !parts.is_empty() {
-            self.outbox.send(from, PeerMessage::Want { boot, parts });
+            self.outbox.send(from, AntiEntropy::Want { boot, parts });
         }
     }
 

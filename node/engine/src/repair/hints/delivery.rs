@@ -13,7 +13,7 @@ use crate::effect::Observation;
 use crate::write_read::admission::grows;
 use norn_model::config::mutant;
 use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, ORPHANS_MAX, REPAIR_LOOKS_MAX};
-use norn_model::message::{Items, LogWord, Outcome, PeerMessage};
+use norn_model::message::{Handoff, Items, LogWord, Outcome, PeerMessage, Peering};
 use norn_model::record::Record;
 use norn_model::task::{Task, Wanted};
 use norn_model::viewstamp::Viewstamp;
@@ -226,7 +226,7 @@ impl Node {
         self.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
         let number = self.asks.number();
         let at = self.cohort_of(partition).version;
-        self.outbox.send(node, PeerMessage::Hint { number, partition, at, items, forgets: None });
+        self.outbox.send(node, Handoff::Hint { number, partition, at, items, forgets: None });
         self.hints.kept.offered(partition, &piece.ids, node);
         if mutant!(self.config, HintGoneEarly) {
             let ids: Vec<TaskId> = piece.ids.iter().map(|(id, _)| *id).collect();
@@ -267,7 +267,7 @@ impl Node {
         self.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
         let number = self.asks.number();
         let at = self.partitions[&partition].cohort().version;
-        let message = PeerMessage::Hint { number, partition, at, items: Arc::new(items), forgets };
+        let message = PeerMessage::Handoff(Handoff::Hint { number, partition, at, items: Arc::new(items), forgets });
         self.send_whole(node, message, lacks, false);
         self.fly(node, Flight { number, kept: false, partition, ids: sent, sent_us: self.now.mono_us });
         (Some(Place::Owed(last)), false)
@@ -295,7 +295,7 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition).filter(|_| right).filter(seated) else {
             if right && !items.is_empty() {
                 let told = Box::new(self.route_of(partition));
-                self.outbox.send(from, PeerMessage::Route { partition, told });
+                self.outbox.send(from, Peering::Route { partition, told });
             }
             self.outbox.observe(Observation::Refused { what: "hints for a partition that is not held here" });
             return;
@@ -332,9 +332,9 @@ impl Node {
         let (boot, log) = (self.boot, LogWord::default());
         let own_at = self.partitions[&partition].cohort().version;
         if let Some(told) = self.news_for(partition, at) {
-            self.outbox.send(from, PeerMessage::Route { partition, told });
+            self.outbox.send(from, Peering::Route { partition, told });
         }
-        let answer = PeerMessage::Hinted { number, partition, outcomes, boot, at: own_at, holes, log };
+        let answer = Handoff::Hinted { number, partition, outcomes, boot, at: own_at, holes, log };
         self.outbox.send_durable(from, answer);
     }
 

@@ -40,7 +40,7 @@ use delivery::Delivery;
 pub use kept::Kept;
 use norn_model::config::mutant;
 use norn_model::limits::{EXCHANGE_TASKS_MAX, ORPHANS_MAX, RECENT_CHANGES_MAX};
-use norn_model::message::{Items, Outcome, PeerMessage};
+use norn_model::message::{Items, Outcome, ReadWrite};
 use norn_model::record::Record;
 use norn_model::task::Task;
 use norn_wire::{NodeId, PartitionId, TaskId};
@@ -142,7 +142,7 @@ impl Node {
             self.hints.look_anew();
             self.arm_hints();
         }
-        let answer = PeerMessage::Kept { ask, partition, outcomes };
+        let answer = ReadWrite::Kept { ask, partition, outcomes };
         if mutant!(self.config, HintNotDurable) {
             self.outbox.send(self.me, answer);
         } else {
