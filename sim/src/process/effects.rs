@@ -56,7 +56,10 @@ impl World {
         );
         let ack = matches!(&effect, Effect::Send { message: PeerMessage::Replication(Replication::Ack { .. }), .. });
         let ack = ack && node == self.copies.victim();
-        let flag = matches!(&effect, Effect::Send { message: PeerMessage::Replication(Replication::Ack { done, .. }), .. } if !done.is_empty());
+        let flag = matches!(
+            &effect,
+            Effect::Send { message: PeerMessage::Replication(Replication::Ack { done, .. }), .. } if !done.is_empty()
+        );
         let (before, after) = (self.options.crash_before_flag_percent, self.options.crash_after_vote_percent);
         if flag && self.crashes_briefly(node, before, "fault: crash before a flag") {
             // The facts that it was about to report are those that it must not seem to know any more.

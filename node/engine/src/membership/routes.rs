@@ -73,6 +73,14 @@ impl Node {
         }
     }
 
+    /// At the replay: stores a cohort that was known. What follows from it is done at the start.
+    pub(crate) fn recover_route(&mut self, partition: PartitionId, told: &Told) {
+        let rank = self.routes.get(&partition).map_or((0, Viewstamp::default()), Told::rank);
+        if self.has_partition(partition) && told.cohort.is_sound() && told.rank() > rank {
+            self.routes.insert(partition, told.clone());
+        }
+    }
+
     /// Takes in an advertised cohort.
     pub(crate) fn learn_route(&mut self, partition: PartitionId, told: &Told) {
         if !self.has_partition(partition) || !told.cohort.is_sound() {

@@ -1,4 +1,4 @@
-//! From the log to a node, from a node to a snapshot, and how replicas recover what their log has lost.
+//! From the log to a node, and from a node to a snapshot.
 
 pub mod replay;
 pub mod save;

@@ -79,7 +79,7 @@ impl Node {
             Record::Left { partition, told } => {
                 self.replica_mut(partition)?.clear();
                 self.count_bodies(partition);
-                self.learn_route(partition, &told);
+                self.recover_route(partition, &told);
                 Ok(())
             }
             Record::Hint { partition, since_ms, items } => self.recover_hint(partition, since_ms, &items),

@@ -24,9 +24,9 @@
 //! enqueued.
 //!
 //! A record of forgetting may be lost from a damaged log. The replica has holes then, and its forgotten tasks are refused by replicas
-//! without (`GarbageCollection::Gone`). When as many have refused them as it must agree with to be whole, it forgets them too. It agrees with
-//! no replica before its table is whole, as it does not know the floor before. As long as it has holes it grants no task below the
-//! floor. What it alone had, acknowledged sloppily, is lost with this.
+//! without (`GarbageCollection::Gone`). When as many have refused them as it must agree with to be whole, it forgets them too. It
+//! agrees with no replica before its table is whole, as it does not know the floor before. As long as it has holes it grants no task
+//! below the floor. What it alone had, acknowledged sloppily, is lost with this.
 //!
 //! A member that stays away keeps its partitions from forgetting. Tombstones are small, and this is reported
 //! (`Observation::ForgettingHeld`).
