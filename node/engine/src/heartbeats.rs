@@ -60,7 +60,7 @@ impl Node {
         if heartbeat.holes && self.begins_to_count(from, heartbeat.boot) {
             // Answers of its earlier starts may rest on what it has lost since.
             self.forget_answers(from, heartbeat.boot);
-            self.hints.forget_answers(from, heartbeat.boot);
+            self.repair.forget_answers(from, heartbeat.boot);
         }
         if let Some(leads) = heartbeat.leads {
             self.on_leads(from, heartbeat.leads_version, leads);
@@ -83,7 +83,7 @@ impl Node {
         }
         self.ask_to_forget_again(node);
         self.note_absent(node);
-        self.hints.restarted(node);
+        self.repair.restarted(node);
         self.exchange_anew(node);
     }
 

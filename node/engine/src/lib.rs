@@ -35,46 +35,25 @@ pub mod write_read;
 #[cfg(test)]
 mod tests;
 
-use crate::claims::broker::Broker;
-use crate::claims::calls::Calls;
-use crate::claims::demand::Demand;
-use crate::claims::grants::questions::Grants;
-use crate::claims::heads::Heads;
-use crate::claims::permits::Permits;
-use crate::claims::quotas::Quotas;
-use crate::claims::sessions::Sessions;
-use crate::claims::spent::Spent;
-use crate::consensus::ages::Running;
+use crate::claims::Claims;
+use crate::consensus::Consensus;
 pub use crate::context::outbox::COUNTED;
 use crate::context::outbox::Outbox;
 use crate::context::signals::Signals;
 use crate::context::timers::Timers;
-use crate::controller::scheduler::Scheduler;
-use crate::controller::steward::Steward;
-use crate::membership::disk::OwnDisk;
-use crate::membership::memory::OwnMemory;
+use crate::controller::Controller;
+use crate::membership::Membership;
 use crate::membership::mint::Mint;
-use crate::membership::stale_image::OwnLog;
-use crate::payloads::bodies::Bodies;
-use crate::payloads::loads::Loads;
-use crate::queries::watch::Watches;
-use crate::queries::watch::journal::Journals;
+use crate::payloads::Payloads;
+use crate::queries::Queries;
 pub use crate::recovery::save::Cursor;
-use crate::repair::exchange::Exchange;
-use crate::repair::hints::Hints;
+use crate::repair::Repair;
 pub use crate::views::inspect::ReplicaView;
 pub use crate::views::status::{CLOCKS, STANDINGS};
-use crate::workflow::children::Deliveries;
-use crate::workflow::dependencies::Dependencies;
-use crate::workflow::redrive::Letters;
-use crate::workflow::transactions::Transactions;
-use crate::workflow::uniques::Uniques;
+use crate::workflow::Workflow;
 use crate::write_read::Asks;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Principal};
-use membership::Peer;
-use norn_model::clocks::Clocks;
-use norn_model::cohort::Told;
 use norn_model::config::{Config, mutant};
 use norn_model::limits::LOOPBACKS_MAX;
 pub use norn_model::message::PeerMessage;
@@ -121,10 +100,6 @@ pub struct Node {
     boot: u64,
     now: Now,
     random: Random,
-    /// Uptime over all its starts.
-    running: Running,
-    dependencies: Dependencies,
-    sessions: Sessions,
     outbox: Outbox,
     timers: Timers,
     /// What folders have reported to those above them in this step.
@@ -132,45 +107,9 @@ pub struct Node {
     genesis: Option<Arc<Genesis>>,
     /// Members of the cluster, as far as this node has heard.
     roster: Arc<Roster>,
-    steward: Steward,
-    scheduler: Scheduler,
     partitions: BTreeMap<PartitionId, Partition>,
-    peers: BTreeMap<NodeId, Peer>,
-    /// Cohorts that this node has heard of, where they differ from those of genesis.
-    routes: BTreeMap<PartitionId, Told>,
-    /// Losses of the replay that may concern any replica, also one that is not known yet.
-    lost_somewhere: Vec<u64>,
-    clocks: Clocks,
-    disk: OwnDisk,
-    memory: OwnMemory,
-    log: OwnLog,
-    /// Version of the set of partitions that this node leads.
-    leads_version: u64,
     mint: Mint,
     asks: Asks,
-    /// Child tasks that completions brought, and that are being enqueued.
-    deliveries: Deliveries,
-    /// Dead-letter copies that this node owes.
-    letters: Letters,
-    /// State of anti-entropy with each peer.
-    exchange: Exchange,
-    watches: Watches,
-    broker: Broker,
-    grants: Grants,
-    calls: Calls,
-    uniques: Uniques,
-    transactions: Transactions,
-    demand: Demand,
-    permits: Permits,
-    spent: Spent,
-    quotas: Quotas,
-    heads: Heads,
-    bodies: Bodies,
-    loads: Loads,
-    hints: Hints,
-    journals: Journals,
-    /// Partitions with operations that have not been sent yet in this step.
-    unsent: BTreeSet<PartitionId>,
     /// Partitions whose ready work changed in this step.
     stirred: BTreeSet<PartitionId>,
     /// Partitions that this node leads. It holds far more.
@@ -182,8 +121,14 @@ pub struct Node {
     halted: bool,
     /// The log is a stale copy: the node sends and stores nothing any more.
     retired: bool,
-    /// When this start last sent heartbeats.
-    beaten_us: Option<u64>,
+    membership: Membership,
+    payloads: Payloads,
+    consensus: Consensus,
+    repair: Repair,
+    queries: Queries,
+    claims: Claims,
+    workflow: Workflow,
+    controller: Controller,
 }
 
 impl Node {
@@ -195,46 +140,14 @@ impl Node {
             me: founding.node,
             boot: 0,
             now: Now::default(),
-            running: Running::default(),
-            dependencies: Dependencies::default(),
-            sessions: Sessions::default(),
             outbox: Outbox::new(founding.node),
             timers: Timers::default(),
             signals: Signals::default(),
             genesis: None,
             roster: Arc::default(),
-            steward: Steward::default(),
-            scheduler: Scheduler::default(),
             partitions: BTreeMap::new(),
-            peers: BTreeMap::new(),
-            routes: BTreeMap::new(),
-            lost_somewhere: Vec::new(),
-            clocks: Clocks::default(),
-            disk: OwnDisk::default(),
-            memory: OwnMemory::default(),
-            log: OwnLog::default(),
-            leads_version: 1,
             mint: Mint::default(),
             asks: Asks::default(),
-            deliveries: Deliveries::default(),
-            letters: Letters::default(),
-            exchange: Exchange::default(),
-            watches: Watches::default(),
-            broker: Broker::default(),
-            grants: Grants::default(),
-            calls: Calls::default(),
-            uniques: Uniques::default(),
-            transactions: Transactions::default(),
-            demand: Demand::default(),
-            permits: Permits::default(),
-            spent: Spent::default(),
-            quotas: Quotas::default(),
-            heads: Heads::default(),
-            bodies: Bodies::default(),
-            loads: Loads::default(),
-            hints: Hints::default(),
-            journals: Journals::default(),
-            unsent: BTreeSet::new(),
             stirred: BTreeSet::new(),
             led: BTreeSet::new(),
             starting: true,
@@ -242,7 +155,14 @@ impl Node {
             stop_deadline_us: 0,
             halted: false,
             retired: false,
-            beaten_us: None,
+            membership: Membership::default(),
+            payloads: Payloads::default(),
+            consensus: Consensus::default(),
+            repair: Repair::default(),
+            queries: Queries::default(),
+            claims: Claims::default(),
+            workflow: Workflow::default(),
+            controller: Controller::default(),
             random: random.child(),
             founding,
         }
@@ -314,7 +234,7 @@ impl Node {
                 self.on_message(self.me, message);
                 self.heed_signals();
             }
-            if let Some(partition) = self.unsent.pop_first() {
+            if let Some(partition) = self.consensus.next_unsent() {
                 self.replicate(partition);
             } else if let Some(partition) = self.stirred.pop_first() {
                 self.publish_heads(partition);
@@ -346,7 +266,7 @@ impl Node {
             }
             return;
         }
-        if !self.peers.contains_key(&from) {
+        if !self.has_peer(from) {
             self.outbox.observe(Observation::Refused { what: "message of a node that is no member" });
             return;
         }

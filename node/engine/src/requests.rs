@@ -39,7 +39,7 @@ fn validate(request: &Request) -> Result<(), Error> {
 
 impl Node {
     pub(crate) fn on_request(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {
-        self.broker.hear(client, self.now.mono_us, matches!(request, Request::Ping));
+        self.claims.hear(client, self.now.mono_us, matches!(request, Request::Ping));
         let admitted = validate(&request).and_then(|()| self.admit_request(&request));
         if let Err(error) = admitted {
             self.outbox.reply(client, number, Response::Error(error));
@@ -70,7 +70,7 @@ impl Node {
             return Err(Error::new(ErrorCode::NotReady, message).because(Cause::Removed));
         }
         self.admit_growth(request)?;
-        if self.asks.count() + self.broker.count() >= REQUESTS_MAX {
+        if self.asks.count() + self.claims.calls_waiting() >= REQUESTS_MAX {
             let message = "too many requests are under way at this node";
             return Err(Error::new(ErrorCode::Overloaded, message).because(Cause::TurnedAway));
         }
@@ -273,7 +273,7 @@ impl Node {
             .filter(|replica| replica.register.leading().is_some())
             .map(|replica| (replica.id, replica.cohort().voters()))
             .collect();
-        let alone = self.peers.keys().all(|node| !self.is_alive(*node));
+        let alone = self.others().all(|node| !self.is_alive(node));
         if led.is_empty() || alone || self.now.mono_us >= self.stop_deadline_us {
             self.outbox.effect(Effect::Stopped);
             return;

@@ -82,8 +82,8 @@ impl Node {
         self.end_home(partition);
         self.end_quotas(partition);
         self.unpublish_heads(partition);
-        self.dependencies.step_down(partition);
-        self.sessions.step_down(partition);
+        self.workflow.step_down(partition);
+        self.claims.step_down(partition);
         for (length, waiting) in waiting {
             self.give_up(Viewstamp { epoch, length }, waiting);
         }

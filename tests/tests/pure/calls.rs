@@ -6,9 +6,9 @@ use norn_tests::source::{Source, sources};
 use std::collections::BTreeMap;
 
 /// Root of the engine.
-const ENGINE: &str = "node/engine/src/";
+pub(crate) const ENGINE: &str = "node/engine/src/";
 /// From what all folders use to what uses all of them. The files of no folder come last: step, dispatch, requests.
-const ORDER: [&str; 14] = [
+pub(crate) const ORDER: [&str; 14] = [
     "context",
     "membership",
     "payloads",
@@ -35,7 +35,7 @@ const WAIVERS: [(&str, &str, usize); 6] = [
 ];
 
 /// The folder of a file, as its place in [`ORDER`].
-fn folder_of(path: &str) -> Option<usize> {
+pub(crate) fn folder_of(path: &str) -> Option<usize> {
     let inner = path.strip_prefix(ENGINE).filter(|inner| !inner.split(['/', '.']).any(|part| part == "tests"))?;
     let first = inner.split_once('/').map_or("node", |(first, _)| first);
     Some(
@@ -47,7 +47,7 @@ fn folder_of(path: &str) -> Option<usize> {
 }
 
 /// The methods of `Node` in a file, as text without comments.
-fn methods(text: &str) -> String {
+pub(crate) fn methods(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().expect("there is a first part");
     let lines = text.lines().map(|line| line.split("//").next().expect("there is a first part"));
     let mut inside = false;
@@ -61,7 +61,7 @@ fn methods(text: &str) -> String {
     found
 }
 
-fn word(text: &str) -> &str {
+pub(crate) fn word(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     &text[..end]
 }

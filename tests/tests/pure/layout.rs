@@ -2,7 +2,8 @@
 //!
 //! - The crates without IO name no crate that has any, so purity is the dependency graph.
 //! - Modules of `norn-model` have an order, and each imports lower ones only.
-//! - In `norn-engine`, files with methods of `Node` are the *engine* proper. All other files are *plain*: data, and functions on it.
+//! - In `norn-engine`, files with methods of `Node`, and those with the state of a folder, are the *engine* proper. All other files
+//!   are *plain*: data, and functions on it.
 //!   They import nothing from the engine, so that each of them can be read, tested and moved without it.
 //!
 //! A path counts for the file that defines the item, whatever re-exports it goes through. Tests may import anything.
@@ -107,7 +108,10 @@ fn expand(before: &str, tree: &str, imports: &mut Vec<(String, Path)>) {
 fn module(file: &str, text: &str) -> Module {
     let code = code_of(text);
     let is_engine = |line: &str| line.starts_with("impl Node {");
-    let is_engine = code.lines().any(is_engine);
+    // `claims/mod.rs` holds the state of its folder.
+    let is_state = file.strip_prefix(ENGINE).and_then(|inner| inner.strip_suffix("/mod.rs"));
+    let is_state = is_state.is_some_and(|folder| !folder.contains('/'));
+    let is_engine = is_state || code.lines().any(is_engine);
     let (mut rest, mut statement, mut imports) = (String::new(), String::new(), Vec::new());
     for line in code.lines() {
         let bare = line.trim_start().trim_start_matches("pub ");

@@ -11,5 +11,6 @@ mod pieces;
 mod planted;
 mod scenes;
 mod seeds;
+mod state;
 mod swarm;
 mod tidy;

@@ -215,25 +215,25 @@ impl Node {
         if let Err(error) = self.check_session(&claim) {
             return self.outbox.reply(client, number, Response::Error(error));
         }
-        self.broker.next += 1;
-        let call = self.broker.next;
-        self.broker.listen(client, self.now.mono_us);
+        self.claims.broker.next += 1;
+        let call = self.claims.broker.next;
+        self.claims.broker.listen(client, self.now.mono_us);
         if claim.confirms {
             // A client that repeats a claim on the same connection has dropped the earlier call.
             self.leave_call(client, claim.claim);
-            let before = self.broker.confirming.insert((claim.claim, client), call);
+            let before = self.claims.broker.confirming.insert((claim.claim, client), call);
             assert!(before.is_none(), "a client has two calls of one claim");
         }
         let recall = if claim.repeated { self.recall_all() } else { Recall::default() };
         let strange: Vec<QueueName> =
-            claim.queues.iter().filter(|queue| !self.broker.recent.contains_key(*queue)).cloned().collect();
-        let is_known = |queue: &QueueName| self.broker.recent.get(queue).is_some_and(|recent| recent.known);
+            claim.queues.iter().filter(|queue| !self.claims.broker.recent.contains_key(*queue)).cloned().collect();
+        let is_known = |queue: &QueueName| self.claims.broker.recent.get(queue).is_some_and(|recent| recent.known);
         let look_first = !claim.queues.iter().all(is_known);
         for queue in &claim.queues {
-            if let Some(recent) = self.broker.recent.get_mut(queue) {
+            if let Some(recent) = self.claims.broker.recent.get_mut(queue) {
                 recent.used_us = self.now.mono_us;
-            } else if self.broker.recent.len() < RECENT_QUEUES_MAX {
-                self.broker.recent.insert(queue.clone(), Recent { used_us: self.now.mono_us, known: false });
+            } else if self.claims.broker.recent.len() < RECENT_QUEUES_MAX {
+                self.claims.broker.recent.insert(queue.clone(), Recent { used_us: self.now.mono_us, known: false });
             }
         }
         if !strange.is_empty() {
@@ -242,9 +242,9 @@ impl Node {
         let wait_ms = self.patience(&claim);
         let wait_until_us = self.now.mono_after_ms(wait_ms);
         let deadline_us = self.now.mono_after_ms(wait_ms + self.config.request_timeout_ms);
-        assert!(!self.broker.calls.contains_key(&call), "the number of a call is used twice");
+        assert!(!self.claims.broker.calls.contains_key(&call), "the number of a call is used twice");
         assert!(wait_until_us <= deadline_us, "a call waits for longer than it has time");
-        self.broker.calls.insert(
+        self.claims.broker.calls.insert(
             call,
             Call {
                 client,
@@ -265,7 +265,7 @@ impl Node {
                 deadline_us,
             },
         );
-        let claim = &self.broker.calls[&call].claim;
+        let claim = &self.claims.broker.calls[&call].claim;
         if claim.depends.is_empty() && claim.session.is_none() {
             self.pursue(call);
         } else {
@@ -288,7 +288,7 @@ impl Node {
     /// Takes the next step of a call.
     fn pursue(&mut self, number: u64) {
         let now_us = self.now.mono_us;
-        let Some(call) = self.broker.calls.get_mut(&number) else { return };
+        let Some(call) = self.claims.broker.calls.get_mut(&number) else { return };
         if !matches!(call.phase, Phase::Idle) {
             return;
         }
@@ -297,12 +297,12 @@ impl Node {
             self.finish_claim(number);
         } else if self.recall_next(number) {
             // The call asks a leader now, or waits for one.
-        } else if std::mem::take(&mut self.broker.calls.get_mut(&number).expect("just seen").look_first) {
+        } else if std::mem::take(&mut self.claims.broker.calls.get_mut(&number).expect("just seen").look_first) {
             self.probe(number);
         } else if let Some(node) = self.best_node(number) {
             self.ask_for_grants(number, node, false);
         } else {
-            let call = &self.broker.calls[&number];
+            let call = &self.claims.broker.calls[&number];
             let waits = now_us < call.wait_until_us;
             // A claim for several tasks gets what all nodes have, not only the heads known here; one probe is enough.
             let more = call.probes == 0 && call.claim.max > 1;
@@ -312,7 +312,7 @@ impl Node {
                 self.probe(number);
             } else if waits && call.vain >= VAIN_MAX {
                 self.rest(number);
-            } else if waits && self.broker.parked_count < WAITERS_MAX {
+            } else if waits && self.claims.broker.parked_count < WAITERS_MAX {
                 self.park(number);
             } else {
                 self.finish_claim(number);
@@ -323,11 +323,12 @@ impl Node {
     /// The node with the best head among those not yet tried: of each queue the head that comes first there, and of these the one of
     /// higher priority, then the older one. Where all queues are claimed at random the node is drawn, weighted by its number of tasks.
     fn best_node(&mut self, number: u64) -> Option<NodeId> {
-        let call = &self.broker.calls[&number];
+        let call = &self.claims.broker.calls[&number];
         let is_open = |node: &NodeId| !call.tried.contains(node);
         let heads_of = |queue: &QueueName| {
             let own = self.head(queue).map(|head| (head, self.me));
-            let others = self.broker.summaries.get(queue).into_iter().flatten().map(|(node, head)| (*head, *node));
+            let others =
+                self.claims.broker.summaries.get(queue).into_iter().flatten().map(|(node, head)| (*head, *node));
             let others = others.filter(|(_, node)| *node != self.me && self.is_reachable(*node));
             others.chain(own).filter(|(_, node)| is_open(node)).collect::<Vec<_>>()
         };
@@ -348,16 +349,16 @@ impl Node {
 
     fn ask_for_grants(&mut self, number: u64, node: NodeId, recall: bool) {
         let ask = self.asks.number();
-        let call = self.broker.calls.get_mut(&number).expect("under way");
+        let call = self.claims.broker.calls.get_mut(&number).expect("under way");
         assert!(matches!(call.phase, Phase::Idle), "a call asks while it does something else");
         call.phase = Phase::Asking { ask, node, recall };
-        assert!(self.broker.asks.insert(ask, number).is_none(), "the number of a question is used twice");
+        assert!(self.claims.broker.asks.insert(ask, number).is_none(), "the number of a question is used twice");
         self.send_grant_ask(number);
         self.set_claim_timer(number);
     }
 
     fn send_grant_ask(&mut self, number: u64) {
-        let call = &self.broker.calls[&number];
+        let call = &self.claims.broker.calls[&number];
         let Phase::Asking { ask, node, recall } = call.phase else { return };
         // Whichever node granted it, as the task's partition may have moved.
         let got: Vec<TaskId> = call.got.iter().map(|(granted, ..)| granted.id).collect();
@@ -369,7 +370,7 @@ impl Node {
     }
 
     fn set_claim_timer(&mut self, number: u64) {
-        let deadline_us = self.broker.calls.get(&number).map_or(u64::MAX, |call| call.deadline_us);
+        let deadline_us = self.claims.broker.calls.get(&number).map_or(u64::MAX, |call| call.deadline_us);
         self.timers.set(Key::Claim(number), self.now.mono_after_ms(self.config.resend_ms).min(deadline_us));
     }
 
@@ -382,20 +383,20 @@ impl Node {
         (heads, partitions): (&[Option<Head>], &[PartitionId]),
     ) {
         // A question that was resent is answered twice.
-        if self.broker.abandoned.contains(&ask) {
+        if self.claims.broker.abandoned.contains(&ask) {
             self.note_given_up(ask);
             self.give_back(&tasks);
             return;
         }
-        if let Some(known) = self.broker.answered.get(&ask) {
+        if let Some(known) = self.claims.broker.answered.get(&ask) {
             let new = |(granted, _): &(Granted, Option<Viewstamp>)| !known.contains(&(granted.id, granted.token));
             let new: Vec<(Granted, Option<Viewstamp>)> = tasks.into_iter().filter(new).collect();
             self.give_back(&new);
             return;
         }
-        let Some(number) = self.broker.asks.remove(&ask) else { return };
-        self.broker.accept(ask, &tasks);
-        let call = self.broker.calls.get_mut(&number).expect("asks are of calls under way");
+        let Some(number) = self.claims.broker.asks.remove(&ask) else { return };
+        self.claims.broker.accept(ask, &tasks);
+        let call = self.claims.broker.calls.get_mut(&number).expect("asks are of calls under way");
         let Phase::Asking { ask: asked, node, recall } = call.phase else { return };
         if asked != ask || node != from || call.claim.claim != claim {
             self.outbox.observe(Observation::Refused { what: "grants that were not asked for" });
@@ -411,7 +412,7 @@ impl Node {
         }
         let queues = call.claim.queues.clone();
         for (queue, head) in queues.iter().zip(heads) {
-            self.broker.learn_head(queue, from, *head);
+            self.claims.broker.learn_head(queue, from, *head);
         }
         if recall {
             self.recalled(number, from, partitions);
@@ -425,20 +426,20 @@ impl Node {
     fn probe(&mut self, number: u64) {
         let ask = self.asks.number();
         let waiting: BTreeSet<NodeId> =
-            self.peers.keys().copied().chain([self.me]).filter(|node| self.is_reachable(*node)).collect();
+            self.others().chain([self.me]).filter(|node| self.is_reachable(*node)).collect();
         let until_us = self.now.mono_after_ms(self.config.resend_ms * 6);
-        let call = self.broker.calls.get_mut(&number).expect("under way");
+        let call = self.claims.broker.calls.get_mut(&number).expect("under way");
         assert!(matches!(call.phase, Phase::Idle), "a call asks all nodes while it does something else");
         call.probes += 1;
         call.tried.clear();
         call.phase = Phase::Probing { ask, waiting, covered: BTreeSet::new(), found: false, until_us };
-        assert!(self.broker.asks.insert(ask, number).is_none(), "the number of a question is used twice");
+        assert!(self.claims.broker.asks.insert(ask, number).is_none(), "the number of a question is used twice");
         self.send_probes(number);
         self.set_claim_timer(number);
     }
 
     fn send_probes(&mut self, number: u64) {
-        let call = &self.broker.calls[&number];
+        let call = &self.claims.broker.calls[&number];
         let Phase::Probing { ask, waiting, .. } = &call.phase else { return };
         for node in waiting {
             self.outbox.send(*node, Claiming::Probe { ask: *ask, queues: call.claim.queues.clone() });
@@ -447,8 +448,8 @@ impl Node {
 
     pub(crate) fn on_probed(&mut self, from: NodeId, ask: u64, heads: &[Option<Head>], partitions: &[PartitionId]) {
         let existing = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
-        let Some(number) = self.broker.asks.get(&ask).copied() else { return };
-        let call = self.broker.calls.get_mut(&number).expect("asks are of calls under way");
+        let Some(number) = self.claims.broker.asks.get(&ask).copied() else { return };
+        let call = self.claims.broker.calls.get_mut(&number).expect("asks are of calls under way");
         let Phase::Probing { waiting, covered, found, .. } = &mut call.phase else { return };
         if !waiting.remove(&from) {
             return;
@@ -458,7 +459,7 @@ impl Node {
         let done = waiting.is_empty();
         let queues = call.claim.queues.clone();
         for (queue, head) in queues.iter().zip(heads) {
-            self.broker.learn_head(queue, from, *head);
+            self.claims.broker.learn_head(queue, from, *head);
         }
         if done {
             self.conclude_probe(number);
@@ -467,13 +468,13 @@ impl Node {
 
     fn conclude_probe(&mut self, number: u64) {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
-        let call = self.broker.calls.get_mut(&number).expect("under way");
+        let call = self.claims.broker.calls.get_mut(&number).expect("under way");
         let Phase::Probing { ask, covered, found, .. } = &call.phase else { return };
         let (ask, found) = (*ask, *found);
         call.unavailable = partitions - covered.len() as u32;
-        self.broker.asks.remove(&ask);
+        self.claims.broker.asks.remove(&ask);
         for queue in &call.claim.queues {
-            if let Some(recent) = self.broker.recent.get_mut(queue) {
+            if let Some(recent) = self.claims.broker.recent.get_mut(queue) {
                 recent.known = true;
             }
         }
@@ -491,7 +492,7 @@ impl Node {
 
     pub(crate) fn on_claim_timer(&mut self, number: u64) {
         let now_us = self.now.mono_us;
-        let Some(call) = self.broker.calls.get_mut(&number) else { return };
+        let Some(call) = self.claims.broker.calls.get_mut(&number) else { return };
         if matches!(call.phase, Phase::Told { .. }) {
             return self.unconfirmed(number);
         }
@@ -506,7 +507,7 @@ impl Node {
                 if self.is_reachable(node) && !restarted {
                     self.send_grant_ask(number);
                 } else {
-                    let claim = self.broker.calls[&number].claim.clone();
+                    let claim = self.claims.broker.calls[&number].claim.clone();
                     self.abandon(ask, node, recall, &claim);
                     self.do_without(number, node, recall);
                     self.pursue(number);
@@ -516,7 +517,7 @@ impl Node {
             Phase::Probing { waiting, until_us, .. } => {
                 let (nodes, over) = (waiting.clone(), now_us >= *until_us);
                 let gone: BTreeSet<NodeId> = nodes.into_iter().filter(|node| !self.is_reachable(*node)).collect();
-                let call = self.broker.calls.get_mut(&number).expect("just seen");
+                let call = self.claims.broker.calls.get_mut(&number).expect("just seen");
                 let Phase::Probing { waiting, .. } = &mut call.phase else { return };
                 waiting.retain(|node| !gone.contains(node));
                 if over || waiting.is_empty() {
@@ -537,7 +538,7 @@ impl Node {
 
     /// Pauses a call for a moment, after fruitless wake-ups.
     fn rest(&mut self, number: u64) {
-        let call = self.broker.calls.get_mut(&number).expect("under way");
+        let call = self.claims.broker.calls.get_mut(&number).expect("under way");
         call.vain = 0;
         call.tried.clear();
         call.phase = Phase::Pausing;
@@ -547,16 +548,16 @@ impl Node {
     /// Parks a call, and announces to all nodes that this node waits for its queues.
     fn park(&mut self, number: u64) {
         self.timers.cancel(Key::Claim(number));
-        let queues = self.broker.calls[&number].claim.queues.clone();
+        let queues = self.claims.broker.calls[&number].claim.queues.clone();
         self.set_park_timer(number);
-        self.broker.park(number);
+        self.claims.broker.park(number);
         self.tell_interest(&queues);
     }
 
     fn tell_interest(&mut self, queues: &[QueueName]) {
-        let credits = |queue: &QueueName| self.broker.parked.get(queue).map_or(0, |calls| calls.len() as u32);
+        let credits = |queue: &QueueName| self.claims.broker.parked.get(queue).map_or(0, |calls| calls.len() as u32);
         let queues: Vec<(QueueName, u32)> = queues.iter().map(|queue| (queue.clone(), credits(queue))).collect();
-        let nodes: Vec<NodeId> = self.peers.keys().copied().chain([self.me]).collect();
+        let nodes: Vec<NodeId> = self.others().chain([self.me]).collect();
         for node in nodes {
             self.outbox.send(node, Claiming::Interest { queues: queues.clone() });
         }
@@ -566,13 +567,13 @@ impl Node {
         if self.waits_on(number) {
             return self.set_park_timer(number);
         }
-        self.broker.unpark(number);
+        self.claims.broker.unpark(number);
         self.pursue(number);
     }
 
     /// A node announces work: wakes as many of the parked calls as it has tasks, to look there.
     pub(crate) fn on_available(&mut self, from: NodeId, queue: &QueueName, head: Option<Head>) {
-        self.broker.learn_head(queue, from, head);
+        self.claims.broker.learn_head(queue, from, head);
         // A node that is unreachable from here is not asked: the calls that it wakes would park again, and parking makes it announce
         // its work again.
         if let Some(head) = head.filter(|_| self.is_reachable(from)) {
@@ -582,7 +583,7 @@ impl Node {
 
     /// Ends a call with its grants. The client gets these only if the tasks that the claim depends on are still there.
     fn finish_claim(&mut self, number: u64) {
-        let call = &self.broker.calls[&number];
+        let call = &self.claims.broker.calls[&number];
         if !call.got.is_empty() && !call.claim.depends.is_empty() {
             return self.check_depends(number);
         }
@@ -594,7 +595,7 @@ impl Node {
         match phase {
             Phase::Asking { ask, node, recall } => self.abandon(*ask, *node, *recall, claim),
             Phase::Probing { ask, .. } => {
-                self.broker.asks.remove(ask);
+                self.claims.broker.asks.remove(ask);
             }
             Phase::Idle | Phase::Pausing | Phase::Parked | Phase::Checking { .. } | Phase::Told { .. } => {}
         }
@@ -603,22 +604,25 @@ impl Node {
     /// Gives up a question: from now on its grants go back, and the node that was asked voids what it granted anew, even if the answer
     /// never comes.
     fn abandon(&mut self, ask: u64, node: NodeId, recall: bool, claim: &Claim) {
-        self.broker.abandon(ask);
+        self.claims.broker.abandon(ask);
         if !recall {
             self.give_up_question(ask, node, claim);
         }
     }
 
     fn end_claim(&mut self, number: u64) -> Call {
-        self.broker.unpark(number);
+        self.claims.broker.unpark(number);
         self.timers.cancel(Key::Claim(number));
         self.timers.cancel(Key::Park(number));
-        let call = self.broker.calls.remove(&number).expect("under way");
+        let call = self.claims.broker.calls.remove(&number).expect("under way");
         if call.claim.confirms {
-            let of = self.broker.confirming.remove(&(call.claim.claim, call.client));
+            let of = self.claims.broker.confirming.remove(&(call.claim.claim, call.client));
             assert_eq!(of, Some(number), "a call that its client confirms is not listed");
         }
-        assert!(self.broker.parked_count <= self.broker.calls.len(), "more calls are parked than there are");
+        assert!(
+            self.claims.broker.parked_count <= self.claims.broker.calls.len(),
+            "more calls are parked than there are"
+        );
         self.end_question(&call.phase, &call.claim);
         call
     }
@@ -627,12 +631,13 @@ impl Node {
     pub(crate) fn sweep(&mut self) {
         self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
         let oldest_us = self.now.mono_us.saturating_sub(RECENT_MS * 1_000);
-        self.broker.recent.retain(|_, recent| recent.used_us >= oldest_us);
-        let is_there = |node: NodeId| node == self.me || self.peers.contains_key(&node);
-        self.broker.forget_heads(is_there);
-        self.grants.forget_given(is_there, self.now.mono_us);
-        let mut queues: BTreeSet<QueueName> = self.broker.parked.keys().cloned().collect();
-        queues.extend(self.broker.recent.keys().cloned());
+        self.claims.broker.recent.retain(|_, recent| recent.used_us >= oldest_us);
+        let there: BTreeSet<NodeId> = self.others().chain([self.me]).collect();
+        let is_there = |node: NodeId| there.contains(&node);
+        self.claims.broker.forget_heads(is_there);
+        self.claims.grants.forget_given(is_there, self.now.mono_us);
+        let mut queues: BTreeSet<QueueName> = self.claims.broker.parked.keys().cloned().collect();
+        queues.extend(self.claims.broker.recent.keys().cloned());
         let queues: Vec<QueueName> = queues.into_iter().collect();
         if !queues.is_empty() {
             self.tell_interest(&queues);

@@ -180,11 +180,11 @@ impl Node {
         if subjects.is_empty() {
             return;
         }
-        self.calls.next += 1;
-        let call = self.calls.next;
+        self.claims.calls.next += 1;
+        let call = self.claims.calls.next;
         let listed = matches!(request, Request::Renew { .. } | Request::Complete { .. });
         let results = vec![None; subjects.len()];
-        let before = self.calls.calls.insert(call, Call { to: from, ask, listed, durable: false, results });
+        let before = self.claims.calls.calls.insert(call, Call { to: from, ask, listed, durable: false, results });
         assert!(before.is_none(), "the number of a call is used twice");
         match request {
             Request::Renew { items, lease_ms } => self.renew(call, &items, lease_ms),
@@ -462,13 +462,13 @@ impl Node {
 
     /// Makes an answer wait for the disk, as it rests on facts that were just merged.
     pub(crate) fn answer_durably(&mut self, call: u64) {
-        if let Some(state) = self.calls.calls.get_mut(&call) {
+        if let Some(state) = self.claims.calls.calls.get_mut(&call) {
             state.durable = true;
         }
     }
 
     pub(crate) fn decide(&mut self, call: u64, place: usize, result: Result<u64, Error>) {
-        if let Some(state) = self.calls.calls.get_mut(&call) {
+        if let Some(state) = self.claims.calls.calls.get_mut(&call) {
             assert!(state.results[place].is_none(), "an item of a call is decided twice");
             state.results[place] = Some(result);
         }
@@ -502,10 +502,10 @@ impl Node {
     }
 
     pub(crate) fn answer_call(&mut self, call: u64) {
-        if !self.calls.calls.get(&call).is_some_and(|state| state.results.iter().all(Option::is_some)) {
+        if !self.claims.calls.calls.get(&call).is_some_and(|state| state.results.iter().all(Option::is_some)) {
             return;
         }
-        let Call { to, ask, listed, durable, results } = self.calls.calls.remove(&call).expect("just seen");
+        let Call { to, ask, listed, durable, results } = self.claims.calls.calls.remove(&call).expect("just seen");
         let results: Vec<Result<u64, Error>> = results.into_iter().flatten().collect();
         let response = if listed { Response::Renewed(results) } else { answer_one(results.into_iter().next()) };
         let answer = Forwarding::Forwarded { ask, response: Box::new(response) };

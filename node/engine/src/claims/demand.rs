@@ -20,20 +20,20 @@ impl Node {
     /// Number of tasks of a queue that would be claimed here.
     pub(crate) fn demand(&self, queue: &QueueName) -> u64 {
         let now_us = self.now.mono_us;
-        let sought = self.demand.sought.get(queue).filter(|(_, until_us)| *until_us > now_us);
-        sought.map_or(0, |(count, _)| *count).max(self.heads.credits(queue, now_us))
+        let sought = self.claims.demand.sought.get(queue).filter(|(_, until_us)| *until_us > now_us);
+        sought.map_or(0, |(count, _)| *count).max(self.claims.heads.credits(queue, now_us))
     }
 
     /// Records demand for `count` tasks (0: a call waits for any). If the queue has a rate or a concurrency limit, asks for permits and
     /// quotas.
     pub(crate) fn seek(&mut self, queue: &QueueName, count: u64) {
         let now_us = self.now.mono_us;
-        self.demand.sought.retain(|_, (_, until_us)| *until_us > now_us);
+        self.claims.demand.sought.retain(|_, (_, until_us)| *until_us > now_us);
         if self.is_limited(queue) {
             if count > 0 {
                 let until_us = self.after_ms(SOUGHT_MS);
-                let before = self.demand.sought.get(queue).map_or(0, |(count, _)| *count);
-                self.demand.sought.insert(queue.clone(), (count.max(before), until_us));
+                let before = self.claims.demand.sought.get(queue).map_or(0, |(count, _)| *count);
+                self.claims.demand.sought.insert(queue.clone(), (count.max(before), until_us));
             }
             self.ask_for_permits(queue);
             self.ask_for_quotas(queue);
@@ -51,14 +51,14 @@ impl Node {
         let awaited = queues.iter().filter(|queue| self.head(queue).is_none()).filter(is_awaited).cloned();
         let awaited: Vec<QueueName> = awaited.collect();
         for queue in &awaited {
-            self.demand.probes.entry(queue.clone()).or_default().insert(probe);
+            self.claims.demand.probes.entry(queue.clone()).or_default().insert(probe);
         }
         !awaited.is_empty()
     }
 
     /// A requested permit or quota has come, or has not: ends the probes that wait for it.
     pub(crate) fn end_waiting(&mut self, queue: &QueueName) {
-        for probe in self.demand.probes.remove(queue).unwrap_or_default() {
+        for probe in self.claims.demand.probes.remove(queue).unwrap_or_default() {
             self.conclude_pulls(probe);
         }
     }

@@ -47,7 +47,7 @@ impl Node {
         (recall, got): (bool, &[TaskId]),
     ) {
         // The first copy of the question is still in progress, and its answer is for this copy too.
-        if self.grants.by_ask.contains_key(&(from, ask)) {
+        if self.claims.grants.by_ask.contains_key(&(from, ask)) {
             return;
         }
         // The sender is not known to have seen this incarnation: it may look for grants of an earlier one, and has to ask other leaders
@@ -59,8 +59,8 @@ impl Node {
             return self.take_question_back((from, ask), claim.claim);
         }
         let max = max.min(CLAIM_TASKS_MAX) as usize;
-        self.grants.next += 1;
-        let number = self.grants.next;
+        self.claims.grants.next += 1;
+        let number = self.claims.grants.next;
         let session = Session {
             to: from,
             ask,
@@ -77,17 +77,20 @@ impl Node {
             repeated: BTreeSet::new(),
             untold: Vec::new(),
         };
-        assert!(self.grants.sessions.insert(number, session).is_none(), "the number of a session is used twice");
-        assert!(self.grants.by_ask.insert((from, ask), number).is_none(), "a question is answered twice at once");
+        assert!(self.claims.grants.sessions.insert(number, session).is_none(), "the number of a session is used twice");
+        assert!(
+            self.claims.grants.by_ask.insert((from, ask), number).is_none(),
+            "a question is answered twice at once"
+        );
         let recalled = self.recall(number, &claim, max, got);
         assert!(recalled <= max, "a call gets back more than it asked for");
-        let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
+        let over = claim.session.is_some_and(|session| self.claims.sessions.is_over(&session));
         // A repeat: the first answer is lost, or late. It may have had grants in partitions that this node does not lead any more. The
         // answer names these as unsure, so that the broker asks their present leaders. A repeat makes no new grants, even if the first
         // answer had none: the broker may have taken the first answer, and then ignores this one.
         let lost: Vec<PartitionId> =
-            self.grants.given(from, ask).into_iter().filter(|partition| !self.led.contains(partition)).collect();
-        let is_new = !self.grants.is_answered(from, ask);
+            self.claims.grants.given(from, ask).into_iter().filter(|partition| !self.led.contains(partition)).collect();
+        let is_new = !self.claims.grants.is_answered(from, ask);
         self.doubt(number, lost);
         if !recall && is_new && recalled < max && !over {
             let granted = self.grant(number, &claim, max - recalled);
@@ -95,7 +98,7 @@ impl Node {
             let more = (max - recalled - granted) as u64;
             claim.queues.iter().filter(|_| more > 0).for_each(|queue| self.seek(queue, more));
         }
-        if self.grants.sessions[&number].pending == 0 {
+        if self.claims.grants.sessions[&number].pending == 0 {
             self.answer_grants(number);
         } else {
             self.timers.set(Key::Grant(number), self.after_ms(self.config.request_timeout_ms / 2));
@@ -105,7 +108,7 @@ impl Node {
     /// Makes the session get the bodies and logs of these tasks: what is not in memory is loaded while the grants commit.
     fn fetch_bodies(&mut self, session: u64, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
         let store = &self.partitions[&partition].store;
-        let state = self.grants.sessions.get_mut(&session).expect("under way");
+        let state = self.claims.grants.sessions.get_mut(&session).expect("under way");
         let mut wanted = Vec::new();
         for (id, task) in ids.filter_map(|id| Some((id, store.task(&id)?))) {
             let Some(spec) = &task.spec else { continue };
@@ -117,7 +120,7 @@ impl Node {
     }
 
     fn wait_for(&mut self, session: u64, partition: PartitionId) {
-        let session = self.grants.sessions.get_mut(&session).expect("under way");
+        let session = self.claims.grants.sessions.get_mut(&session).expect("under way");
         session.pending += 1;
         session.partitions.insert(partition);
     }
@@ -171,7 +174,7 @@ impl Node {
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
         while count < max && bytes < CLAIM_BYTES_MAX {
-            let Some((id, partition)) = self.heads.best(&queues, &out, self.now.wall_ms) else { break };
+            let Some((id, partition)) = self.claims.heads.best(&queues, &out, self.now.wall_ms) else { break };
             let (partition, id) = self.shuffled(partition, id, &out);
             if !self.may_grant(partition) {
                 out.insert(partition);
@@ -260,7 +263,7 @@ impl Node {
         session: u64,
         items: &[(TaskId, Token)],
     ) {
-        if !self.grants.sessions.contains_key(&session) {
+        if !self.claims.grants.sessions.contains_key(&session) {
             return;
         }
         for item in items {
@@ -278,7 +281,7 @@ impl Node {
         self.outbox.observe(Observation::Granted { id: *id, token: *token });
         let gaps = self.gaps_in_log(partition, id);
         let told = Tellable { granted, fresh, gaps };
-        self.grants.sessions.get_mut(&session).expect("under way").tasks.push(told);
+        self.claims.grants.sessions.get_mut(&session).expect("under way").tasks.push(told);
         // Part of the body or log may have left memory since the grant was begun.
         let task = self.partitions[&partition].store.task(id);
         let wanted = task.map(|task| entries::wanted(*id, task).collect()).unwrap_or_default();
@@ -287,13 +290,13 @@ impl Node {
 
     /// Keeps grants that no answer of this leader names.
     fn leave_untold(&mut self, session: u64, grants: impl IntoIterator<Item = Grant>) {
-        if let Some(state) = self.grants.sessions.get_mut(&session) {
+        if let Some(state) = self.claims.grants.sessions.get_mut(&session) {
             state.untold.extend(grants);
         }
     }
 
     fn one_less(&mut self, session: u64) {
-        let Some(state) = self.grants.sessions.get_mut(&session) else { return };
+        let Some(state) = self.claims.grants.sessions.get_mut(&session) else { return };
         assert!(state.pending > 0, "an answer waits for nothing, and something has come for it");
         state.pending -= 1;
         if state.pending == 0 {
@@ -322,8 +325,8 @@ impl Node {
     }
 
     fn answer_grants(&mut self, session: u64) {
-        let session_state = self.grants.sessions.remove(&session).expect("answered once");
-        let of = self.grants.by_ask.remove(&(session_state.to, session_state.ask));
+        let session_state = self.claims.grants.sessions.remove(&session).expect("answered once");
+        let of = self.claims.grants.by_ask.remove(&(session_state.to, session_state.ask));
         assert_eq!(of, Some(session), "a question is not listed under its session");
         self.timers.cancel(Key::Grant(session));
         let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, repeated, untold, .. } =
@@ -352,7 +355,7 @@ impl Node {
             partitions.extend(whole.iter().map(|(granted, _)| self.partition_of(&granted.id)));
             let made =
                 whole.iter().filter_map(|(granted, fresh)| Some((granted.id, granted.token, (*fresh)?))).collect();
-            self.grants.remember((to, ask), partitions, made, self.now.mono_us);
+            self.claims.grants.remember((to, ask), partitions, made, self.now.mono_us);
         }
         let heads = queues.iter().map(|queue| self.head(queue)).collect();
         let partitions = match recall {
@@ -368,7 +371,7 @@ impl Node {
 
     /// The quorum is slow or gone: voids the grants that have not committed, after the grant and in the same order.
     pub(crate) fn on_grant_deadline(&mut self, session: u64) {
-        let Some(state) = self.grants.sessions.get(&session) else { return };
+        let Some(state) = self.claims.grants.sessions.get(&session) else { return };
         let claim = state.claim;
         for partition in state.partitions.clone() {
             let register = &self.partitions[&partition].register;

@@ -122,14 +122,14 @@ impl Node {
         if self.policy_of(queue).paused {
             return None;
         }
-        let heads = self.heads.queues.get(queue)?;
+        let heads = self.claims.heads.queues.get(queue)?;
         // Tasks that may have been forgotten are neither granted nor announced.
         let granted = |(standing, partition): &&(Standing, PartitionId)| {
             self.may_grant(*partition) && !self.partitions[partition].may_be_a_ghost(&standing.id)
         };
         let (standing, _) = heads.heads.iter().find(granted)?;
         let priority = standing.priority(self.now.wall_ms);
-        let count = self.permits(queue).unwrap_or(u64::MAX).min(self.heads.count(queue));
+        let count = self.permits(queue).unwrap_or(u64::MAX).min(self.claims.heads.count(queue));
         Some(Head { priority, id: standing.id, count, served_ms: standing.served_ms }).filter(|head| head.count > 0)
     }
 
@@ -188,7 +188,7 @@ impl Node {
             Some(after) => replica.published.insert(queue.clone(), after),
             None => replica.published.remove(queue),
         };
-        self.heads.change(queue, partition, before, after);
+        self.claims.heads.change(queue, partition, before, after);
         let gained = after.map_or(0, |(_, count)| count).saturating_sub(before.map_or(0, |(_, count)| count));
         if gained > 0 {
             self.tell_waiting(queue, gained);
@@ -228,13 +228,13 @@ impl Node {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         replica.store.end_lines(None);
         for (queue, before) in std::mem::take(&mut replica.published) {
-            self.heads.change(&queue, partition, Some(before), None);
+            self.claims.heads.change(&queue, partition, Some(before), None);
         }
     }
 
     /// A queue is not paused any more: notifies as many waiting calls as there are tasks.
     pub(crate) fn tell_all_waiting(&mut self, queue: &QueueName) {
-        self.tell_waiting(queue, self.heads.count(queue));
+        self.tell_waiting(queue, self.claims.heads.count(queue));
     }
 
     /// Notifies nodes of as many waiting calls as there are new tasks, in turn. With permits, which are used up one by one, it notifies
@@ -246,14 +246,14 @@ impl Node {
             self.seek(queue, 0);
         }
         let gained = gained.min(permits.unwrap_or(u64::MAX));
-        let tells_all = permits.is_some() && gained > 0 && self.heads.tells_all(queue, now_us);
-        let Some(interest) = self.heads.interest.get_mut(queue) else { return };
+        let tells_all = permits.is_some() && gained > 0 && self.claims.heads.tells_all(queue, now_us);
+        let Some(interest) = self.claims.heads.interest.get_mut(queue) else { return };
         let mut told = BTreeSet::new();
         let gained = if tells_all { gained.max(interest.len() as u64) } else { gained };
         for _ in 0..gained {
             // Each node once before any is notified twice.
             let waits = |(_, interest): &(&NodeId, &mut Interest)| interest.credits > 0 && interest.until_us > now_us;
-            let turn = self.heads.turn;
+            let turn = self.claims.heads.turn;
             let mut waiting: Vec<(&NodeId, &mut Interest)> = interest.iter_mut().filter(waits).collect();
             let Some(place) = waiting.iter().position(|(node, _)| **node > turn).or((!waiting.is_empty()).then_some(0))
             else {
@@ -261,7 +261,7 @@ impl Node {
             };
             let (node, interest) = &mut waiting[place];
             interest.credits -= 1;
-            self.heads.turn = **node;
+            self.claims.heads.turn = **node;
             told.insert(**node);
         }
         let head = self.head(queue);
@@ -279,7 +279,7 @@ impl Node {
         let until_us = self.now.mono_after_ms(self.config.sweep_interval_ms * 3);
         for (queue, credits) in queues {
             let interest = Interest { credits: *credits, until_us };
-            self.heads.interest.entry(queue.clone()).or_default().insert(from, interest);
+            self.claims.heads.interest.entry(queue.clone()).or_default().insert(from, interest);
             match self.head(queue) {
                 Some(head) if *credits > 0 => {
                     self.tell_head(from, queue, Some(head));
@@ -287,7 +287,7 @@ impl Node {
                 Some(_) => {}
                 // There may be a head that is not granted for now: once it is, that is news.
                 None => {
-                    if let Some(entry) = self.heads.queues.get_mut(queue) {
+                    if let Some(entry) = self.claims.heads.queues.get_mut(queue) {
                         entry.told = None;
                     }
                 }
@@ -302,14 +302,14 @@ impl Node {
     /// Sends changed heads to interested nodes.
     pub(crate) fn tell_summaries(&mut self) {
         let now_us = self.now.mono_us;
-        self.heads.interest.retain(|_, nodes| {
+        self.claims.heads.interest.retain(|_, nodes| {
             nodes.retain(|_, interest| interest.until_us > now_us);
             !nodes.is_empty()
         });
-        let queues: Vec<QueueName> = self.heads.interest.keys().cloned().collect();
+        let queues: Vec<QueueName> = self.claims.heads.interest.keys().cloned().collect();
         for queue in queues {
             let head = self.head(&queue);
-            let entry = self.heads.queues.entry(queue.clone()).or_default();
+            let entry = self.claims.heads.queues.entry(queue.clone()).or_default();
             if entry.told == head {
                 continue;
             }
@@ -317,14 +317,14 @@ impl Node {
             if mutant!(self.config, HeadsUntold) {
                 continue;
             }
-            let nodes: Vec<NodeId> = self.heads.interest[&queue].keys().copied().collect();
+            let nodes: Vec<NodeId> = self.claims.heads.interest[&queue].keys().copied().collect();
             for node in nodes {
                 self.tell_head(node, &queue, head);
             }
         }
-        let interest = &self.heads.interest;
-        self.heads.queues.retain(|queue, heads| !heads.heads.is_empty() || interest.contains_key(queue));
-        if !self.heads.interest.is_empty() {
+        let interest = &self.claims.heads.interest;
+        self.claims.heads.queues.retain(|queue, heads| !heads.heads.is_empty() || interest.contains_key(queue));
+        if !self.claims.heads.interest.is_empty() {
             self.timers.set(Key::Summaries, self.now.mono_after_ms(SUMMARIES_INTERVAL_MS));
         }
     }

@@ -11,3 +11,62 @@ pub mod quotas;
 pub mod seals;
 pub mod sessions;
 pub mod spent;
+
+use crate::event::ClientId;
+use broker::Broker;
+use calls::Calls;
+use demand::Demand;
+use grants::questions::Grants;
+use heads::Heads;
+use norn_wire::PartitionId;
+use permits::Permits;
+use quotas::Quotas;
+use sessions::Sessions;
+use spent::Spent;
+
+/// Calls for tasks at this node, and what leaders here grant. Its fields are private to this folder.
+#[derive(Debug, Default)]
+pub struct Claims {
+    broker: Broker,
+    grants: Grants,
+    calls: Calls,
+    demand: Demand,
+    permits: Permits,
+    spent: Spent,
+    quotas: Quotas,
+    heads: Heads,
+    sessions: Sessions,
+}
+
+impl Claims {
+    /// Notes that a client shows life.
+    pub(crate) fn hear(&mut self, client: ClientId, now_us: u64, is_ping: bool) {
+        self.broker.hear(client, now_us, is_ping);
+    }
+
+    /// Number of calls that wait at this node.
+    pub(crate) fn calls_waiting(&self) -> usize {
+        self.broker.count()
+    }
+
+    /// Whether a grant is under way.
+    pub(crate) fn is_granting(&self, session: u64) -> bool {
+        self.grants.is_under_way(session)
+    }
+
+    /// Forgets what only the leader of the partition keeps.
+    pub(crate) fn step_down(&mut self, partition: PartitionId) {
+        self.sessions.step_down(partition);
+    }
+}
+
+#[cfg(test)]
+impl Claims {
+    pub(crate) fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    pub(crate) fn heads(&self) -> &Heads {
+        &self.heads
+    }
+}

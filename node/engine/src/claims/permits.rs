@@ -144,7 +144,7 @@ impl Node {
     pub(crate) fn permits(&self, queue: &QueueName) -> Option<u64> {
         self.rate_of(queue)?;
         let now_us = self.now.mono_us;
-        let permits = self.permits.granters.get(queue).into_iter().flat_map(|granter| &granter.permits);
+        let permits = self.claims.permits.granters.get(queue).into_iter().flat_map(|granter| &granter.permits);
         Some(permits.filter(|permit| permit.until_us > now_us).map(|permit| permit.count).sum())
     }
 
@@ -154,7 +154,7 @@ impl Node {
             return None;
         }
         let now_us = self.now.mono_us;
-        let granter = self.permits.granters.get_mut(queue).expect("what has permits is known");
+        let granter = self.claims.permits.granters.get_mut(queue).expect("what has permits is known");
         let mut permits = granter.permits.iter_mut();
         let permit = permits.find(|permit| permit.until_us > now_us && permit.count > 0);
         let permit = permit.expect("nothing is granted without a permit");
@@ -169,7 +169,7 @@ impl Node {
         let queues: BTreeSet<QueueName> = permits.iter().map(|(queue, _)| queue.clone()).collect();
         permits.into_iter().for_each(|(queue, ask)| self.give_permits_back(&queue, ask, 1));
         for queue in queues {
-            if let Some(granter) = self.permits.granters.get_mut(&queue) {
+            if let Some(granter) = self.claims.permits.granters.get_mut(&queue) {
                 granter.again_us = 0;
             }
             self.ask_for_permits(&queue);
@@ -178,14 +178,14 @@ impl Node {
 
     fn give_permits_back(&mut self, queue: &QueueName, ask: u64, more: u64) {
         if let Some(home) = self.home_leader(queue) {
-            let count = self.permits.backs.add(queue, ask, more);
+            let count = self.claims.permits.backs.add(queue, ask, more);
             self.outbox.send(home, Limiting::PermitsBack { ask, queue: queue.clone(), count });
         }
     }
 
     /// Whether a request for permits is open and no permit is here.
     pub(crate) fn awaits_permits(&self, queue: &QueueName) -> bool {
-        let asked = self.permits.granters.get(queue).is_some_and(|granter| granter.asked.is_some());
+        let asked = self.claims.permits.granters.get(queue).is_some_and(|granter| granter.asked.is_some());
         asked && self.permits(queue) == Some(0)
     }
 
@@ -193,13 +193,13 @@ impl Node {
     pub(crate) fn ask_for_permits(&mut self, queue: &QueueName) {
         let Some(has) = self.permits(queue) else { return };
         let now_us = self.now.mono_us;
-        let wanted = self.demand(queue).min(self.heads.count(queue)).min(PERMITS_MAX);
+        let wanted = self.demand(queue).min(self.claims.heads.count(queue)).min(PERMITS_MAX);
         if wanted <= has || self.policy_of(queue).paused {
             return;
         }
         let home = self.home_leader(queue);
         let (ask, again_us) = (self.asks.number(), self.after_ms(HOMELESS_MS));
-        let granter = self.permits.granters.entry(queue.clone()).or_default();
+        let granter = self.claims.permits.granters.entry(queue.clone()).or_default();
         let is_open = granter.asked.is_some_and(|(_, asked_us)| now_us < asked_us + PERMIT_MS * 1_000);
         if is_open || now_us < granter.again_us {
             return self.timers.set_if_none(Key::Permits, again_us);
@@ -224,7 +224,7 @@ impl Node {
         let now_us = self.now.mono_us;
         let until_us = now_us + self.config.stretched_us(PERMIT_MS);
         let rate = self.rate_of(&queue);
-        let Some(state) = self.permits.homes.get(&home) else { return };
+        let Some(state) = self.claims.permits.homes.get(&home) else { return };
         let Some(rate) = rate else {
             return self.outbox.send(from, Limiting::Permits { ask, queue, count: 0, wait_ms: PERMIT_MS });
         };
@@ -255,7 +255,7 @@ impl Node {
         let over_us = self.config.stretched_us(PERMIT_MS);
         let level = self.partitions[&home].register.level(queue).filter(|_| !mutant!(self.config, LevelForgotten));
         let full = mutant!(self.config, FullBucket);
-        let state = self.permits.homes.get_mut(&home).expect("it leads");
+        let state = self.claims.permits.homes.get_mut(&home).expect("it leads");
         let blank_us = state.blank_us;
         state.buckets.entry(queue.clone()).or_insert_with(|| match level {
             _ if full => Bucket::default(),
@@ -267,7 +267,7 @@ impl Node {
     /// Writes down the level of a bucket, and that permits are given, if any are.
     fn write_level(&mut self, home: PartitionId, queue: QueueName, rate: Rate, giving: Option<Giving>) {
         let now_us = self.now.mono_us;
-        let buckets = self.permits.homes.get_mut(&home).map(|state| &mut state.buckets);
+        let buckets = self.claims.permits.homes.get_mut(&home).map(|state| &mut state.buckets);
         let bucket = buckets.and_then(|buckets| buckets.get_mut(&queue)).expect("it was just filled");
         bucket.note_written(rate, now_us);
         let (level, keep_us) = (Some(bucket.level()), bucket.keep_us(rate));
@@ -283,7 +283,7 @@ impl Node {
 
     pub(crate) fn on_permits(&mut self, ask: u64, queue: &QueueName, count: u64, wait_ms: u64) {
         let now_us = self.now.mono_us;
-        let Some(granter) = self.permits.granters.get_mut(queue) else { return };
+        let Some(granter) = self.claims.permits.granters.get_mut(queue) else { return };
         let Some((_, asked_us)) = granter.asked.take_if(|(asked, _)| *asked == ask) else { return };
         let (back_us, until_us) = (asked_us + UNUSED_MS * 1_000, asked_us + PERMIT_MS * 1_000);
         if count == 0 {
@@ -301,7 +301,7 @@ impl Node {
     pub(crate) fn on_permits_back(&mut self, from: NodeId, ask: u64, queue: &QueueName, count: u64) {
         let (home, now_us) = (self.home_of(queue), self.now.mono_us);
         let rate = self.rate_of(queue);
-        let Some(state) = self.permits.homes.get_mut(&home) else { return };
+        let Some(state) = self.claims.permits.homes.get_mut(&home) else { return };
         if let Some((bucket, rate)) = state.buckets.get_mut(queue).zip(rate) {
             bucket.fill(rate, now_us);
             bucket.put_back(rate, (from, ask), count);
@@ -311,16 +311,16 @@ impl Node {
     /// Gives unused permits back, and asks again where there is still demand.
     pub(crate) fn see_to_permits(&mut self) {
         let now_us = self.now.mono_us;
-        let queues: Vec<QueueName> = self.permits.granters.keys().cloned().collect();
+        let queues: Vec<QueueName> = self.claims.permits.granters.keys().cloned().collect();
         for queue in queues {
-            let granter = self.permits.granters.get_mut(&queue).expect("just seen");
+            let granter = self.claims.permits.granters.get_mut(&queue).expect("just seen");
             let unused = |permit: &Permit| permit.back_us <= now_us || permit.until_us <= now_us;
             let (back, kept): (VecDeque<Permit>, VecDeque<Permit>) = granter.permits.drain(..).partition(unused);
             granter.permits = kept;
             for Permit { ask, count, .. } in back.into_iter().filter(|permit| now_us < permit.until_us) {
                 self.give_permits_back(&queue, ask, count);
             }
-            let granter = self.permits.granters.get_mut(&queue).expect("just seen");
+            let granter = self.claims.permits.granters.get_mut(&queue).expect("just seen");
             let over = granter.asked.is_some_and(|(_, asked_us)| now_us >= asked_us + PERMIT_MS * 1_000);
             if over {
                 granter.asked = None;
@@ -328,13 +328,13 @@ impl Node {
             }
             self.ask_for_permits(&queue);
         }
-        let wants = |node: &Node, queue: &QueueName| node.demand(queue) > 0 && node.heads.count(queue) > 0;
+        let wants = |node: &Node, queue: &QueueName| node.demand(queue) > 0 && node.claims.heads.count(queue) > 0;
         let idle = |granter: &Granter| granter.asked.is_none() && granter.permits.is_empty();
-        let gone = self.permits.granters.iter().filter(|(queue, granter)| idle(granter) && !wants(self, queue));
+        let gone = self.claims.permits.granters.iter().filter(|(queue, granter)| idle(granter) && !wants(self, queue));
         for queue in gone.map(|(queue, _)| queue.clone()).collect::<Vec<_>>() {
-            self.permits.granters.remove(&queue);
+            self.claims.permits.granters.remove(&queue);
         }
-        let dues = self.permits.granters.values().flat_map(|granter| {
+        let dues = self.claims.permits.granters.values().flat_map(|granter| {
             let asked = granter.asked.map_or(granter.again_us, |(_, asked_us)| asked_us + PERMIT_MS * 1_000);
             let permits = granter.permits.iter().map(|permit| permit.back_us.min(permit.until_us));
             permits.chain([asked.max(now_us + 1_000)])
@@ -349,13 +349,13 @@ impl Node {
         let wait_us = if mutant!(self.config, FullBucket) { 0 } else { self.config.stretched_us(PERMIT_MS) };
         let from_us = self.now.mono_us + wait_us;
         let home = Home { from_us, blank_us: from_us, buckets: BTreeMap::new(), is_stale: true };
-        self.permits.homes.insert(partition, home);
+        self.claims.permits.homes.insert(partition, home);
         self.keep_levels_at(from_us);
     }
 
     /// A leader steps down.
     pub(crate) fn end_home(&mut self, partition: PartitionId) {
-        self.permits.homes.remove(&partition);
+        self.claims.permits.homes.remove(&partition);
     }
 }
 

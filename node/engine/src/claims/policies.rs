@@ -86,7 +86,7 @@ impl Node {
         let spec = self.partitions[&partition].store.task(&id).and_then(|task| task.spec.as_ref());
         let random = |queue: &&QueueName| self.policy_of(queue).order == Order::Random;
         let Some(queue) = spec.map(|spec| &spec.queue).filter(random).cloned() else { return (partition, id) };
-        let led = self.heads.partitions(&queue).filter(|partition| !out.contains(partition));
+        let led = self.claims.heads.partitions(&queue).filter(|partition| !out.contains(partition));
         let counts: Vec<(PartitionId, u64)> =
             led.map(|partition| (partition, self.partitions[&partition].published[&queue].1)).collect();
         let mut point = self.random.below(counts.iter().map(|(_, count)| count).sum());

@@ -126,7 +126,7 @@ impl Node {
     fn held_of(&self, partition: PartitionId, queue: &QueueName) -> u64 {
         let replica = &self.partitions[&partition];
         let known = replica.store.index().queue(queue).map_or(0, |index| index.counts[State::Claimed as usize]);
-        let strange = self.quotas.holders.get(&partition).into_iter().flat_map(|holder| &holder.strange);
+        let strange = self.claims.quotas.holders.get(&partition).into_iter().flat_map(|holder| &holder.strange);
         let runs = |id: &&TaskId| replica.is_strange(id) && !replica.register.has_run_out(id);
         known + strange.filter(runs).count() as u64
     }
@@ -137,7 +137,7 @@ impl Node {
         if mutant!(self.config, QuotaUnasked) {
             return Some(u64::from(most).saturating_sub(self.held_of(partition, queue)));
         }
-        let holder = self.quotas.holders.get(&partition);
+        let holder = self.claims.quotas.holders.get(&partition);
         let count = holder.and_then(|holder| holder.allowances.get(queue)).map_or(0, |allowance| allowance.count);
         Some(u64::from(count).saturating_sub(self.held_of(partition, queue)))
     }
@@ -153,23 +153,23 @@ impl Node {
             self.unblock(partition, queue);
             return (ready, false);
         }
-        (room, self.quotas.blocked.entry(queue.clone()).or_default().insert(partition))
+        (room, self.claims.quotas.blocked.entry(queue.clone()).or_default().insert(partition))
     }
 
     fn unblock(&mut self, partition: PartitionId, queue: &QueueName) {
-        if let Some(blocked) = self.quotas.blocked.get_mut(queue) {
+        if let Some(blocked) = self.claims.quotas.blocked.get_mut(queue) {
             blocked.remove(&partition);
             if blocked.is_empty() {
-                self.quotas.blocked.remove(queue);
+                self.claims.quotas.blocked.remove(queue);
             }
         }
     }
 
     /// Whether a partition has work of a queue that it may not grant, and an open question about it.
     pub(crate) fn awaits_quota(&self, queue: &QueueName) -> bool {
-        let blocked = self.quotas.blocked.get(queue).into_iter().flatten();
+        let blocked = self.claims.quotas.blocked.get(queue).into_iter().flatten();
         let allowances = blocked
-            .filter_map(|partition| self.quotas.holders.get(partition)?.allowances.get(queue))
+            .filter_map(|partition| self.claims.quotas.holders.get(partition)?.allowances.get(queue))
             .collect::<Vec<_>>();
         !allowances.is_empty() && allowances.iter().any(|allowance| allowance.asked_us.is_some())
     }
@@ -181,7 +181,7 @@ impl Node {
             return;
         }
         let ageing_ms = self.ageing_of(queue);
-        let blocked = self.quotas.blocked.get(queue).into_iter().flatten();
+        let blocked = self.claims.quotas.blocked.get(queue).into_iter().flatten();
         let mut heads: Vec<(Standing, PartitionId)> = blocked
             .filter_map(|partition| {
                 let replica = &self.partitions[partition];
@@ -207,7 +207,7 @@ impl Node {
         let ready = self.partitions[&partition].store.index().queue(queue).map_or(0, |index| index.ready_count(true));
         let wants = u32::try_from(held + ready.min(demand.max(held))).unwrap_or(u32::MAX);
         let (now_us, home) = (self.now.mono_us, self.leadership_of(self.home_of(queue)));
-        let Some(holder) = self.quotas.holders.get_mut(&partition) else { return };
+        let Some(holder) = self.claims.quotas.holders.get_mut(&partition) else { return };
         let allowance = holder.allowances.entry(queue.clone()).or_default();
         // Another leader of the home does not know the question.
         let asked_us = allowance.asked_us.filter(|_| allowance.asked_of == home);
@@ -230,7 +230,7 @@ impl Node {
         let asked_of = self.leadership_of(self.home_of(queue));
         let (ask, now_us) = (self.asks.number(), self.now.mono_us);
         let Some(epoch) = self.partitions[&partition].register.leading().map(|leading| leading.epoch) else { return };
-        let Some(holder) = self.quotas.holders.get_mut(&partition) else { return };
+        let Some(holder) = self.claims.quotas.holders.get_mut(&partition) else { return };
         let allowance = holder.allowances.entry(queue.clone()).or_default();
         (allowance.ask, allowance.asked_us, allowance.asked_of) = (ask, Some(now_us), asked_of);
         match home {
@@ -255,7 +255,7 @@ impl Node {
             return;
         }
         let again_us = self.after_ms(LOOK_MS);
-        let holder = self.quotas.holders.get_mut(&partition);
+        let holder = self.claims.quotas.holders.get_mut(&partition);
         let Some(allowance) = holder.and_then(|holder| holder.allowances.get_mut(queue)) else { return };
         if allowance.ask != ask || allowance.asked_us.take().is_none() {
             return;
@@ -270,8 +270,8 @@ impl Node {
             allowance.share = None;
         }
         let over = count == 0 && allowance.share.is_none() && allowance.lowered.is_none();
-        if over && !self.quotas.blocked.get(queue).is_some_and(|blocked| blocked.contains(&partition)) {
-            self.quotas.holders.get_mut(&partition).expect("just seen").allowances.remove(queue);
+        if over && !self.claims.quotas.blocked.get(queue).is_some_and(|blocked| blocked.contains(&partition)) {
+            self.claims.quotas.holders.get_mut(&partition).expect("just seen").allowances.remove(queue);
         }
         self.publish_queue(partition, queue);
         self.end_waiting(queue);
@@ -281,7 +281,7 @@ impl Node {
     /// that the home counts more for it than there is.
     pub(crate) fn on_quota_call(&mut self, partition: PartitionId, queue: &QueueName, share: u32) {
         let established = self.partitions.get(&partition).is_some_and(|replica| replica.register.established());
-        let Some(holder) = self.quotas.holders.get_mut(&partition).filter(|_| established) else { return };
+        let Some(holder) = self.claims.quotas.holders.get_mut(&partition).filter(|_| established) else { return };
         let allowance = holder.allowances.entry(queue.clone()).or_default();
         allowance.share = Some(share);
         let now_us = self.now.mono_us;
@@ -296,7 +296,7 @@ impl Node {
         let limited = self.concurrency_of(queue).is_some();
         let held = u32::try_from(self.held_of(partition, queue)).unwrap_or(u32::MAX);
         let length = self.partitions[&partition].register.viewstamp.length;
-        let Some(holder) = self.quotas.holders.get_mut(&partition) else { return };
+        let Some(holder) = self.claims.quotas.holders.get_mut(&partition) else { return };
         let Some(allowance) = holder.allowances.get_mut(queue) else { return };
         let Some(share) = allowance.share else { return };
         let ready = self.partitions[&partition].store.index().queue(queue).map_or(0, |index| index.ready_count(true));
@@ -307,7 +307,7 @@ impl Node {
             allowance.count = least.min(allowance.count);
             let keeps = if allowance.told { allowance.count } else { least };
             allowance.lowered = Some((length, keeps));
-            self.quotas.lowered.insert(partition);
+            self.claims.quotas.lowered.insert(partition);
             self.publish_queue(partition, queue);
             self.tell_lowered(partition);
         } else if allowance.known == Some(allowance.count) && allowance.count <= share {
@@ -317,12 +317,12 @@ impl Node {
 
     /// Sends lowered quotas to the home, once all that was appended before is committed.
     pub(crate) fn tell_lowered(&mut self, partition: PartitionId) {
-        if !self.quotas.lowered.contains(&partition) {
+        if !self.claims.quotas.lowered.contains(&partition) {
             return;
         }
         let register = &self.partitions[&partition].register;
         let (commit, established) = (register.commit, register.established());
-        let Some(holder) = self.quotas.holders.get_mut(&partition).filter(|_| established) else { return };
+        let Some(holder) = self.claims.quotas.holders.get_mut(&partition).filter(|_| established) else { return };
         let mut told = Vec::new();
         for (queue, allowance) in &mut holder.allowances {
             if let Some((_, keeps)) = allowance.lowered.take_if(|(length, _)| *length <= commit) {
@@ -330,7 +330,7 @@ impl Node {
             }
         }
         if holder.allowances.values().all(|allowance| allowance.lowered.is_none()) {
-            self.quotas.lowered.remove(&partition);
+            self.claims.quotas.lowered.remove(&partition);
         }
         for (queue, keeps) in told {
             self.send_quota_ask(partition, &queue, keeps, 0);
@@ -339,7 +339,7 @@ impl Node {
 
     /// Work of a queue changed in a partition: quota that has become idle may be due to other partitions.
     pub(crate) fn settle_quota(&mut self, partition: PartitionId, queue: &QueueName) {
-        let holder = self.quotas.holders.get(&partition);
+        let holder = self.claims.quotas.holders.get(&partition);
         let allowance = holder.and_then(|holder| holder.allowances.get(queue));
         if allowance.is_some_and(|allowance| allowance.share.is_some()) {
             self.give_quota(partition, queue, false);
@@ -361,7 +361,7 @@ impl Node {
         }
         let since_us = self.now.mono_us;
         let wish = Wish { node, partition, epoch, ask, keeps, wants, since_us };
-        let wishes = self.quotas.wishes.entry(queue.clone()).or_default();
+        let wishes = self.claims.quotas.wishes.entry(queue.clone()).or_default();
         match wishes.iter_mut().find(|other| other.partition == partition) {
             Some(other) if (other.epoch, other.ask) < (epoch, ask) => *other = wish,
             Some(_) => return,
@@ -375,7 +375,7 @@ impl Node {
         let old_us = self.now.mono_us.saturating_sub(WAITS_MS * 1_000);
         let most = u64::from(self.concurrency_of(queue).unwrap_or(0));
         let mut waiting = Vec::new();
-        for wish in self.quotas.wishes.remove(queue).unwrap_or_default() {
+        for wish in self.claims.quotas.wishes.remove(queue).unwrap_or_default() {
             if wish.since_us < old_us {
                 continue;
             }
@@ -418,7 +418,7 @@ impl Node {
         }
         if !waiting.is_empty() {
             self.timers.set_if_none(Key::Quotas, self.after_ms(LOOK_MS));
-            self.quotas.wishes.insert(queue.clone(), waiting);
+            self.claims.quotas.wishes.insert(queue.clone(), waiting);
         }
     }
 
@@ -439,7 +439,7 @@ impl Node {
         let Some(quotas) = self.partitions[&home].register.table.quotas.get(queue) else { return };
         let most = u64::from(self.concurrency_of(queue).unwrap_or(0));
         let sum: u64 = quotas.values().map(|quota| u64::from(quota.count)).sum();
-        let wishes = self.quotas.wishes.get(queue).map_or(&[][..], Vec::as_slice);
+        let wishes = self.claims.quotas.wishes.get(queue).map_or(&[][..], Vec::as_slice);
         let waiting: BTreeSet<PartitionId> = wishes.iter().map(|wish| wish.partition).collect();
         let all = quotas.keys().chain(&waiting).collect::<BTreeSet<_>>().len() as u64;
         let share = u32::try_from(most / all.max(1)).unwrap_or(u32::MAX);
@@ -455,8 +455,8 @@ impl Node {
         }
         let mut called: BTreeMap<PartitionId, u32> =
             above.into_iter().map(|(_, partition)| (partition, share)).collect();
-        if !self.quotas.idle_us.contains_key(queue) {
-            self.quotas.idle_us.insert(queue.clone(), self.after_ms(IDLE_MS));
+        if !self.claims.quotas.idle_us.contains_key(queue) {
+            self.claims.quotas.idle_us.insert(queue.clone(), self.after_ms(IDLE_MS));
             for (partition, quota) in quotas.iter().filter(|(partition, _)| !waiting.contains(partition)) {
                 called.entry(*partition).or_insert(quota.count);
             }
@@ -474,23 +474,23 @@ impl Node {
             self.led.iter().copied().filter(|home| self.may_append(*home) && *home != PartitionId::ROOT).collect();
         let mut busy = false;
         let now_us = self.now.mono_us;
-        self.quotas.idle_us.retain(|_, until_us| *until_us > now_us);
+        self.claims.quotas.idle_us.retain(|_, until_us| *until_us > now_us);
         for home in homes {
             let kept: BTreeSet<QueueName> = self.partitions[&home].register.table.quotas.keys().cloned().collect();
             let waited: BTreeSet<QueueName> =
-                self.quotas.wishes.keys().filter(|queue| self.home_of(queue) == home).cloned().collect();
+                self.claims.quotas.wishes.keys().filter(|queue| self.home_of(queue) == home).cloned().collect();
             for queue in kept.union(&waited) {
                 self.serve_quotas(home, queue);
                 let quotas = self.partitions[&home].register.table.quotas.get(queue).into_iter();
                 let sum: u64 = quotas.flat_map(BTreeMap::values).map(|quota| u64::from(quota.count)).sum();
                 let excess = sum > u64::from(self.concurrency_of(queue).unwrap_or(0));
-                if excess || self.quotas.wishes.contains_key(queue) {
+                if excess || self.claims.quotas.wishes.contains_key(queue) {
                     busy = true;
                     self.call_quotas(home, queue);
                 }
             }
         }
-        let blocked: Vec<QueueName> = self.quotas.blocked.keys().cloned().collect();
+        let blocked: Vec<QueueName> = self.claims.quotas.blocked.keys().cloned().collect();
         for queue in blocked {
             busy |= self.demand(&queue) > 0;
             self.ask_for_quotas(&queue);
@@ -509,20 +509,20 @@ impl Node {
     pub(crate) fn begin_quotas(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let strange = replica.register.table.cells.keys().filter(|id| replica.is_strange(id)).copied().collect();
-        self.quotas.holders.insert(partition, Holder { strange, allowances: BTreeMap::new() });
+        self.claims.quotas.holders.insert(partition, Holder { strange, allowances: BTreeMap::new() });
         self.quotas_soon();
     }
 
     /// A leader steps down.
     pub(crate) fn end_quotas(&mut self, partition: PartitionId) {
-        self.quotas.holders.remove(&partition);
-        self.quotas.lowered.remove(&partition);
-        self.quotas.blocked.retain(|_, blocked| {
+        self.claims.quotas.holders.remove(&partition);
+        self.claims.quotas.lowered.remove(&partition);
+        self.claims.quotas.blocked.retain(|_, blocked| {
             blocked.remove(&partition);
             !blocked.is_empty()
         });
         let homes: Vec<QueueName> =
-            self.quotas.wishes.keys().filter(|queue| self.home_of(queue) == partition).cloned().collect();
-        homes.iter().for_each(|queue| drop(self.quotas.wishes.remove(queue)));
+            self.claims.quotas.wishes.keys().filter(|queue| self.home_of(queue) == partition).cloned().collect();
+        homes.iter().for_each(|queue| drop(self.claims.quotas.wishes.remove(queue)));
     }
 }

@@ -113,7 +113,7 @@ impl Node {
             Err(_) if mutant!(self.config, SealsSuperseded) && self.is_held(id) => {}
             Err(error) => return Err(error),
         }
-        let bytes = self.calls.sealing_bytes;
+        let bytes = self.claims.calls.sealing_bytes;
         if bytes > 0 && bytes + completed.size_bytes() > SEALING_BYTES_MAX {
             return Err(Error::unavailable("the leader is sealing as much as it may; ask again"));
         }
@@ -131,8 +131,8 @@ impl Node {
         let latest = self.partitions[&partition].register.cell(&id).map(|cell| cell.token);
         let token = latest.filter(|_| mutant!(self.config, SealsSuperseded)).unwrap_or(token);
         let bytes = completed.size_bytes();
-        self.calls.sealing_bytes += bytes;
-        let fits = self.calls.sealing_bytes <= SEALING_BYTES_MAX || self.calls.sealing_bytes == bytes;
+        self.claims.calls.sealing_bytes += bytes;
+        let fits = self.claims.calls.sealing_bytes <= SEALING_BYTES_MAX || self.claims.calls.sealing_bytes == bytes;
         assert!(fits, "more is being sealed than may be");
         // The results of its other claims travel with the ending, and are loaded while the seal commits.
         self.bring_results_back(partition, &id);
@@ -159,8 +159,8 @@ impl Node {
     /// A seal is committed: appends it as the ending, and answers once that is committed too.
     pub(crate) fn seal_committed(&mut self, partition: PartitionId, sealing: Sealing) {
         let Sealing { id, token, call: (call, place), bytes, exported } = sealing;
-        assert!(self.calls.sealing_bytes >= bytes, "a completion is sealed that was not counted");
-        self.calls.sealing_bytes -= bytes;
+        assert!(self.claims.calls.sealing_bytes >= bytes, "a completion is sealed that was not counted");
+        self.claims.calls.sealing_bytes -= bytes;
         // Another call about the same completion may have done so just before.
         let appended = exported || self.export_seal(partition, &id);
         if appended && !exported {
@@ -182,8 +182,8 @@ impl Node {
 
     /// The leader steps down: the seal may or may not commit.
     pub(crate) fn seal_given_up(&mut self, sealing: &Sealing) {
-        assert!(self.calls.sealing_bytes >= sealing.bytes, "a completion is given up that was not counted");
-        self.calls.sealing_bytes -= sealing.bytes;
+        assert!(self.claims.calls.sealing_bytes >= sealing.bytes, "a completion is given up that was not counted");
+        self.claims.calls.sealing_bytes -= sealing.bytes;
         self.call_given_up(sealing.call.0, &[(sealing.call.1, 0)]);
     }
 

@@ -175,7 +175,7 @@ impl Node {
         }
         let ended = |session: &TaskId| {
             let replica = self.partitions.get(&self.partition_of(session));
-            self.sessions.is_over(session) || replica.is_some_and(|replica| replica.end_of(session).is_some())
+            self.claims.sessions.is_over(session) || replica.is_some_and(|replica| replica.end_of(session).is_some())
         };
         claim.session.filter(ended).map_or(Ok(()), |session| Err(has_ended().about(session)))
     }
@@ -196,7 +196,7 @@ impl Node {
 
     /// A new leader asks about all sessions that it inherits.
     pub(crate) fn begin_heeding(&mut self, partition: PartitionId) {
-        self.sessions.step_down(partition);
+        self.claims.sessions.step_down(partition);
         self.timers.set(Key::Sessions(partition), self.now.mono_us);
     }
 
@@ -206,29 +206,29 @@ impl Node {
         if !replica.register.established() {
             return;
         }
-        self.sessions.wake(partition, self.now.mono_us);
-        if self.sessions.ended.contains_key(&partition) {
+        self.claims.sessions.wake(partition, self.now.mono_us);
+        if self.claims.sessions.ended.contains_key(&partition) {
             self.end_claims(partition);
             // Not before the sweep is due again: it finds sessions whose tasks have all ended, and whose claims are dropped later.
-            let more = self.sessions.ended.contains_key(&partition);
-            let next_us = if more { self.after_ms(PIECE_MS) } else { self.sessions.next_us(partition) };
+            let more = self.claims.sessions.ended.contains_key(&partition);
+            let next_us = if more { self.after_ms(PIECE_MS) } else { self.claims.sessions.next_us(partition) };
             return self.timers.set(Key::Sessions(partition), next_us);
         }
-        let sweep = self.sessions.sweeps.get(&partition).copied().unwrap_or_default();
+        let sweep = self.claims.sessions.sweeps.get(&partition).copied().unwrap_or_default();
         if self.now.mono_us < sweep.next_us {
-            return self.timers.set(Key::Sessions(partition), self.sessions.next_us(partition));
+            return self.timers.set(Key::Sessions(partition), self.claims.sessions.next_us(partition));
         }
         let replica = &self.partitions[&partition];
         let sessions: Vec<TaskId> = replica.register.sessions_after(sweep.after).take(FOLLOWED_MAX).collect();
         if sessions.is_empty() && sweep.after.is_none() {
-            self.sessions.unconfirmed.remove(&partition);
-            self.sessions.sweeps.remove(&partition);
+            self.claims.sessions.unconfirmed.remove(&partition);
+            self.claims.sessions.sweeps.remove(&partition);
             return;
         }
         let after = sessions.last().copied().filter(|_| sessions.len() == FOLLOWED_MAX);
         let pause_ms = if after.is_some() { PIECE_MS } else { self.config.sweep_interval_ms };
-        self.sessions.sweeps.insert(partition, Sweep { after, next_us: self.after_ms(pause_ms) });
-        self.timers.set(Key::Sessions(partition), self.sessions.next_us(partition));
+        self.claims.sessions.sweeps.insert(partition, Sweep { after, next_us: self.after_ms(pause_ms) });
+        self.timers.set(Key::Sessions(partition), self.claims.sessions.next_us(partition));
         if mutant!(self.config, SessionsCutShort) {
             // The planted bug: a silent leader counts as dead, and its sessions as ended.
             let silent =
@@ -243,7 +243,7 @@ impl Node {
     pub(crate) fn end_session(&mut self, partition: PartitionId, session: TaskId, how: Settled) {
         // A sweep asks for ends that are known: the answer must not start it again.
         if self.partitions[&partition].register.has_session(&session)
-            && self.sessions.note_ended(partition, session, how)
+            && self.claims.sessions.note_ended(partition, session, how)
         {
             self.timers.set(Key::Sessions(partition), self.now.mono_us);
         }
@@ -254,10 +254,10 @@ impl Node {
         if !self.may_append(partition) {
             return;
         }
-        let Some(ended) = self.sessions.ended.get_mut(&partition) else { return };
+        let Some(ended) = self.claims.sessions.ended.get_mut(&partition) else { return };
         let (session, mut end) = ended.pop_first().expect("none is kept without a session");
         if ended.is_empty() {
-            self.sessions.ended.remove(&partition);
+            self.claims.sessions.ended.remove(&partition);
         }
         let replica = &self.partitions[&partition];
         let held: Vec<TaskId> = replica.register.held_under(&session, end.after).take(DEPENDENTS_MAX).collect();
@@ -267,11 +267,11 @@ impl Node {
             end.wait_ms = end.wait_ms.max(self.take_claim_back(partition, id, end));
         }
         if more {
-            self.sessions.ended.entry(partition).or_default().insert(session, end);
+            self.claims.sessions.ended.entry(partition).or_default().insert(session, end);
         } else if end.wait_ms > 0 {
             // On the monotonic clock: a jump of the wall clock does not prolong it.
             let until_us = self.after_ms(end.wait_ms);
-            self.sessions.unconfirmed.entry(partition).or_default().insert(session, (end.how, until_us));
+            self.claims.sessions.unconfirmed.entry(partition).or_default().insert(session, (end.how, until_us));
         }
     }
 

@@ -60,13 +60,13 @@ impl Node {
     /// Notes the cost of a grant.
     pub(crate) fn note_cost(&mut self, grant: (TaskId, Token), cost: Cost) {
         if cost.permit.is_some() || cost.turn.is_some() {
-            self.spent.note(grant, cost, self.now.mono_us);
+            self.claims.spent.note(grant, cost, self.now.mono_us);
         }
     }
 
     /// Takes the costs of grants that are being revoked.
     pub(crate) fn costs_of(&mut self, items: &[(TaskId, Token)]) -> Vec<(TaskId, Cost)> {
-        items.iter().filter_map(|(id, token)| Some((*id, self.spent.take(id, *token)?))).collect()
+        items.iter().filter_map(|(id, token)| Some((*id, self.claims.spent.take(id, *token)?))).collect()
     }
 
     /// Gives keys their turns back. For a key that was served more than once, the latest grant is undone first.

@@ -100,7 +100,8 @@ impl Node {
             return;
         }
         let begins = records.iter().any(begins);
-        let aside = self.timers.is_set(Key::Ages) && self.now.mono_us >= self.running.noted_us + RAN_ASIDE_MS * 1_000;
+        let aside =
+            self.timers.is_set(Key::Ages) && self.now.mono_us >= self.consensus.running.noted_us + RAN_ASIDE_MS * 1_000;
         if begins {
             self.timers.set_earliest(Key::Ages, self.after_ms(RAN_MS_MIN));
         }
@@ -110,9 +111,9 @@ impl Node {
     }
 
     fn write_ran(&mut self) {
-        assert!(self.running.noted_us <= self.now.mono_us, "the uptime was noted in the future");
-        self.outbox.persist(Record::Ran { us: self.running.ran_us(self.now) });
-        self.running.noted_us = self.now.mono_us;
+        assert!(self.consensus.running.noted_us <= self.now.mono_us, "the uptime was noted in the future");
+        self.outbox.persist(Record::Ran { us: self.consensus.running.ran_us(self.now) });
+        self.consensus.running.noted_us = self.now.mono_us;
     }
 
     /// Logs the uptime if it was not logged for long while leases run.
@@ -130,12 +131,12 @@ impl Node {
     /// When to log the uptime next; none if no lease has run since the last time. A restart loses at most a fraction of what the
     /// nearest lease had left, and of the uptime since the start, so that a series of restarts loses no more than one.
     fn ran_due_us(&self) -> Option<u64> {
-        let noted_us = self.running.noted_us;
+        let noted_us = self.consensus.running.noted_us;
         let end = |replica: &Partition| replica.register.first_end_after(noted_us, &self.config);
         let ends = self.partitions.values().filter_map(end);
         let left_us = ends.min()? - noted_us;
         assert!(left_us > 0, "a lease that has ended counts as running");
-        let of_start_us = (self.now.mono_us - self.running.began_us) / RAN_OF_START;
+        let of_start_us = (self.now.mono_us - self.consensus.running.began_us) / RAN_OF_START;
         let of_lease_us = (left_us / RAN_OF_LEASE).max(RAN_MS_MIN * 1_000);
         Some(noted_us + of_lease_us.min(of_start_us.max(RAN_EARLY_MS * 1_000)))
     }
@@ -166,7 +167,7 @@ impl Node {
 
     fn record_of_ages(&self, partition: PartitionId) -> Record {
         let ages = self.partitions[&partition].register.ages(self.now.mono_us, &self.config);
-        Record::Ages { partition, ran_us: self.running.ran_us(self.now), points: ages.points().to_vec() }
+        Record::Ages { partition, ran_us: self.consensus.running.ran_us(self.now), points: ages.points().to_vec() }
     }
 
     /// At every heartbeat: asks leaders that have not exchanged lease ages with this replica, and asks again after a pause.

@@ -350,7 +350,7 @@ impl Node {
             waiting: VecDeque::new(),
             unknown: BTreeSet::new(),
             unproven: BTreeSet::new(),
-            margin_ms: self.clocks.margin_ms(now, &self.config),
+            margin_ms: self.membership.clocks().margin_ms(now, &self.config),
             quorum_us: now.mono_us,
             transferring_until_us: 0,
             transfers: 0,
@@ -510,7 +510,7 @@ impl Node {
         let settled = |node: &NodeId| {
             self.is_reachable(*node)
                 && self.may_lead(*node)
-                && self.peers.get(node).is_some_and(|peer| self.now.mono_us >= peer.up_since_us + patience_us)
+                && self.peer(*node).is_some_and(|peer| self.now.mono_us >= peer.up_since_us + patience_us)
         };
         let misplaced: Vec<(PartitionId, NodeId)> = self
             .partitions

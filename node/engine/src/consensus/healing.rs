@@ -158,7 +158,7 @@ impl Node {
     fn number_round(&mut self) -> u64 {
         let round = self.asks.number();
         if self.all_know_this_start() {
-            self.exchange.healing_since.get_or_insert(round);
+            self.consensus.healing_since.get_or_insert(round);
         }
         round
     }
@@ -247,7 +247,7 @@ impl Node {
     }
 
     fn may_agree(&self, node: NodeId, partition: PartitionId, (round, at): (u64, Viewstamp)) -> bool {
-        let since = self.exchange.healing_since;
+        let since = self.consensus.healing_since;
         let Some(replica) = self.partitions.get(&partition) else { return false };
         let healing = &replica.healing;
         // Its acknowledgements from before the loss may still be counted, if it is a voter.

@@ -68,7 +68,7 @@ impl Node {
             let without_quorum = !self.hears_quorum(leader.node, partition);
             // A late message of a leader that has stepped down since would make it look like a leader for ever; its list shows
             // that it is not.
-            let unlisted = self.peers.get(&leader.node).is_none_or(|peer| !peer.leads.contains_key(&partition));
+            let unlisted = self.peer(leader.node).is_none_or(|peer| !peer.leads.contains_key(&partition));
             let doubtful = without_quorum || (unlisted && !mutant!(self.config, LeaderBelieved));
             !self.is_alive(leader.node) || (doubtful && self.now.mono_us > register.heard_us + patience_us)
         })

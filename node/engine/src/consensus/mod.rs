@@ -12,7 +12,44 @@ pub mod replication;
 pub mod rescue;
 pub mod seat;
 
+use crate::consensus::ages::Running;
+use norn_wire::PartitionId;
 use norn_wire::error::{Error, ErrorCode, Retry};
+use std::collections::BTreeSet;
+
+/// What this folder keeps beside the registers of the partitions. Its fields are private to this folder.
+#[derive(Debug, Default)]
+pub struct Consensus {
+    /// Partitions with operations that have not been sent yet in this step.
+    unsent: BTreeSet<PartitionId>,
+    /// Uptime over all starts.
+    running: Running,
+    /// Losses of the replay that may concern any replica, also one that is not known yet.
+    lost_somewhere: Vec<u64>,
+    /// First round since peers discarded this node's acks from before its data loss.
+    healing_since: Option<u64>,
+}
+
+impl Consensus {
+    /// Uptime over all starts.
+    pub(crate) fn uptime(&self) -> &Running {
+        &self.running
+    }
+
+    pub(crate) fn uptime_mut(&mut self) -> &mut Running {
+        &mut self.running
+    }
+
+    /// During the replay: notes a loss that may concern any replica.
+    pub(crate) fn note_lost_somewhere(&mut self, loss: u64) {
+        self.lost_somewhere.push(loss);
+    }
+
+    /// Takes a partition with operations that have not been sent yet.
+    pub(crate) fn next_unsent(&mut self) -> Option<PartitionId> {
+        self.unsent.pop_first()
+    }
+}
 
 /// Error for a decision that is made but not written yet. Full disks or full memory last, so the client gets `Unknown`. In all
 /// other cases the code is `Unavailable`: a retry soon succeeds, and nodes retry by themselves.

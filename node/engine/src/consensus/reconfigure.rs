@@ -136,7 +136,7 @@ impl Node {
         }
         let members: Vec<ReplicaId> = cohort.members.iter().map(|seat| seat.replica).collect();
         let mut next = members.clone();
-        let others: Vec<NodeId> = self.peers.keys().copied().filter(|node| !cohort.knows(*node)).collect();
+        let others: Vec<NodeId> = self.others().filter(|node| !cohort.knows(*node)).collect();
         let other = others.into_iter().filter(|node| self.is_alive(*node)).find_map(|node| self.replica_of(node));
         match other.filter(|_| members.len() % 2 == 1) {
             Some(other) => next.push(other),

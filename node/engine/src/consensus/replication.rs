@@ -42,7 +42,7 @@ impl Node {
         }
         self.note_standing(partition, &standing);
         self.outbox.persist(Record::Ops { partition, after, ops: vec![op] });
-        self.unsent.insert(partition);
+        self.consensus.unsent.insert(partition);
         self.stirred.insert(partition);
         self.arm_expiry(partition);
     }

@@ -52,7 +52,7 @@ impl Node {
         let cohort = table.and_then(|table| table.cohort.as_ref());
         let version = cohort.map_or(Viewstamp::default(), |cohort| cohort.version);
         let left = |told: &Told| !told.cohort.knows(self.me) && (epoch, version) <= told.rank();
-        !held && self.routes.get(&partition).is_some_and(left)
+        !held && self.told_of(partition).is_some_and(left)
     }
 
     /// Creates a replica for a table of a partition that is not held here, if the table names this node.
@@ -124,7 +124,7 @@ impl Node {
         let after = replica.standing();
         assert!(after.version <= replica.register.viewstamp, "a cohort is later than its table");
         if after.lacks_facts(before) && replica.healing.open_facts() {
-            self.journals.uncover(partition);
+            self.queries.uncover(partition);
             self.tell_wound(partition);
         }
         if after.version != before.version {
@@ -297,7 +297,7 @@ impl Node {
         self.partitions.get_mut(&partition).expect("just seen").clear();
         assert!(self.partitions[&partition].is_blank(), "a replica that has left still has a table");
         assert!(!self.led.contains(&partition), "a replica that has left leads");
-        self.bodies.lost.retain(|(of, _)| *of != partition);
+        self.payloads.forget_lost(partition);
         self.count_bodies(partition);
         for key in [
             Key::Election,
@@ -314,7 +314,7 @@ impl Node {
         ] {
             self.timers.cancel(key(partition));
         }
-        self.unsent.remove(&partition);
+        self.consensus.unsent.remove(&partition);
         self.stirred.remove(&partition);
         self.signals.report(Signal::Left(partition));
         self.outbox.observe(Observation::Left { partition: partition.0 });
@@ -360,7 +360,7 @@ impl Node {
     pub(crate) fn blank_replica(&self, partition: PartitionId) -> Partition {
         let mut blank = Partition::blank(partition, self.own_id(), self.founders(partition));
         let both = Wound { facts: true, table: true };
-        self.lost_somewhere.iter().for_each(|loss| blank.healing.lose(*loss, both));
+        self.consensus.lost_somewhere.iter().for_each(|loss| blank.healing.lose(*loss, both));
         match &self.genesis {
             Some(genesis) if partition == PartitionId::ROOT => blank.with_root(Root::found(genesis)),
             _ => blank,

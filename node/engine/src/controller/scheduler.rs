@@ -146,7 +146,7 @@ impl Node {
         self.append(PartitionId::ROOT, Op::Schedules(operation), Some(Waiting::Root { roster, answer }));
         let Some(schedules) = self.partitions[&PartitionId::ROOT].register.table.schedules.as_deref() else { return };
         for name in names {
-            self.scheduler.plan(&name, schedules.entries().get(&name));
+            self.controller.scheduler.plan(&name, schedules.entries().get(&name));
         }
         self.timers.set_if_none(Key::Schedules, self.after_ms(SOON_MS));
     }
@@ -168,15 +168,15 @@ impl Node {
     /// Advances the schedules, if this node leads the metadata group.
     pub(crate) fn see_to_schedules(&mut self) {
         let Some(schedules) = self.led_schedules() else {
-            self.scheduler = Scheduler::default();
+            self.controller.scheduler = Scheduler::default();
             return;
         };
         let register = &self.partitions[&PartitionId::ROOT].register;
         let (epoch, settled) = (register.viewstamp.epoch, register.viewstamp.length == register.commit);
-        if self.scheduler.epoch != Some(epoch) {
+        if self.controller.scheduler.epoch != Some(epoch) {
             let mut scheduler = Scheduler { epoch: Some(epoch), ..Scheduler::default() };
             schedules.entries().iter().for_each(|(name, standing)| scheduler.plan(name, Some(standing)));
-            self.scheduler = scheduler;
+            self.controller.scheduler = scheduler;
         }
         // Decisions that are not committed may still be undone.
         if settled {
@@ -191,7 +191,7 @@ impl Node {
     fn drop_stale_attempts(&mut self) {
         let Some(replica) = self.partitions.get(&PartitionId::ROOT) else { return };
         let Some(schedules) = replica.register.table.schedules.as_deref() else { return };
-        self.scheduler.attempts.retain(|(number, ordinal), attempt| {
+        self.controller.scheduler.attempts.retain(|(number, ordinal), attempt| {
             let standing = schedules.entries().get(&attempt.name).filter(|standing| standing.number == *number);
             standing.is_some_and(|standing| standing.pending.iter().any(|firing| firing.ordinal == *ordinal))
         });
@@ -202,10 +202,12 @@ impl Node {
         let now_us = self.now.mono_us;
         let Some(schedules) = self.led_schedules() else { return };
         let mut items = Vec::new();
-        for (name, standing) in self.scheduler.busy.iter().filter_map(|name| schedules.entries().get_key_value(name)) {
+        for (name, standing) in
+            self.controller.scheduler.busy.iter().filter_map(|name| schedules.entries().get_key_value(name))
+        {
             for firing in &standing.pending {
                 let firing_id = (standing.number, firing.ordinal);
-                if self.scheduler.attempts.get(&firing_id).is_none_or(|attempt| attempt.may_begin(now_us)) {
+                if self.controller.scheduler.attempts.get(&firing_id).is_none_or(|attempt| attempt.may_begin(now_us)) {
                     let spec = firing.spec(name, &standing.schedule);
                     items.push((name.clone(), firing_id, *firing, Task::from_spec(Arc::new(spec))));
                 }
@@ -213,7 +215,7 @@ impl Node {
         }
         for (name, firing_id, firing, task) in items {
             let early = mutant!(self.config, ScheduleMarkedEarly).then_some(End::Fired);
-            let attempt = self.scheduler.attempts.entry(firing_id).or_insert(Attempt {
+            let attempt = self.controller.scheduler.attempts.entry(firing_id).or_insert(Attempt {
                 name,
                 tick_ms: firing.tick_ms,
                 writing: true,
@@ -232,7 +234,7 @@ impl Node {
     /// Takes in the result of the enqueue of a scheduled task.
     pub(crate) fn schedule_written(&mut self, firing: FiringId, id: TaskId, result: Result<Acked, Error>) {
         let (now_us, wall_ms) = (self.now.mono_us, self.now.wall_ms);
-        let Some(attempt) = self.scheduler.attempts.get_mut(&firing) else { return };
+        let Some(attempt) = self.controller.scheduler.attempts.get_mut(&firing) else { return };
         attempt.writing = false;
         let mut next_us = self.now.mono_after_ms(SOON_MS);
         match result.map_err(|error| error.code) {
@@ -262,10 +264,10 @@ impl Node {
         let Some(schedules) = self.led_schedules() else { return };
         let mut turns: BTreeMap<&str, Turn> = BTreeMap::new();
         let mut pending: usize = 0;
-        for name in &self.scheduler.busy {
+        for name in &self.controller.scheduler.busy {
             pending += schedules.entries().get(name).map_or(0, |standing| standing.pending.len());
         }
-        for ((_, ordinal), attempt) in &self.scheduler.attempts {
+        for ((_, ordinal), attempt) in &self.controller.scheduler.attempts {
             let Some((end, standing)) = attempt.ended.zip(schedules.entries().get(&attempt.name)) else { continue };
             let turn = turns.entry(&attempt.name).or_insert_with(|| Turn::of(&attempt.name, standing));
             match end {
@@ -275,7 +277,7 @@ impl Node {
         }
         let mut missed = 0;
         let mut over = None;
-        let due = self.scheduler.due.iter().take_while(|(at_ms, _)| *at_ms <= now_ms).take(TURNS_MAX);
+        let due = self.controller.scheduler.due.iter().take_while(|(at_ms, _)| *at_ms <= now_ms).take(TURNS_MAX);
         for (_, name) in due {
             let Some(standing) = schedules.entries().get(name) else { continue };
             if standing.is_over(now_ms) {
@@ -308,9 +310,10 @@ impl Node {
         }
         let now_ms = self.now.wall_ms;
         // Due runs that are not decided wait for those under way.
-        let next = self.scheduler.due.range((now_ms + 1, String::new())..).next();
+        let next = self.controller.scheduler.due.range((now_ms + 1, String::new())..).next();
         let due_ms = next.map_or(LOOK_MS, |(at_ms, _)| (at_ms - now_ms).clamp(1, LOOK_MS));
-        let open = self.scheduler.attempts.values().filter(|attempt| !attempt.writing && attempt.ended.is_none());
+        let open =
+            self.controller.scheduler.attempts.values().filter(|attempt| !attempt.writing && attempt.ended.is_none());
         let again_us = open.map(|attempt| attempt.again_us).min().unwrap_or(u64::MAX);
         self.timers.set_earliest(Key::Schedules, self.after_ms(due_ms).min(again_us.max(self.after_ms(SOON_MS))));
     }

@@ -16,7 +16,7 @@ use norn_model::config::mutant;
 use norn_model::message::{Forwarding, Peering, Reconfiguration};
 use norn_model::register::{Asked, Waiting};
 use norn_model::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
-use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
+use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::error::{Cause, Error, ErrorCode};
 use norn_wire::membership::{Changed, ClusterChange, ClusterView, Membership, Roster};
 use norn_wire::schedule::ScheduleChange;
@@ -34,8 +34,6 @@ const ASKED_MS: u64 = 2_000;
 /// Controller state of a node.
 #[derive(Debug, Default)]
 pub struct Steward {
-    /// Replicas of the metadata group at genesis.
-    pub founders: Vec<ReplicaId>,
     /// Epoch of the leadership of the metadata group, and when this node noticed it.
     since: Option<(Epoch, u64)>,
     /// When this node last checked the cluster.
@@ -166,7 +164,7 @@ impl Node {
             return;
         }
         let changes = matches!(request, Request::Schedule(_) | Request::Change { .. } | Request::Arrange { .. });
-        if changes && !self.steward.changes.is_news(from, ask) {
+        if changes && !self.controller.steward.changes.is_news(from, ask) {
             return;
         }
         let Some(root) = self.led_root() else {
@@ -300,7 +298,7 @@ impl Node {
         let news = roster.version > self.roster.version;
         self.learn_roster(roster);
         if news {
-            let there: Vec<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
+            let there: Vec<NodeId> = self.others().filter(|node| self.is_alive(*node)).collect();
             for node in there {
                 self.outbox.send(node, Peering::Roster { roster: roster.clone() });
             }
@@ -315,7 +313,7 @@ impl Node {
 
     /// Arms the timer for an event that the controller should react to.
     pub(crate) fn steer_soon(&mut self) {
-        if self.steward.since.is_some() {
+        if self.controller.steward.since.is_some() {
             self.timers.set_earliest(Key::Steward, self.after_ms(SOON_MS));
         }
     }
@@ -324,19 +322,19 @@ impl Node {
     pub(crate) fn steer(&mut self) {
         self.timers.set(Key::Steward, self.after_ms(LOOK_MS));
         let Some(root) = self.led_root().cloned() else {
-            self.steward.since = None;
+            self.controller.steward.since = None;
             return;
         };
         self.begin_schedules();
         let register = &self.partitions[&PartitionId::ROOT].register;
         let (epoch, settled) = (register.viewstamp.epoch, register.viewstamp.length == register.commit);
         // A process that stood still has heard from no node meanwhile.
-        let looked_us = std::mem::replace(&mut self.steward.looked_us, self.now.mono_us);
+        let looked_us = std::mem::replace(&mut self.controller.steward.looked_us, self.now.mono_us);
         assert!(looked_us <= self.now.mono_us, "the cluster was looked at in the future");
         let stood = self.now.mono_us > looked_us + 4 * LOOK_MS * 1_000;
-        if stood || self.steward.since.is_none_or(|(of, _)| of != epoch) {
-            self.steward.since = Some((epoch, self.now.mono_us));
-            self.steward.asked.clear();
+        if stood || self.controller.steward.since.is_none_or(|(of, _)| of != epoch) {
+            self.controller.steward.since = Some((epoch, self.now.mono_us));
+            self.controller.steward.asked.clear();
         }
         if !settled {
             return;
@@ -369,9 +367,9 @@ impl Node {
 
     /// How long each member was silent, since this node leads.
     fn silent_ms(&self, root: &Root) -> BTreeMap<u16, u64> {
-        let since_us = self.steward.since.map_or(self.now.mono_us, |(_, since_us)| since_us);
+        let since_us = self.controller.steward.since.map_or(self.now.mono_us, |(_, since_us)| since_us);
         let silent = |node: NodeId| {
-            let heard_us = self.peers.get(&node).and_then(|peer| peer.heard_us).unwrap_or(0);
+            let heard_us = self.peer(node).and_then(|peer| peer.heard_us).unwrap_or(0);
             if node == self.me { 0 } else { (self.now.mono_us - heard_us.max(since_us)) / 1_000 }
         };
         root.members().iter().map(|(number, member)| (*number, silent(member.node))).collect()
@@ -399,7 +397,7 @@ impl Node {
     /// Whether a leader has advertised the cohort of a partition.
     fn knows_holders(&self, partition: PartitionId) -> bool {
         let held = self.partitions.get(&partition).is_some_and(|replica| !replica.is_blank());
-        (held || self.routes.contains_key(&partition)) && self.leader_of(partition).is_some()
+        (held || self.told_of(partition).is_some()) && self.leader_of(partition).is_some()
     }
 
     /// Moves the metadata group itself to able members.
@@ -418,12 +416,12 @@ impl Node {
     /// Asks leaders to move a few partitions that are not on their target.
     fn move_partitions(&mut self, root: &Root, seen: &Seen) {
         let now_us = self.now.mono_us;
-        self.steward.asked.retain(|_, until_us| *until_us > now_us);
+        self.controller.steward.asked.retain(|_, until_us| *until_us > now_us);
         let under_way = self.moving(root);
         for Move { partition, list, .. } in root.next_moves(seen, &under_way) {
             let Some(leader) = self.leader_of(partition) else { continue };
             let nodes: Vec<NodeId> = list.iter().map(|number| root.members()[number].node).collect();
-            self.steward.asked.insert(partition, self.after_ms(ASKED_MS));
+            self.controller.steward.asked.insert(partition, self.after_ms(ASKED_MS));
             self.outbox.send(leader, Reconfiguration::Arrange { partition, nodes });
         }
     }
@@ -433,7 +431,7 @@ impl Node {
         let changes = |partition: &PartitionId| {
             let cohort = self.cohort_of(*partition);
             let leaving = cohort.exiles.iter().any(|exile| self.is_alive(exile.seat.replica.node));
-            !cohort.is_stable() || leaving || self.steward.asked.contains_key(partition)
+            !cohort.is_stable() || leaving || self.controller.steward.asked.contains_key(partition)
         };
         (0..root.partitions() as u16).map(PartitionId).filter(changes).collect()
     }

@@ -19,12 +19,15 @@ pub(crate) enum Fitness {
 impl Node {
     /// Whether this node must not lead: its wall clock is known to be wrong.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.config.clock_fencing && self.clocks.standing() == Standing::Fenced && !mutant!(self.config, FencedLeads)
+        self.config.clock_fencing
+            && self.membership.clocks.standing() == Standing::Fenced
+            && !mutant!(self.config, FencedLeads)
     }
 
     /// Whether other nodes should lead rather than this one.
     pub(crate) fn is_suspect(&self) -> bool {
-        self.disk.is_slow() || self.config.clock_fencing && self.clocks.standing() >= Standing::Suspect
+        self.membership.disk.is_slow()
+            || self.config.clock_fencing && self.membership.clocks.standing() >= Standing::Suspect
     }
 
     /// Whether another node may be asked to lead.
@@ -34,13 +37,13 @@ impl Node {
 
     /// Returns another node's clock status, as far as fencing uses it.
     pub(crate) fn standing_of(&self, node: NodeId) -> Standing {
-        let told = self.peers.get(&node).map_or(Standing::Unknown, |peer| peer.standing);
+        let told = self.membership.peers.get(&node).map_or(Standing::Unknown, |peer| peer.standing);
         if self.config.clock_fencing { told } else { Standing::Good }
     }
 
     /// Whether the wall clock has moved otherwise than the monotonic one.
     pub(crate) fn has_jumped(&mut self) -> bool {
-        self.clocks.has_jumped(self.now)
+        self.membership.clocks.has_jumped(self.now)
     }
 
     /// Judges this node's wall clock.
@@ -50,15 +53,15 @@ impl Node {
         }
         // Measurements from before a jump still count for the margins of leases, though no longer for the own clock.
         self.widen_margins();
-        let before = self.clocks.standing();
-        let judgement = self.clocks.judge(self.now, self.members().count(), jumped, &self.config);
+        let before = self.membership.clocks.standing();
+        let judgement = self.membership.clocks.judge(self.now, self.members().count(), jumped, &self.config);
         let standing = judgement.standing;
         if standing != before {
             self.outbox.observe(Observation::ClockStanding { standing, off_us: judgement.off_us });
         }
         if self.is_fenced() {
             Fitness::Fenced
-        } else if self.is_suspect() && !self.disk.is_slow() {
+        } else if self.is_suspect() && !self.membership.disk.is_slow() {
             Fitness::Suspect
         } else {
             Fitness::Fit
@@ -67,7 +70,7 @@ impl Node {
 
     /// Widens the lease margins of led partitions: clocks may be further apart now than ever before in these leaderships.
     fn widen_margins(&mut self) {
-        let measured_ms = self.clocks.margin_ms(self.now, &self.config);
+        let measured_ms = self.membership.clocks.margin_ms(self.now, &self.config);
         for replica in self.partitions.values_mut() {
             if let Some(leading) = replica.register.leading_mut() {
                 leading.margin_ms = leading.margin_ms.max(measured_ms);

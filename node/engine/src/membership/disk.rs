@@ -24,6 +24,8 @@ const SLOW_MS: u64 = 1_000;
 pub struct OwnDisk {
     report: DiskReport,
     slow: bool,
+    /// Bytes of lost parts that peers have sent since the disk ran short of room.
+    pub(in crate::membership) told_bytes: u64,
     /// Since when the measurements contradict `slow`, on the own monotonic clock.
     changing_us: Option<u64>,
 }
@@ -41,7 +43,7 @@ impl OwnDisk {
 
     /// Bytes that may still be written without new room, to restore what the log lost.
     pub fn spare_bytes(&self) -> u64 {
-        self.report.spare_bytes
+        self.report.spare_bytes.saturating_sub(self.told_bytes)
     }
 
     /// Whether other nodes should lead rather than this one.
@@ -57,9 +59,9 @@ impl OwnDisk {
 
 impl Node {
     pub(crate) fn note_disk(&mut self, report: DiskReport) {
-        let before = std::mem::replace(&mut self.disk.report, report);
+        let before = std::mem::replace(&mut self.membership.disk.report, report);
         if report.room != before.room {
-            self.bodies.told_bytes = 0;
+            self.membership.disk.told_bytes = 0;
             let (short, out) = (report.room >= Room::Short, report.room == Room::Out);
             self.outbox.observe(Observation::Room { short, out, bounded: report.bounded });
         }
@@ -69,9 +71,9 @@ impl Node {
     /// endings pass, because they help to end the shortage.
     pub(crate) fn admit_growth(&self, request: &Request) -> Result<(), Error> {
         let grows = request.facts().grows;
-        if grows && self.disk.is_short() {
+        if grows && self.membership.disk.is_short() {
             let name = &self.founding.name;
-            let message = match self.disk.report.bounded {
+            let message = match self.membership.disk.report.bounded {
                 true => format!(
                     "the data directory of node {name} is nearly as large as its setting `disk_bytes_max` allows: raise that, or \
                      ask another node"
@@ -91,7 +93,7 @@ impl Node {
     /// Returns the median sync time of the other living nodes that have synced lately; of an even number, the slower one of the
     /// middle two.
     fn sync_of_others_us(&self) -> Option<u64> {
-        let alive = self.peers.iter().filter(|(node, _)| self.is_alive(**node));
+        let alive = self.membership.peers.iter().filter(|(node, _)| self.is_alive(**node));
         let mut syncs: Vec<u64> = alive.map(|(_, peer)| peer.disk.sync_us).filter(|sync_us| *sync_us > 0).collect();
         syncs.sort_unstable();
         syncs.get(syncs.len() / 2).copied()
@@ -99,31 +101,31 @@ impl Node {
 
     /// Compares the own disk with those of the other nodes. Returns whether it is slow.
     pub(crate) fn judge_disk(&mut self) -> bool {
-        let own_us = self.disk.report.sync_us;
+        let own_us = self.membership.disk.report.sync_us;
         let bound_us =
             self.sync_of_others_us().map(|others_us| (others_us.saturating_mul(SLOW_TIMES)).max(SLOW_US_MIN));
         let differs = match bound_us {
             // Without another disk to compare with, there is no other node that could lead instead.
-            None => self.disk.slow,
-            Some(bound_us) if self.disk.slow => own_us < bound_us / BETTER_PARTS,
+            None => self.membership.disk.slow,
+            Some(bound_us) if self.membership.disk.slow => own_us < bound_us / BETTER_PARTS,
             Some(bound_us) => own_us > bound_us,
         };
         if !differs {
-            self.disk.changing_us = None;
+            self.membership.disk.changing_us = None;
         } else {
-            let since_us = *self.disk.changing_us.get_or_insert(self.now.mono_us);
-            let wait_ms = if self.disk.slow { 2 * self.config.transfer_after_ms } else { SLOW_MS };
+            let since_us = *self.membership.disk.changing_us.get_or_insert(self.now.mono_us);
+            let wait_ms = if self.membership.disk.slow { 2 * self.config.transfer_after_ms } else { SLOW_MS };
             if self.now.mono_us >= since_us + wait_ms * 1_000 {
-                self.disk.slow = !self.disk.slow;
-                self.disk.changing_us = None;
-                self.outbox.observe(Observation::DiskSlow { slow: self.disk.slow, sync_us: own_us });
+                self.membership.disk.slow = !self.membership.disk.slow;
+                self.membership.disk.changing_us = None;
+                self.outbox.observe(Observation::DiskSlow { slow: self.membership.disk.slow, sync_us: own_us });
             }
         }
-        self.disk.slow
+        self.membership.disk.slow
     }
 
     /// Whether another node reports its disk as slow.
     pub(crate) fn has_slow_disk(&self, node: NodeId) -> bool {
-        self.peers.get(&node).is_some_and(|peer| peer.disk.slow)
+        self.membership.peers.get(&node).is_some_and(|peer| peer.disk.slow)
     }
 }

@@ -41,19 +41,19 @@ pub struct OwnMemory {
 impl Node {
     pub(crate) fn on_memory(&mut self, report: MemoryReport) {
         let held_bytes = self.held_bytes();
-        self.memory.report = report;
-        self.memory.held_then_bytes = held_bytes;
+        self.membership.memory.report = report;
+        self.membership.memory.held_then_bytes = held_bytes;
         let is_short = report.above(SHORT_PERCENT).is_some();
         if is_short {
-            self.memory.short_us = self.now.mono_us;
+            self.membership.memory.short_us = self.now.mono_us;
         }
-        let is_calm = self.now.mono_us.saturating_sub(self.memory.short_us) >= CALM_MS * 1_000;
-        self.memory.held_bytes = match self.memory.held_bytes {
+        let is_calm = self.now.mono_us.saturating_sub(self.membership.memory.short_us) >= CALM_MS * 1_000;
+        self.membership.memory.held_bytes = match self.membership.memory.held_bytes {
             None => Some(held_bytes).filter(|_| is_short),
             Some(before) => report.above(AMPLE_PERCENT).filter(|_| !is_calm).map(|_| before),
         };
         let short = self.is_short_of_memory();
-        if std::mem::replace(&mut self.memory.told, short) != short {
+        if std::mem::replace(&mut self.membership.memory.told, short) != short {
             let MemoryReport { used_bytes, limit_bytes } = report;
             self.outbox.observe(Observation::Memory { short, used_bytes, limit_bytes });
         }
@@ -61,7 +61,7 @@ impl Node {
 
     /// Whether the node is short of memory and has not yet given up as much as the excess.
     pub(crate) fn is_short_of_memory(&self) -> bool {
-        let OwnMemory { report, held_then_bytes, held_bytes, .. } = self.memory;
+        let OwnMemory { report, held_then_bytes, held_bytes, .. } = self.membership.memory;
         let Some(before) = held_bytes else {
             let grown_bytes = self.held_bytes().saturating_sub(held_then_bytes);
             let used_bytes = report.used_bytes.saturating_add(grown_bytes);
@@ -73,12 +73,12 @@ impl Node {
 
     /// Bytes that tasks take here, about.
     fn held_bytes(&self) -> u64 {
-        self.bodies.memory_bytes() as u64 + self.bodies.tasks() as u64 * TASK_BYTES
+        self.payloads.memory_bytes() as u64 + self.payloads.tasks() as u64 * TASK_BYTES
     }
 
     /// Returns why growing requests are refused, if they are.
     pub(crate) fn memory_refusal(&self) -> Option<String> {
-        let MemoryReport { used_bytes, limit_bytes } = self.memory.report;
+        let MemoryReport { used_bytes, limit_bytes } = self.membership.memory.report;
         let (name, used, limit) = (&self.founding.name, used_bytes >> 20, limit_bytes >> 20);
         self.is_short_of_memory().then(|| {
             format!(

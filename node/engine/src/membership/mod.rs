@@ -15,15 +15,133 @@ use super::Node;
 use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
+use crate::membership::disk::OwnDisk;
+use crate::membership::memory::OwnMemory;
 use crate::membership::stale_image::{Memory, OwnLog};
 use crate::write_read::Asks;
+use norn_model::clocks::Clocks;
 use norn_model::clocks::RoundTrip;
+use norn_model::cohort::Told;
 use norn_model::config::mutant;
 use norn_model::message::{DiskWord, Heartbeat, Peering};
+use norn_model::viewstamp::ReplicaId;
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::response::Standing;
 use norn_wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What a node knows of itself and of the others. Its fields are private to this folder.
+#[derive(Debug)]
+pub struct Membership {
+    peers: BTreeMap<NodeId, Peer>,
+    /// Cohorts that this node has heard of, where they differ from those of genesis.
+    routes: BTreeMap<PartitionId, Told>,
+    /// Replicas of the metadata group at genesis.
+    root_founders: Vec<ReplicaId>,
+    clocks: Clocks,
+    disk: OwnDisk,
+    memory: OwnMemory,
+    log: OwnLog,
+    /// Version of the set of partitions that this node leads.
+    leads_version: u64,
+    /// When this start last sent heartbeats.
+    beaten_us: Option<u64>,
+}
+
+impl Default for Membership {
+    fn default() -> Membership {
+        Membership {
+            peers: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            root_founders: Vec::new(),
+            clocks: Clocks::default(),
+            disk: OwnDisk::default(),
+            memory: OwnMemory::default(),
+            log: OwnLog::default(),
+            leads_version: 1,
+            beaten_us: None,
+        }
+    }
+}
+
+impl Membership {
+    pub(crate) fn clocks(&self) -> &Clocks {
+        &self.clocks
+    }
+
+    pub(crate) fn disk(&self) -> &OwnDisk {
+        &self.disk
+    }
+
+    /// Notes bytes of lost parts that a peer has sent while the disk is short of room.
+    pub(crate) fn note_told_bytes(&mut self, bytes: u64) {
+        self.disk.told_bytes += bytes;
+    }
+
+    /// During the replay: where the first start began that no peer has answered.
+    pub(crate) fn recover_unanswered(&mut self, began: Option<u64>) {
+        self.log.unanswered = began;
+    }
+
+    /// Where the first start began that no peer has answered.
+    pub(crate) fn unanswered(&self) -> Option<u64> {
+        self.log.unanswered
+    }
+
+    /// Random number of this start.
+    pub(crate) fn log_start(&self) -> u64 {
+        self.log.start
+    }
+
+    pub(crate) fn note_root_founders(&mut self, founders: Vec<ReplicaId>) {
+        self.root_founders = founders;
+    }
+}
+
+#[cfg(test)]
+impl Membership {
+    pub(crate) fn clocks_mut(&mut self) -> &mut Clocks {
+        &mut self.clocks
+    }
+
+    pub(crate) fn log(&self) -> &OwnLog {
+        &self.log
+    }
+
+    pub(crate) fn told_bytes(&self) -> u64 {
+        self.disk.told_bytes
+    }
+}
+
+impl Node {
+    /// All nodes of the cluster that this one has heard of, but for itself.
+    pub(crate) fn others(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.membership.peers.keys().copied()
+    }
+
+    pub(crate) fn has_peer(&self, node: NodeId) -> bool {
+        self.membership.peers.contains_key(&node)
+    }
+
+    pub(crate) fn peer(&self, node: NodeId) -> Option<&Peer> {
+        self.membership.peers.get(&node)
+    }
+
+    /// Whether a node has lost something that it had acknowledged in that start, or before.
+    pub(crate) fn has_lost_since(&self, node: NodeId, boot: u64) -> bool {
+        self.peer(node).is_some_and(|peer| boot < peer.counts_from)
+    }
+
+    /// The cohort of a partition, if this node has heard of another than that of genesis.
+    pub(crate) fn told_of(&self, partition: PartitionId) -> Option<&Told> {
+        self.membership.routes.get(&partition)
+    }
+
+    /// Whether there is no room on the disk for more tasks.
+    pub(crate) fn is_short_of_disk(&self) -> bool {
+        self.membership.disk.is_short()
+    }
+}
 
 /// State known of another node.
 #[derive(Debug, Default)]
@@ -111,6 +229,7 @@ impl Node {
     pub(crate) fn is_alive(&self, node: NodeId) -> bool {
         node == self.me
             || self
+                .membership
                 .peers
                 .get(&node)
                 .and_then(|peer| peer.heard_us)
@@ -120,28 +239,28 @@ impl Node {
     /// Whether a node is heard and reports that it hears this one. Its report may be a heartbeat old. Without both, a request to
     /// it is useless.
     pub(crate) fn is_reachable(&self, node: NodeId) -> bool {
-        let hears = || self.peers.get(&node).is_some_and(|peer| peer.hears.contains(&self.me));
+        let hears = || self.membership.peers.get(&node).is_some_and(|peer| peer.hears.contains(&self.me));
         self.is_alive(node) && (node == self.me || hears())
     }
 
     /// Whether a node knows which partitions this start leads, and so that it has begun.
     pub(crate) fn knows_leads(&self, node: NodeId) -> bool {
-        node == self.me || self.peers.get(&node).is_some_and(|peer| peer.leads_known > 0)
+        node == self.me || self.membership.peers.get(&node).is_some_and(|peer| peer.leads_known > 0)
     }
 
     /// Whether the process that numbered a question has ended, as far as this node has heard; then nothing waits for an answer.
     pub(crate) fn is_of_former_process(&self, node: NodeId, ask: u64) -> bool {
-        self.peers.get(&node).is_some_and(|peer| Asks::boot_of(ask) < peer.boot)
+        self.membership.peers.get(&node).is_some_and(|peer| Asks::boot_of(ask) < peer.boot)
     }
 
     /// Whether a node reports that it has lost facts and is not whole yet.
     pub(crate) fn is_holed(&self, node: NodeId) -> bool {
-        if node == self.me { self.has_holes() } else { self.peers.get(&node).is_some_and(|peer| peer.holes) }
+        if node == self.me { self.has_holes() } else { self.membership.peers.get(&node).is_some_and(|peer| peer.holes) }
     }
 
     /// Whether a node reports that it hears a majority of the partition.
     pub(crate) fn hears_quorum(&self, node: NodeId, partition: PartitionId) -> bool {
-        let (Some(replica), Some(peer)) = (self.partitions.get(&partition), self.peers.get(&node)) else {
+        let (Some(replica), Some(peer)) = (self.partitions.get(&partition), self.membership.peers.get(&node)) else {
             return false;
         };
         let believed = mutant!(self.config, LeaderBelieved);
@@ -173,7 +292,7 @@ impl Node {
             .and_then(|replica| replica.register.leading())
             .map(|own| (own.epoch, self.me));
         let led = |(node, peer): (&NodeId, &Peer)| peer.leads.get(&partition).map(|epoch| (*epoch, *node));
-        let others = self.peers.iter().filter(|(node, _)| self.is_alive(**node)).filter_map(led);
+        let others = self.membership.peers.iter().filter(|(node, _)| self.is_alive(**node)).filter_map(led);
         others.chain(own).max()
     }
 
@@ -186,7 +305,7 @@ impl Node {
     /// node that was neither heard nor connected.
     pub(crate) fn offered_by(&self, node: NodeId) -> Option<u8> {
         let spoken = (node == self.me || self.outbox.knows_version(node)).then(|| self.version_of(node));
-        let offers = self.peers.get(&node).map(|peer| peer.offers).filter(|offers| *offers > 0);
+        let offers = self.membership.peers.get(&node).map(|peer| peer.offers).filter(|offers| *offers > 0);
         offers.max(spoken)
     }
 
@@ -195,8 +314,8 @@ impl Node {
     pub(crate) fn unreached_from(&self, node: NodeId) -> Vec<NodeId> {
         let settled_us = 2 * self.config.election_timeout_ms * 1_000;
         let is_settled = |peer: &Peer| self.now.mono_us >= peer.up_since_us.saturating_add(settled_us);
-        let settled = |node: NodeId| self.is_alive(node) && self.peers.get(&node).is_some_and(is_settled);
-        let Some(peer) = self.peers.get(&node).filter(|_| settled(node) && self.is_member(node)) else {
+        let settled = |node: NodeId| self.is_alive(node) && self.membership.peers.get(&node).is_some_and(is_settled);
+        let Some(peer) = self.membership.peers.get(&node).filter(|_| settled(node) && self.is_member(node)) else {
             return Vec::new();
         };
         let others = self.members().map(|(_, member)| member.node).filter(|other| *other != node);
@@ -208,7 +327,7 @@ impl Node {
     /// without a quorum.
     fn look_for_pause(&mut self) {
         let now_us = self.now.mono_us;
-        let stood_us = self.beaten_us.replace(now_us).map_or(0, |before_us| now_us - before_us);
+        let stood_us = self.membership.beaten_us.replace(now_us).map_or(0, |before_us| now_us - before_us);
         if stood_us > self.config.election_timeout_ms * 1_000 {
             self.outbox.observe(Observation::StoodStill { for_ms: stood_us / 1_000 });
         }
@@ -220,15 +339,16 @@ impl Node {
     }
 
     pub(crate) fn heartbeat_for(&mut self, node: NodeId) -> Heartbeat {
-        let hears: Vec<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
+        let hears: Vec<NodeId> = self.membership.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
         let version = |id: &PartitionId| self.partitions[id].cohort().version;
         let leads: Vec<(PartitionId, Epoch, Viewstamp)> =
             self.led().map(|(id, epoch)| (id, epoch, version(&id))).collect();
-        let (now, boot, leads_version, standing) = (self.now, self.boot, self.leads_version, self.clocks.standing());
-        let (holes, disk) = (self.has_holes(), self.disk.word());
+        let (now, boot, leads_version, standing) =
+            (self.now, self.boot, self.membership.leads_version, self.membership.clocks.standing());
+        let (holes, disk) = (self.has_holes(), self.membership.disk.word());
         let (offers, roster_version) = (self.config.protocol_version_max, self.roster.version);
-        let OwnLog { start, durable, .. } = self.log;
-        let peer = self.peers.get_mut(&node).expect("asked for members only");
+        let OwnLog { start, durable, .. } = self.membership.log;
+        let peer = self.membership.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;
         let number = peer.sent;
         let (seen, seen_start) = peer.heard_start(&self.config);
@@ -274,13 +394,13 @@ impl Node {
 
     /// Notes that the set of led partitions changed, for all peers at the next heartbeat.
     pub(crate) fn leads_changed(&mut self) {
-        self.leads_version += 1;
+        self.membership.leads_version += 1;
     }
 
     /// Advertises a commit index to the followers at the next heartbeat, unless an operation does so before.
     pub(crate) fn tell_commit(&mut self, partition: PartitionId, epoch: Epoch, commit: u64) {
         for node in self.partitions[&partition].cohort().followers() {
-            if let Some(peer) = self.peers.get_mut(&node) {
+            if let Some(peer) = self.membership.peers.get_mut(&node) {
                 peer.commits.insert(partition, (epoch, commit, 0));
             }
         }
@@ -290,7 +410,7 @@ impl Node {
     fn note_start(&mut self, node: NodeId, heartbeat: &Heartbeat) {
         let (now_us, believed) = (self.now.mono_us, mutant!(self.config, LeaderBelieved));
         let forgotten = mutant!(self.config, MemoryForgotten);
-        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        let peer = self.membership.peers.get_mut(&node).expect("the sender is a member");
         let anew = Peer {
             boot: heartbeat.boot,
             heard_us: peer.heard_us,
@@ -312,7 +432,7 @@ impl Node {
     fn note_heartbeat(&mut self, node: NodeId, heartbeat: &Heartbeat) {
         let (now, gap_us) = (self.now, self.config.election_timeout_ms * 1_000);
         let answers = heartbeat.seen.0 == self.boot;
-        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        let peer = self.membership.peers.get_mut(&node).expect("the sender is a member");
         if peer.latest.is_none_or(|(_, _, came_us)| now.mono_us > came_us + gap_us) {
             peer.up_since_us = now.mono_us;
         }
@@ -332,20 +452,20 @@ impl Node {
         if let Some((sent_us, kept_us)) = heartbeat.echo_us {
             let trip = RoundTrip { sent_us, kept_us };
             peer.round_trip_us = trip.length_us(now.mono_us, &self.config).map(|(length_us, _)| length_us);
-            self.clocks.measure(node, heartbeat.wall_ms, trip, now, &self.config);
+            self.membership.clocks.measure(node, heartbeat.wall_ms, trip, now, &self.config);
         }
     }
 
     /// Whether no member counts acknowledgements of this node's earlier starts any more.
     pub(crate) fn all_know_this_start(&self) -> bool {
         // Peers that are no longer members count nothing: what they waited for is long over.
-        self.peers.iter().filter(|(node, _)| self.is_member(**node)).all(|(_, peer)| peer.knows_start)
+        self.membership.peers.iter().filter(|(node, _)| self.is_member(**node)).all(|(_, peer)| peer.knows_start)
     }
 
     /// Notes contact with a node. Any message but a heartbeat proves contact; heartbeats are checked first (`on_heartbeat`).
     pub(crate) fn note_heard(&mut self, node: NodeId) {
         let now_us = self.now.mono_us;
-        if let Some(peer) = self.peers.get_mut(&node) {
+        if let Some(peer) = self.membership.peers.get_mut(&node) {
             peer.heard_us = Some(now_us);
         }
     }
@@ -358,14 +478,14 @@ impl Node {
         leads: BTreeMap<PartitionId, (Epoch, Viewstamp)>,
     ) -> Vec<PartitionId> {
         let epochs: BTreeMap<PartitionId, Epoch> = leads.iter().map(|(id, (epoch, _))| (*id, *epoch)).collect();
-        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        let peer = self.membership.peers.get_mut(&node).expect("the sender is a member");
         (peer.strange, peer.strange_asked_us) = (leads, None);
         peer.leads_version = version;
         let before = std::mem::replace(&mut peer.leads, epochs);
         if peer.leads.iter().any(|(partition, epoch)| before.get(partition) != Some(epoch)) {
             self.signals.report(Signal::LeaderElsewhere);
         }
-        let leads = &self.peers[&node].leads;
+        let leads = &self.membership.peers[&node].leads;
         before.into_keys().filter(|partition| !leads.contains_key(partition)).collect()
     }
 
@@ -373,7 +493,7 @@ impl Node {
     pub(crate) fn send_heartbeats(&mut self) {
         self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
         self.look_for_pause();
-        let peers: Vec<NodeId> = self.peers.keys().copied().collect();
+        let peers: Vec<NodeId> = self.membership.peers.keys().copied().collect();
         for node in peers {
             self.send_heartbeat(node);
         }
@@ -384,7 +504,7 @@ impl Node {
         if self.retire_if_copied(from, heartbeat) {
             return None;
         }
-        let peer = self.peers.get(&from).filter(|peer| peer.is_next(heartbeat))?;
+        let peer = self.membership.peers.get(&from).filter(|peer| peer.is_next(heartbeat))?;
         let freshness = match (heartbeat.boot > peer.boot, peer.boot) {
             (false, _) => Freshness::SameStart,
             (true, 0) => Freshness::FirstHeard,
@@ -399,7 +519,7 @@ impl Node {
 
     /// Notes that a node has lost what it acknowledged: acknowledgements count from this start on. Returns whether that is news.
     pub(crate) fn begins_to_count(&mut self, node: NodeId, boot: u64) -> bool {
-        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        let peer = self.membership.peers.get_mut(&node).expect("the sender is a member");
         let is_news = boot > peer.counts_from;
         peer.counts_from = peer.counts_from.max(boot);
         is_news
@@ -407,7 +527,7 @@ impl Node {
 
     /// Notes the protocol version of a connection to a peer. Returns whether the node is a member.
     pub(crate) fn note_version(&mut self, node: NodeId, version: u8) -> bool {
-        let is_peer = self.peers.contains_key(&node);
+        let is_peer = self.membership.peers.contains_key(&node);
         match is_peer {
             true => self.outbox.set_version(node, version),
             false => self.outbox.observe(Observation::Refused { what: "connection of a node that is no member" }),

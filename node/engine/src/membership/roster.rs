@@ -77,13 +77,13 @@ impl Node {
         }
         let Some(genesis) = self.genesis.clone() else { return };
         self.outbox.persist(Record::Roster(roster.clone()));
-        let before: BTreeSet<NodeId> = self.peers.keys().copied().collect();
+        let before: BTreeSet<NodeId> = self.membership.peers.keys().copied().collect();
         let (reordered, resumed) = (self.reordered(roster), self.resumed(roster));
         self.end_shuffling(roster);
         self.take_roster(roster.clone());
         self.outbox.effect(Effect::Joined { genesis, roster: roster.clone() });
         self.outbox.observe(Observation::RosterChanged { version: roster.version, members: self.members().count() });
-        let fresh: Vec<NodeId> = self.peers.keys().copied().filter(|node| !before.contains(node)).collect();
+        let fresh: Vec<NodeId> = self.membership.peers.keys().copied().filter(|node| !before.contains(node)).collect();
         self.signals.report(Signal::RosterChanged(Box::new(RosterChange { reordered, resumed, fresh })));
     }
 
@@ -134,9 +134,9 @@ impl Node {
     /// Stores a roster; the members in it are peers from then on.
     pub(crate) fn take_roster(&mut self, roster: Arc<Roster>) {
         let nodes: BTreeSet<NodeId> = roster.members.values().map(|member| member.node).collect();
-        self.peers.retain(|node, _| nodes.contains(node));
+        self.membership.peers.retain(|node, _| nodes.contains(node));
         for node in nodes.into_iter().filter(|node| *node != self.me) {
-            self.peers.entry(node).or_default();
+            self.membership.peers.entry(node).or_default();
         }
         self.roster = roster;
     }

@@ -25,7 +25,7 @@ impl Node {
     /// Replicas at genesis, in the order of preference.
     pub(crate) fn founders(&self, partition: PartitionId) -> Vec<ReplicaId> {
         if partition == PartitionId::ROOT {
-            return self.steward.founders.clone();
+            return self.membership.root_founders.clone();
         }
         root::cohort(self.genesis.as_ref().expect("asked only in a cluster"), partition)
     }
@@ -66,7 +66,7 @@ impl Node {
     /// Returns the latest known cohort of a partition, with the epoch of the table that it comes from.
     fn latest_of(&self, partition: PartitionId) -> (Epoch, Cow<'_, Cohort>) {
         let own = self.own_register(partition).map(|register| (register.viewstamp.epoch, &register.cohort));
-        let heard = self.routes.get(&partition).map(|told| (told.epoch, &told.cohort));
+        let heard = self.membership.routes.get(&partition).map(|told| (told.epoch, &told.cohort));
         match heard.into_iter().chain(own).max_by_key(|(epoch, cohort)| (*epoch, cohort.version)) {
             Some((epoch, cohort)) => (epoch, Cow::Borrowed(cohort)),
             None => (0, Cow::Owned(Cohort::founded(&self.founders(partition)))),
@@ -75,9 +75,9 @@ impl Node {
 
     /// At the replay: stores a cohort that was known. What follows from it is done at the start.
     pub(crate) fn recover_route(&mut self, partition: PartitionId, told: &Told) {
-        let rank = self.routes.get(&partition).map_or((0, Viewstamp::default()), Told::rank);
+        let rank = self.membership.routes.get(&partition).map_or((0, Viewstamp::default()), Told::rank);
         if self.has_partition(partition) && told.cohort.is_sound() && told.rank() > rank {
-            self.routes.insert(partition, told.clone());
+            self.membership.routes.insert(partition, told.clone());
         }
     }
 
@@ -86,13 +86,13 @@ impl Node {
         if !self.has_partition(partition) || !told.cohort.is_sound() {
             return;
         }
-        let rank = self.routes.get(&partition).map_or((0, Viewstamp::default()), Told::rank);
+        let rank = self.membership.routes.get(&partition).map_or((0, Viewstamp::default()), Told::rank);
         let seen = self.partitions.get(&partition).map_or(rank.0, |replica| replica.register.seen.max(rank.0));
         if told.epoch > seen.saturating_add(EPOCH_STEP_MAX) {
             self.outbox.observe(Observation::Refused { what: "implausible epoch" });
         } else if told.rank() > rank {
-            self.routes.insert(partition, told.clone());
-            self.hints.look_anew();
+            self.membership.routes.insert(partition, told.clone());
+            self.repair.look_anew();
             self.count_answers();
             self.signals.report(Signal::RouteChanged);
             if self.is_out(partition) {
@@ -104,15 +104,15 @@ impl Node {
     /// Asks a leader for cohorts whose advertised versions are unknown here, until they are known.
     pub(crate) fn ask_for_routes(&mut self, node: NodeId) {
         let (now_us, wait_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
-        let Some(peer) = self.peers.get(&node).filter(|peer| !peer.strange.is_empty()) else { return };
+        let Some(peer) = self.membership.peers.get(&node).filter(|peer| !peer.strange.is_empty()) else { return };
         let once = mutant!(self.config, RoutesAskedOnce);
         let asked = |peer: &Peer| peer.strange_asked_us.is_some();
         if peer.strange_asked_us.is_some_and(|asked_us| now_us < asked_us + wait_us)
-            || once && self.peers.values().any(asked)
+            || once && self.membership.peers.values().any(asked)
         {
             return;
         }
-        let known = |id: &PartitionId| self.routes.get(id).map(Told::rank);
+        let known = |id: &PartitionId| self.membership.routes.get(id).map(Told::rank);
         let held = |id: &PartitionId| self.partitions.get(id).is_some_and(|replica| !replica.is_blank());
         // A node that holds no replica also asks for a cohort that never changed, so that it knows the cohort instead of assuming
         // it.
@@ -124,7 +124,7 @@ impl Node {
         };
         let strange: BTreeMap<_, _> = peer.strange.iter().filter(unknown).map(|(id, told)| (*id, *told)).collect();
         let partitions: Vec<PartitionId> = strange.keys().copied().collect();
-        let peer = self.peers.get_mut(&node).expect("just seen");
+        let peer = self.membership.peers.get_mut(&node).expect("just seen");
         (peer.strange, peer.strange_asked_us) = (strange, Some(now_us));
         if !partitions.is_empty() {
             self.outbox.send(node, Peering::RouteAsk { partitions });
@@ -150,6 +150,6 @@ impl Node {
         let own = (replica.register.viewstamp.epoch, replica.cohort().version);
         let told = |told: &Told| told.rank() > own && !told.cohort.knows(self.me);
         let out = replica.role() == Role::Outside && !replica.cohort().is_founded();
-        out || self.routes.get(&partition).is_some_and(told)
+        out || self.membership.routes.get(&partition).is_some_and(told)
     }
 }

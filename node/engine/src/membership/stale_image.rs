@@ -152,24 +152,24 @@ impl Node {
     /// During the replay: the record is lost that shows whether a start was answered. Assuming the wrong case would retire a node
     /// for nothing.
     pub fn lose_unanswered(&mut self) {
-        self.log.unanswered = None;
+        self.membership.log.unanswered = None;
     }
 
     /// Begins a start on a log that is durable up to this record.
     pub(crate) fn begin_log(&mut self, durable: u64) {
-        let began = self.log.unanswered.map_or(durable, |before| before.min(durable));
+        let began = self.membership.log.unanswered.map_or(durable, |before| before.min(durable));
         let start = self.random.bits().max(1);
-        self.log = OwnLog { start, began, unanswered: Some(began), answered_at: None, durable: began };
+        self.membership.log = OwnLog { start, began, unanswered: Some(began), answered_at: None, durable: began };
         self.outbox.persist(Record::Unanswered { began: Some(began) });
         self.outbox.set_log(LogWord { boot: self.boot, durable: began, start });
     }
 
     /// Takes in that everything up to the ticket is on disk, and that the log is durable up to `durable`.
     pub(crate) fn note_durable(&mut self, ticket: Ticket, durable: u64) {
-        if self.log.answered_at.is_some_and(|answered| ticket >= answered) {
-            assert!(durable >= self.log.durable, "a log does not become shorter while it is used");
-            self.log.durable = durable;
-            self.outbox.set_log(LogWord { boot: self.boot, durable, start: self.log.start });
+        if self.membership.log.answered_at.is_some_and(|answered| ticket >= answered) {
+            assert!(durable >= self.membership.log.durable, "a log does not become shorter while it is used");
+            self.membership.log.durable = durable;
+            self.outbox.set_log(LogWord { boot: self.boot, durable, start: self.membership.log.start });
         }
     }
 
@@ -190,8 +190,8 @@ impl Node {
 
     /// Whether enough peers have answered this start that a majority knows of no later image of this node.
     pub(crate) fn is_surely_latest(&self) -> bool {
-        let answered = self.peers.values().filter(|peer| peer.answered).count();
-        answered >= self.peers.len().div_ceil(2) || mutant!(self.config, UnansweredCounts)
+        let answered = self.membership.peers.values().filter(|peer| peer.answered).count();
+        answered >= self.membership.peers.len().div_ceil(2) || mutant!(self.config, UnansweredCounts)
     }
 
     /// Remembers a peer's log position from a message. Returns false if the message must be dropped: it is of an earlier start
@@ -200,7 +200,7 @@ impl Node {
         if self.is_image(from, word) {
             return false;
         }
-        let Some(peer) = self.peers.get_mut(&from) else { return false };
+        let Some(peer) = self.membership.peers.get_mut(&from) else { return false };
         let (boot, start) = peer.heard_start(&self.config);
         let rival = word.boot == boot && are_different(word.start, start);
         peer.memory.note(word);
@@ -210,7 +210,7 @@ impl Node {
     /// Whether a peer's log was longer in an earlier start than at the beginning of this one. Such a start does not count as the
     /// peer's latest, or an image started elsewhere would retire the node that it was taken of.
     fn is_image(&self, from: NodeId, word: LogWord) -> bool {
-        let image = self.peers.get(&from).is_some_and(|peer| peer.memory.shows_image(word));
+        let image = self.membership.peers.get(&from).is_some_and(|peer| peer.memory.shows_image(word));
         image && !mutant!(self.config, UnansweredCounts)
     }
 
@@ -225,7 +225,7 @@ impl Node {
         if mutant!(self.config, UnansweredCounts) {
             return false;
         }
-        let kept = self.hints.kept.count();
+        let kept = self.repair.kept_count();
         if kept > 0 {
             reason += &format!("; {kept} tasks that it kept for members which were away may be in no other log");
         }
@@ -249,21 +249,21 @@ impl Node {
             let remembered = heartbeat.remembers.max(heartbeat.remembers_last);
             return self.is_shorter(from, remembered);
         }
-        if heartbeat.seen_start != self.log.start {
+        if heartbeat.seen_start != self.membership.log.start {
             return Some(format!(
                 "node {from} has heard another process that is this node, in the same start: one runs on a copy of its log"
             ));
         }
         // A message of another process with the same count may have come before the heartbeats of this one. This start has
         // advertised no more than its own position.
-        if heartbeat.remembers_last > self.log.durable && !mutant!(self.config, RivalUnnoticed) {
+        if heartbeat.remembers_last > self.membership.log.durable && !mutant!(self.config, RivalUnnoticed) {
             return self.is_shorter(from, heartbeat.remembers_last);
         }
         self.is_shorter(from, heartbeat.remembers)
     }
 
     fn is_shorter(&self, from: NodeId, remembered: u64) -> Option<String> {
-        let began = self.log.began;
+        let began = self.membership.log.began;
         (remembered > began).then(|| {
             format!(
                 "node {from} remembers that the log of this node was durable up to record {remembered}, and this start began \
@@ -274,7 +274,7 @@ impl Node {
 
     /// Notes that a peer has answered this start and remembers nothing that is missing here.
     fn answered_by(&mut self, from: NodeId) {
-        let Some(Peer { answered, .. }) = self.peers.get_mut(&from) else { return };
+        let Some(Peer { answered, .. }) = self.membership.peers.get_mut(&from) else { return };
         if std::mem::replace(answered, true) {
             return;
         }
@@ -283,16 +283,16 @@ impl Node {
 
     /// Lets replicas promise once enough peers have answered.
     pub(crate) fn count_answers(&mut self) {
-        let anybody = self.peers.is_empty() || self.peers.values().any(|peer| peer.answered);
-        if anybody && self.log.unanswered.take().is_some() {
+        let anybody = self.membership.peers.is_empty() || self.membership.peers.values().any(|peer| peer.answered);
+        if anybody && self.membership.log.unanswered.take().is_some() {
             // This comes before any promise of a replica from now on.
             self.outbox.persist(Record::Unanswered { began: None });
-            self.log.answered_at = Some(self.outbox.ticket());
+            self.membership.log.answered_at = Some(self.outbox.ticket());
         }
         let waiting = self.partitions.iter().filter(|(_, replica)| !replica.answered);
         let waiting: Vec<PartitionId> = waiting.map(|(id, _)| *id).collect();
         for partition in waiting {
-            let answered = |node: &&NodeId| self.peers.get(node).is_some_and(|peer| peer.answered);
+            let answered = |node: &&NodeId| self.membership.peers.get(node).is_some_and(|peer| peer.answered);
             // The members of the present cohort: members of an earlier one may be gone for good.
             let nodes = self.cohort_of(partition).nodes();
             let needed = if nodes.contains(&self.me) { nodes.len() / 2 } else { nodes.len() / 2 + 1 };

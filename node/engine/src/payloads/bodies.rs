@@ -57,8 +57,6 @@ struct Leaving {
 pub struct Bodies {
     unplaced: VecDeque<Unplaced>,
     pub(crate) lost: BTreeSet<(PartitionId, TaskId)>,
-    /// Bytes of lost parts that peers have sent since the disk ran short of room.
-    pub(crate) told_bytes: u64,
     /// Lost task that was asked for last. The next round goes on behind it, or tasks that no peer has would hide the rest.
     pub(crate) asked: Option<(PartitionId, TaskId)>,
     /// Bytes in memory, as far as counted.
@@ -121,15 +119,15 @@ impl Node {
     /// Takes in the log's places of all records of facts up to this ticket.
     pub(crate) fn note_places(&mut self, ticket: Ticket, places: &[Option<Place>]) {
         let mut places = places.iter();
-        while let Some(record) = self.bodies.unplaced.pop_front_if(|record| record.ticket <= ticket) {
+        while let Some(record) = self.payloads.bodies.unplaced.pop_front_if(|record| record.ticket <= ticket) {
             let place = places.next().expect("the host tells a place for each record of facts");
             if let Some(place) = place {
                 self.place_bodies(record.partition, &record.bodies, *place);
             }
         }
         assert!(places.next().is_none(), "the host tells places of records that it was given");
-        if self.bodies.spilling.is_some_and(|spilling| spilling <= ticket) {
-            self.bodies.spilling = None;
+        if self.payloads.bodies.spilling.is_some_and(|spilling| spilling <= ticket) {
+            self.payloads.bodies.spilling = None;
         }
         self.spill();
     }
@@ -146,8 +144,11 @@ impl Node {
         self.count_bodies(partition);
         self.make_room();
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        assert!(self.bodies.memory_bytes >= replica.store.body_bytes(), "bodies of a partition are not counted");
-        let others = self.bodies.memory_bytes - replica.store.body_bytes();
+        assert!(
+            self.payloads.bodies.memory_bytes >= replica.store.body_bytes(),
+            "bodies of a partition are not counted"
+        );
+        let others = self.payloads.bodies.memory_bytes - replica.store.body_bytes();
         for (id, slot, hash) in specs {
             let room = (others + replica.store.body_bytes()) as u64 <= self.config.payload_memory_bytes;
             replica.store.place(id, (*slot, *hash), place, room);
@@ -156,7 +157,7 @@ impl Node {
     }
 
     fn is_full(&self) -> bool {
-        self.bodies.memory_bytes as u64 > self.config.payload_memory_bytes
+        self.payloads.bodies.memory_bytes as u64 > self.config.payload_memory_bytes
     }
 
     /// Evicts results and log entries until there is room, those of ended tasks first.
@@ -165,7 +166,7 @@ impl Node {
             let mut in_vain = 0;
             while in_vain < LOOKS_MAX && self.is_full() {
                 let Some((partition, id)) = self.next_leaver(whose) else { break };
-                self.bodies.leaving_mut(whose).looked = Some((partition, id));
+                self.payloads.bodies.leaving_mut(whose).looked = Some((partition, id));
                 let replica = self.partitions.get_mut(&partition).expect("it was just looked at");
                 // An ended task's result is exported as its claim is dropped.
                 let results = whose == Whose::Open || replica.register.cell(&id).is_none();
@@ -180,7 +181,7 @@ impl Node {
 
     /// Returns the next task that could make room, in turn.
     fn next_leaver(&self, whose: Whose) -> Option<(PartitionId, TaskId)> {
-        let Leaving { partitions, looked } = self.bodies.leaving(whose);
+        let Leaving { partitions, looked } = self.payloads.bodies.leaving(whose);
         let leaver = |partition: PartitionId, after| {
             self.partitions.get(&partition)?.store.leaver_after(whose, after).map(|id| (partition, id))
         };
@@ -192,14 +193,15 @@ impl Node {
 
     /// Logs endings that have no place in the log if there is no room for them, a bounded record at a time.
     fn spill(&mut self) {
-        let may = self.is_full() && self.bodies.spilling.is_none() && !self.disk.is_short() && !self.starting;
-        let Some(partition) = self.bodies.unwritten.first().copied().filter(|_| may) else { return };
+        let may =
+            self.is_full() && self.payloads.bodies.spilling.is_none() && !self.is_short_of_disk() && !self.starting;
+        let Some(partition) = self.payloads.bodies.unwritten.first().copied().filter(|_| may) else { return };
         let Some(replica) = self.partitions.get_mut(&partition) else {
-            self.bodies.unwritten.remove(&partition);
+            self.payloads.bodies.unwritten.remove(&partition);
             return;
         };
         // The log will soon report the places of the others.
-        let unplaced = self.bodies.unplaced.iter().flat_map(|record| &record.bodies);
+        let unplaced = self.payloads.bodies.unplaced.iter().flat_map(|record| &record.bodies);
         let on_their_way: BTreeSet<Part> = unplaced.copied().collect();
         let (mut items, mut bytes) = (Vec::new(), 0);
         while bytes < EXCHANGE_BYTES_MAX
@@ -217,20 +219,20 @@ impl Node {
         }
         let parts = items.iter().flat_map(|(id, delta)| blobs_of(*id, delta)).collect();
         self.outbox.persist(Record::Facts { partition, items: Arc::new(items) });
-        self.bodies.persisted(self.outbox.ticket(), partition, parts);
-        self.bodies.spilling = Some(self.outbox.ticket());
+        self.payloads.bodies.persisted(self.outbox.ticket(), partition, parts);
+        self.payloads.bodies.spilling = Some(self.outbox.ticket());
     }
 
     /// Asks the log for bytes that conflicting facts wait for, unless they came by another way.
     fn settle_rivals(&mut self) {
-        let partitions = std::mem::take(&mut self.bodies.rivals);
+        let partitions = std::mem::take(&mut self.payloads.bodies.rivals);
         for partition in partitions {
             let Some(replica) = self.partitions.get(&partition) else { continue };
-            let asked = self.bodies.rivals_asked.remove(&partition);
+            let asked = self.payloads.bodies.rivals_asked.remove(&partition);
             let ids: Vec<TaskId> = replica.store.rivals(asked).take(EXCHANGE_TASKS_MAX).collect();
             if let Some(last) = ids.last() {
-                self.bodies.rivals.insert(partition);
-                self.bodies.rivals_asked.insert(partition, *last);
+                self.payloads.bodies.rivals.insert(partition);
+                self.payloads.bodies.rivals_asked.insert(partition, *last);
             }
             // They wait only for the values under their own keys.
             let slots = |id: &TaskId| -> BTreeSet<Slot> {
@@ -252,7 +254,7 @@ impl Node {
         let now = self.now;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         if replica.settle_rival(id, now).changed {
-            self.exchange.changed(partition);
+            self.repair.changed(partition);
         }
         self.stirred.insert(partition);
     }
@@ -291,12 +293,12 @@ impl Node {
         let rivals = replica.store.rivals(None).next().is_some();
         let unwritten = replica.store.has_unwritten();
         let before = std::mem::replace(&mut replica.counted, now);
-        assert!(self.bodies.memory_bytes >= before.bytes, "bodies of a partition were not counted");
-        assert!(self.bodies.tasks >= before.tasks, "tasks of a partition were not counted");
-        self.bodies.memory_bytes = self.bodies.memory_bytes + now.bytes - before.bytes;
-        self.bodies.tasks = self.bodies.tasks + now.tasks - before.tasks;
+        assert!(self.payloads.bodies.memory_bytes >= before.bytes, "bodies of a partition were not counted");
+        assert!(self.payloads.bodies.tasks >= before.tasks, "tasks of a partition were not counted");
+        self.payloads.bodies.memory_bytes = self.payloads.bodies.memory_bytes + now.bytes - before.bytes;
+        self.payloads.bodies.tasks = self.payloads.bodies.tasks + now.tasks - before.tasks;
         for (whose, leaves) in leaves {
-            let partitions = &mut self.bodies.leaving_mut(whose).partitions;
+            let partitions = &mut self.payloads.bodies.leaving_mut(whose).partitions;
             if leaves {
                 partitions.insert(partition);
             } else {
@@ -304,12 +306,12 @@ impl Node {
             }
         }
         if unwritten {
-            self.bodies.unwritten.insert(partition);
+            self.payloads.bodies.unwritten.insert(partition);
         } else {
-            self.bodies.unwritten.remove(&partition);
+            self.payloads.bodies.unwritten.remove(&partition);
         }
         if rivals {
-            self.bodies.rivals.insert(partition);
+            self.payloads.bodies.rivals.insert(partition);
         }
     }
 
@@ -317,8 +319,8 @@ impl Node {
     pub(crate) fn check_bodies(&self) -> Result<(), String> {
         let bytes: usize = self.partitions.values().map(|replica| replica.store.body_bytes()).sum();
         let tasks: usize = self.partitions.values().map(|replica| replica.store.count()).sum();
-        if (bytes, tasks) != (self.bodies.memory_bytes, self.bodies.tasks) {
-            let Bodies { memory_bytes, tasks: counted, .. } = &self.bodies;
+        if (bytes, tasks) != (self.payloads.bodies.memory_bytes, self.payloads.bodies.tasks) {
+            let Bodies { memory_bytes, tasks: counted, .. } = &self.payloads.bodies;
             return Err(format!("{tasks} tasks with {bytes} bytes of bodies count as {counted} with {memory_bytes}"));
         }
         Ok(())
@@ -350,7 +352,7 @@ impl Node {
         let hold = replica.register.hold(&wanted.id);
         let lost = replica.store.set_lost(wanted, lost, hold, now.wall_ms);
         self.stirred.insert(partition);
-        if lost && self.bodies.lost.insert((partition, wanted.id)) {
+        if lost && self.payloads.bodies.lost.insert((partition, wanted.id)) {
             self.outbox.observe(Observation::BodyLost { id: wanted.id });
         }
     }
@@ -376,7 +378,7 @@ impl Node {
     }
 
     pub(crate) fn lost_of(&self, partition: PartitionId) -> impl Iterator<Item = TaskId> {
-        let of_partition = self.bodies.lost.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
+        let of_partition = self.payloads.bodies.lost.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
         of_partition.filter(|key| !self.wanted_again(key).is_empty()).map(|(_, id)| *id)
     }
 
@@ -385,16 +387,16 @@ impl Node {
         self.make_room();
         self.spill();
         self.settle_rivals();
-        let mut known = std::mem::take(&mut self.bodies.lost);
+        let mut known = std::mem::take(&mut self.payloads.bodies.lost);
         known.retain(|key| !self.wanted_again(key).is_empty());
         let mut lost: BTreeMap<PartitionId, Vec<Wanted>> = BTreeMap::new();
-        let behind = self.bodies.asked.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.payloads.bodies.asked.take().map_or(Bound::Unbounded, Bound::Excluded);
         let turn = known.range((behind, Bound::Unbounded)).chain(&known);
         for key in turn.take(EXCHANGE_TASKS_MAX.min(known.len())) {
-            self.bodies.asked = Some(*key);
+            self.payloads.bodies.asked = Some(*key);
             lost.entry(key.0).or_default().extend(self.wanted_again(key));
         }
-        self.bodies.lost = known;
+        self.payloads.bodies.lost = known;
         let mut room_bytes = self.room_for_lost_bytes();
         for (partition, wanted) in lost {
             let cohort: Vec<NodeId> = self.partitions[&partition].cohort().nodes();
@@ -419,6 +421,6 @@ impl Node {
     /// Bytes that peers may still send of lost parts. Without room on the disk the limit is low, but not zero: while anything is
     /// lost no snapshot is written, and snapshots make room.
     pub(crate) fn room_for_lost_bytes(&self) -> u64 {
-        if self.disk.is_short() { self.disk.spare_bytes().saturating_sub(self.bodies.told_bytes) } else { u64::MAX }
+        if self.is_short_of_disk() { self.membership.disk().spare_bytes() } else { u64::MAX }
     }
 }

@@ -114,7 +114,7 @@ impl Node {
 
     /// Brings parts back into memory, unless they are on their way.
     pub(crate) fn load_back(&mut self, mut wanted: Vec<Wanted>) {
-        wanted.retain(|wanted| self.loads.coming.insert((wanted.id, wanted.slot)));
+        wanted.retain(|wanted| self.payloads.loads.coming.insert((wanted.id, wanted.slot)));
         if !wanted.is_empty() {
             self.load(Then::BringBack, wanted);
         }
@@ -133,15 +133,18 @@ impl Node {
         let (found, asked) = (vec![None; wanted.len()], (0..wanted.len()).collect());
         let load = Load { then, wanted, found, asked, bytes, unread: false };
         if matches!(load.then, Then::Grant { .. } | Then::Judge { .. }) {
-            self.loads.first.push_back(load);
-        } else if self.loads.waiting_bytes + bytes <= LOADS_WAITING_BYTES_MAX || self.loads.waiting.is_empty() {
-            self.loads.waiting_bytes += bytes;
-            self.loads.waiting.push_back(load);
-            let fits = self.loads.waiting_bytes <= LOADS_WAITING_BYTES_MAX || self.loads.waiting.len() == 1;
+            self.payloads.loads.first.push_back(load);
+        } else if self.payloads.loads.waiting_bytes + bytes <= LOADS_WAITING_BYTES_MAX
+            || self.payloads.loads.waiting.is_empty()
+        {
+            self.payloads.loads.waiting_bytes += bytes;
+            self.payloads.loads.waiting.push_back(load);
+            let fits =
+                self.payloads.loads.waiting_bytes <= LOADS_WAITING_BYTES_MAX || self.payloads.loads.waiting.len() == 1;
             assert!(fits, "more waits to be loaded than may");
         } else {
             if matches!(load.then, Then::BringBack) {
-                self.loads.come(&load.wanted);
+                self.payloads.loads.come(&load.wanted);
             }
             self.outbox.count("loads_refused");
         }
@@ -149,24 +152,24 @@ impl Node {
     }
 
     fn begin_loads(&mut self) {
-        while self.loads.under_way.len() < LOADS_MAX && (self.loads.bytes < LOAD_BYTES_MAX) {
-            let load = self.loads.first.pop_front().or_else(|| {
-                let load = self.loads.waiting.pop_front()?;
-                assert!(self.loads.waiting_bytes >= load.bytes, "a load that waits was not counted");
-                self.loads.waiting_bytes -= load.bytes;
+        while self.payloads.loads.under_way.len() < LOADS_MAX && (self.payloads.loads.bytes < LOAD_BYTES_MAX) {
+            let load = self.payloads.loads.first.pop_front().or_else(|| {
+                let load = self.payloads.loads.waiting.pop_front()?;
+                assert!(self.payloads.loads.waiting_bytes >= load.bytes, "a load that waits was not counted");
+                self.payloads.loads.waiting_bytes -= load.bytes;
                 Some(load)
             });
             let Some(load) = load else { return };
             // Its answer went out at its deadline.
-            if matches!(load.then, Then::Grant { session } if !self.grants.is_under_way(session)) {
+            if matches!(load.then, Then::Grant { session } if !self.claims.is_granting(session)) {
                 continue;
             }
-            self.loads.next += 1;
-            let number = self.loads.next;
+            self.payloads.loads.next += 1;
+            let number = self.payloads.loads.next;
             let wanted = load.asked.iter().map(|place| self.asked_for(load.wanted[*place])).collect();
             self.outbox.effect(Effect::Load { number, wanted });
-            self.loads.bytes += load.bytes;
-            assert!(self.loads.under_way.insert(number, load).is_none(), "the number of a load is used twice");
+            self.payloads.loads.bytes += load.bytes;
+            assert!(self.payloads.loads.under_way.insert(number, load).is_none(), "the number of a load is used twice");
         }
     }
 
@@ -182,9 +185,9 @@ impl Node {
 
     /// Takes in the parts that the log has read, or could not read.
     pub(crate) fn on_loaded(&mut self, number: u64, bodies: Vec<Option<Filling>>, unread: bool) {
-        let mut load = self.loads.under_way.remove(&number).expect("the host answers what it was asked, once");
-        assert!(self.loads.bytes >= load.bytes, "a load was not counted");
-        self.loads.bytes -= load.bytes;
+        let mut load = self.payloads.loads.under_way.remove(&number).expect("the host answers what it was asked, once");
+        assert!(self.payloads.loads.bytes >= load.bytes, "a load was not counted");
+        self.payloads.loads.bytes -= load.bytes;
         load.unread |= unread;
         assert_eq!(bodies.len(), load.asked.len(), "the host answers for each body");
         let unchecked = mutant!(self.config, WrongPlace);
@@ -214,7 +217,7 @@ impl Node {
         if load.asked.is_empty() {
             self.loaded(load);
         } else {
-            self.loads.first.push_front(load);
+            self.payloads.loads.first.push_front(load);
         }
         self.begin_loads();
     }
@@ -239,7 +242,7 @@ impl Node {
                 self.signals.report(Signal::LoadedForTransaction { id, loaded, parts });
             }
             Then::BringBack => {
-                self.loads.come(&wanted);
+                self.payloads.loads.come(&wanted);
                 let found = wanted.into_iter().zip(found).filter_map(|(wanted, found)| Some((wanted, found?)));
                 self.brought_back(found);
             }
@@ -318,9 +321,9 @@ impl Node {
 
     /// Checks the counts of reads that the host has not answered.
     pub(crate) fn check_loads(&self) -> Result<(), String> {
-        let bytes: usize = self.loads.under_way.values().map(|load| load.bytes).sum();
-        let waiting_bytes: usize = self.loads.waiting.iter().map(|load| load.bytes).sum();
-        if (bytes, waiting_bytes) == (self.loads.bytes, self.loads.waiting_bytes) {
+        let bytes: usize = self.payloads.loads.under_way.values().map(|load| load.bytes).sum();
+        let waiting_bytes: usize = self.payloads.loads.waiting.iter().map(|load| load.bytes).sum();
+        if (bytes, waiting_bytes) == (self.payloads.loads.bytes, self.payloads.loads.waiting_bytes) {
             Ok(())
         } else {
             Err(format!("{bytes} bytes are loaded and {waiting_bytes} wait, which is not what is counted"))

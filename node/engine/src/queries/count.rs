@@ -95,8 +95,7 @@ impl Node {
     }
 
     fn ask_counts(&mut self, ask: u64) {
-        let nodes: Vec<NodeId> =
-            self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node)).collect();
+        let nodes: Vec<NodeId> = self.others().chain([self.me]).filter(|node| self.is_alive(*node)).collect();
         let Some(Ask::Count(count)) = self.asks.get_mut(ask) else { return };
         count.rounds += 1;
         count.waiting = nodes.iter().copied().collect();

@@ -76,7 +76,7 @@ impl Node {
     pub(crate) fn send_list_asks(&mut self, ask: u64) {
         let Some(Ask::List(list)) = self.asks.get(ask) else { return };
         let Selection { queue, after, to, limit, .. } = list.selection.clone();
-        let nodes: Vec<NodeId> = self.peers.keys().copied().chain([self.me]).collect();
+        let nodes: Vec<NodeId> = self.others().chain([self.me]).collect();
         // If every live node has answered and the page is still open, cohorts have changed meanwhile and too few answers are of one
         // version: all nodes are asked again.
         let late = self.now.mono_us + self.config.resend_ms * 2_000 < list.deadline_us;
@@ -152,7 +152,7 @@ impl Node {
     fn conclude_list(&mut self, ask: u64) {
         let Some(genesis) = self.genesis.clone() else { return };
         let Some(Ask::List(list)) = self.asks.get(ask) else { return };
-        let alive = self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node));
+        let alive = self.others().chain([self.me]).filter(|node| self.is_alive(*node));
         let all = alive.into_iter().all(|node| list.answers.contains_key(&node));
         let heard = |partition: PartitionId| list.is_heard(partition, &self.cohort_of(partition));
         if !all || !(0..genesis.partitions as u16).map(PartitionId).all(heard) {
@@ -177,8 +177,8 @@ impl Node {
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions) as u16;
         let open = (0..partitions).map(PartitionId).find(|id| !list.is_heard(*id, &self.cohort_of(*id)));
         let Some(partition) = open else {
-            let silent = self.peers.keys().find(|node| self.is_alive(**node) && !list.answers.contains_key(*node));
-            let name = silent.map_or_else(String::new, |node| format!(" by {}", self.name_of(*node)));
+            let silent = self.others().find(|node| self.is_alive(*node) && !list.answers.contains_key(node));
+            let name = silent.map_or_else(String::new, |node| format!(" by {}", self.name_of(node)));
             return format!("the list was not answered{name} in time; repeat the call");
         };
         let cohort = self.cohort_of(partition);

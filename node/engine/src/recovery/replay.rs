@@ -38,7 +38,7 @@ impl Node {
                 Ok(())
             }
             Record::Unanswered { began } => {
-                self.log.unanswered = began;
+                self.membership.recover_unanswered(began);
                 Ok(())
             }
             Record::Genesis(genesis) => match &self.genesis {
@@ -184,9 +184,9 @@ impl Node {
 
     /// Returns the time of a record of a partition, as undated: the next uptime record dates it.
     fn undated(&mut self, partition: PartitionId) -> Now {
-        self.running.note_undated(partition);
+        self.consensus.uptime_mut().note_undated(partition);
         let early = mutant!(self.config, AgesFromBefore);
-        let mono_us = if early { self.running.recovered_us() } else { UNDATED_US };
+        let mono_us = if early { self.consensus.uptime().recovered_us() } else { UNDATED_US };
         Now { mono_us, ..self.now }
     }
 
@@ -194,13 +194,13 @@ impl Node {
     /// content is not dated. If a start could not read the end of the count and began again lower, the greatest uptime so far
     /// dates the records: by the lower one they would seem older than they are once the count goes on from the greater one.
     fn recover_ran(&mut self, us: u64, covered: bool) {
-        self.running.recover(us);
+        self.consensus.uptime_mut().recover(us);
         if covered {
             return;
         }
-        let us = self.running.recovered_us();
+        let us = self.consensus.uptime().recovered_us();
         let config = self.config.clone();
-        for partition in self.running.take_undated() {
+        for partition in self.consensus.uptime_mut().take_undated() {
             if let Some(replica) = self.partitions.get_mut(&partition) {
                 replica.register.date_all(us, &config);
             }
@@ -208,8 +208,8 @@ impl Node {
     }
 
     fn recover_ages(&mut self, partition: PartitionId, ran_us: u64, points: Vec<(Viewstamp, u64)>) {
-        self.running.recover(ran_us);
-        let ran_us = self.running.recovered_us();
+        self.consensus.uptime_mut().recover(ran_us);
+        let ran_us = self.consensus.uptime().recovered_us();
         let config = self.config.clone();
         if let Some(replica) = self.partitions.get_mut(&partition) {
             replica.register.take_ages(&Ages::new(points), ran_us, 0, &config);
@@ -260,7 +260,7 @@ impl Node {
 
     /// As [`Node::lose`], for any replica, also those that the log has not named yet.
     pub fn lose_anywhere(&mut self, loss: u64) {
-        self.lost_somewhere.push(loss);
+        self.consensus.note_lost_somewhere(loss);
     }
 
     /// After the replay: partitions that lost what no other replica can give back, and what that is. If the node starts all the
@@ -289,8 +289,8 @@ impl Node {
     /// Begins a start after the replay of a log that is durable up to this record; the clocks read `now`.
     pub(crate) fn begin_start(&mut self, now: Now, durable: u64) {
         self.now = now;
-        self.running.begin(now);
-        let ran_us = self.running.recovered_us();
+        self.consensus.uptime_mut().begin(now);
+        let ran_us = self.consensus.uptime().recovered_us();
         self.boot += 1;
         self.asks.begin(self.boot);
         // The log's length comes first: if the disk takes only a part of this start's records, they must not make the log look
@@ -329,12 +329,13 @@ impl Node {
             }
         }
         let root = Root::found(&genesis);
-        self.steward.founders = root.founders();
+        let founders = root.founders();
         let roster = Arc::new(root.roster());
-        if self.steward.founders.contains(&me) {
-            let replica = Partition::new(PartitionId::ROOT, me, self.steward.founders.clone()).with_root(root);
+        if founders.contains(&me) {
+            let replica = Partition::new(PartitionId::ROOT, me, founders.clone()).with_root(root);
             self.partitions.insert(PartitionId::ROOT, replica);
         }
+        self.membership.note_root_founders(founders);
         self.genesis = Some(genesis);
         self.take_roster(roster);
     }
@@ -346,7 +347,7 @@ impl Node {
         self.timers.set(Key::Heartbeat, self.now.mono_us);
         self.timers.set(Key::Exchange, self.after_ms(self.config.exchange_interval_ms));
         self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
-        let peers: Vec<NodeId> = self.peers.keys().copied().collect();
+        let peers: Vec<NodeId> = self.others().collect();
         for node in peers {
             self.exchange_anew(node);
         }

@@ -120,7 +120,7 @@ impl Node {
         bytes_max: usize,
         records: &mut Vec<Record>,
     ) -> (usize, Option<(PartitionId, TaskId)>) {
-        let mut kept = self.hints.kept.after(after).peekable();
+        let mut kept = self.repair.kept_after(after).peekable();
         let Some(((partition, _), _, since_ms)) = kept.peek().copied() else { return (0, None) };
         let of_partition = kept.take_while(|((of, _), ..)| *of == partition);
         let items: Vec<(TaskId, Task)> = within(bytes_max, of_partition, |(_, task, _)| size_bytes(task))
@@ -138,7 +138,7 @@ impl Node {
         after: Option<(NodeId, (PartitionId, TaskId))>,
         records: &mut Vec<Record>,
     ) -> Option<(NodeId, (PartitionId, TaskId))> {
-        let mut owed = self.hints.owed.after(after).peekable();
+        let mut owed = self.repair.owed_after(after).peekable();
         let (to, (partition, _), since_ms) = owed.peek().copied()?;
         let alike = owed.take_while(|(node, (of, _), _)| (*node, *of) == (to, partition));
         let ids: Vec<TaskId> = alike.take(EXCHANGE_TASKS_MAX).map(|(_, (_, id), _)| id).collect();
@@ -150,12 +150,12 @@ impl Node {
     fn save_node(&self) -> Vec<Record> {
         let mut records = vec![Record::Identity { node: self.me, incarnation: self.founding.incarnation }];
         records.extend((self.boot > 0).then_some(Record::Boot { count: self.boot }));
-        records.extend(self.log.unanswered.map(|began| Record::Unanswered { began: Some(began) }));
+        records.extend(self.membership.unanswered().map(|began| Record::Unanswered { began: Some(began) }));
         records.extend(self.genesis.clone().map(Record::Genesis));
         records.extend((self.roster.version > 0).then(|| Record::Roster(self.roster.clone())));
         records.extend(self.mint.mark());
         // This stands before all records that it could date, so it only gives the uptime from which the count goes on.
-        records.push(Record::Ran { us: self.running.ran_us(self.now) });
+        records.push(Record::Ran { us: self.consensus.uptime().ran_us(self.now) });
         records
     }
 

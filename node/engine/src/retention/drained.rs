@@ -51,7 +51,7 @@ impl Node {
 
     /// Nodes that are alive and whole.
     fn asked_for_children(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.peers.keys().copied().filter(|node| self.is_alive(*node) && !self.is_holed(*node))
+        self.others().filter(|node| self.is_alive(*node) && !self.is_holed(*node))
     }
 
     /// Those of them that have not answered yet that they bring nothing.
@@ -95,10 +95,11 @@ impl Node {
         (epoch, number): (Epoch, u64),
         seats: u64,
     ) {
+        let is_known = self.has_peer(from);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let Some(leading) = replica.register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         let retiring = &mut leading.retiring;
-        if retiring.number == number && !retiring.ids.is_empty() && self.peers.contains_key(&from) {
+        if retiring.number == number && !retiring.ids.is_empty() && is_known {
             retiring.childless.insert(from, seats);
             self.forget_buried(partition);
         }

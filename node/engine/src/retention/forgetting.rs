@@ -538,7 +538,7 @@ impl Node {
             }
         }
         if !over.is_empty() {
-            self.exchange.changed(partition);
+            self.repair.changed(partition);
         }
         self.forgot(partition, over);
     }

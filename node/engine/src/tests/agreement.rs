@@ -87,10 +87,10 @@ fn views_tell_how_near_replicas_are() {
 
     // Its debt is more than its budget of hours.
     for node in &mut cluster.nodes {
-        node.exchange.overspend();
+        node.repair.overspend();
     }
     cluster.restart(2);
-    cluster.nodes[2].exchange.overspend();
+    cluster.nodes[2].repair.overspend();
     cluster.observed.clear();
     cluster.advance(5_000);
     assert!(cluster.agreement(0, &id, 2).apart && cluster.agreement(2, &id, 0).apart);

@@ -196,7 +196,7 @@ fn finished_tasks_are_archived_whole_and_what_is_buried_has_no_body() {
     let archived: Vec<&[u8]> = cluster.archived.iter().map(|view| view.spec.payload.as_slice()).collect();
     assert_eq!(archived, [b"finished"]);
     cluster.advance(1_500);
-    assert!((0..3).all(|index| cluster.nodes[index].bodies.tasks() == 0), "it counts as a task no more");
+    assert!((0..3).all(|index| cluster.nodes[index].payloads.bodies().tasks() == 0), "it counts as a task no more");
 }
 
 #[test]
@@ -258,11 +258,11 @@ fn lost_bodies_are_asked_for_in_turn() {
     cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All });
     let node = &mut cluster.nodes[0];
     node.on_bodies_lost(&ids);
-    let lost: Vec<_> = node.bodies.lost.iter().copied().collect();
+    let lost: Vec<_> = node.payloads.bodies().lost.iter().copied().collect();
     assert_eq!(lost.len(), ids.len());
     for last in [EXCHANGE_TASKS_MAX - 1, EXCHANGE_TASKS_MAX - 11, EXCHANGE_TASKS_MAX - 21] {
         node.ask_for_bodies();
-        assert_eq!(node.bodies.asked, Some(lost[last]));
+        assert_eq!(node.payloads.bodies().asked, Some(lost[last]));
     }
 }
 
@@ -363,5 +363,5 @@ fn without_room_a_little_of_what_is_lost_is_taken_from_peers() {
     assert_eq!(cluster.lost(0), 1, "it is too much");
     cluster.report_spare(0, Room::Short, 0, 10_000);
     cluster.run_until(|cluster| cluster.lost(0) == 0);
-    assert!(cluster.nodes[0].bodies.told_bytes > 3_000);
+    assert!(cluster.nodes[0].membership.told_bytes() > 3_000);
 }

@@ -15,9 +15,9 @@ impl Cluster {
     fn measure(&mut self, index: usize, other: usize, ahead_ms: i64) {
         let (now, node) = (self.now, self.nodes[other].founding.node);
         let trip = RoundTrip { sent_us: now.mono_us - 2_000, kept_us: 0 };
-        let Node { clocks, config, .. } = &mut self.nodes[index];
+        let Node { membership, config, .. } = &mut self.nodes[index];
         // It was read in the middle of the round trip.
-        clocks.measure(node, now.wall_ms.saturating_add_signed(ahead_ms) - 1, trip, now, config);
+        membership.clocks_mut().measure(node, now.wall_ms.saturating_add_signed(ahead_ms) - 1, trip, now, config);
     }
 }
 

@@ -125,7 +125,7 @@ fn a_client_that_leaves_its_wait_is_granted_nothing_more() {
     let id = cluster.enqueue(1, b"x", 0);
     cluster.advance(1_000);
     assert_eq!(cluster.state_of(1, id), State::Ready);
-    assert_eq!(cluster.nodes[0].broker.count(), 0);
+    assert_eq!(cluster.nodes[0].claims.calls_waiting(), 0);
 }
 
 /// A client is granted a task, and the node is gone; the client does not want it any more, and leaves through another node.
@@ -240,7 +240,7 @@ fn a_call_that_is_repeated_on_its_connection_is_one_call() {
     assert_eq!(cluster.told(number).id, id);
     assert!(cluster.confirms(0).is_ok());
     cluster.advance(TOO_LATE_MS);
-    assert_eq!((cluster.state_of(1, id), cluster.nodes[0].broker.count()), (State::Claimed, 0));
+    assert_eq!((cluster.state_of(1, id), cluster.nodes[0].claims.calls_waiting()), (State::Claimed, 0));
 }
 
 /// Goal: a client that asks a node for several tasks in several rounds, and is gone, loses them at once: grants of one round are not

@@ -39,10 +39,11 @@ fn of_two_nodes_on_one_log_one_retires() {
     let mut effects = Vec::new();
     copy.start(cluster.now, cluster.logs[0].len() as u64, &mut effects);
     copy.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 0 }, &mut effects);
-    let number = cluster.nodes[1].peers[&NodeId(1)].latest_number();
+    let number = cluster.nodes[1].peer(NodeId(1)).expect("it is a member").latest_number();
     assert!(number > 10);
     let first = first_heartbeat(cluster.nodes[1].boot, cluster.now);
-    let heartbeat = Heartbeat { seen: (copy.boot, number), seen_start: cluster.nodes[0].log.start, ..first };
+    let heartbeat =
+        Heartbeat { seen: (copy.boot, number), seen_start: cluster.nodes[0].membership.log().start, ..first };
     let message = PeerMessage::Peering(Peering::Heartbeat(Box::new(heartbeat)));
     copy.step(cluster.now, Event::Peer { from: NodeId(2), message }, &mut effects);
     assert!(copy.is_retired() && effects.iter().any(|effect| matches!(effect, Effect::Stopped)));
@@ -64,8 +65,11 @@ fn an_image_that_is_started_elsewhere_leaves_the_node_alone() {
     let mut effects = Vec::new();
     copy.start(cluster.now, image.len() as u64, &mut effects);
     assert_eq!(copy.boot, cluster.nodes[0].boot + 1);
-    let heartbeat =
-        Heartbeat { start: copy.log.start, durable: image.len() as u64, ..first_heartbeat(copy.boot, cluster.now) };
+    let heartbeat = Heartbeat {
+        start: copy.membership.log().start,
+        durable: image.len() as u64,
+        ..first_heartbeat(copy.boot, cluster.now)
+    };
     tell(&mut cluster, 1, NodeId(1), PeerMessage::Peering(Peering::Heartbeat(Box::new(heartbeat))));
     copy.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 0 }, &mut effects);
     // What its peer sends next reaches both.
@@ -82,7 +86,7 @@ fn an_image_that_is_started_elsewhere_leaves_the_node_alone() {
     }
     assert!(copy.is_retired());
     assert!(!cluster.nodes[0].is_retired());
-    assert_eq!(cluster.nodes[1].peers[&NodeId(1)].boot, cluster.nodes[0].boot);
+    assert_eq!(cluster.nodes[1].peer(NodeId(1)).expect("it is a member").boot, cluster.nodes[0].boot);
 }
 
 /// Goal: the loss of the record that a start was answered does not make it an unanswered start.
@@ -106,7 +110,7 @@ fn a_lost_word_of_an_answer_retires_nobody() {
             }
         }
         again.start(cluster.now, log.len() as u64, &mut Vec::new());
-        assert_eq!(again.log.began, log.len() as u64, "without the word number {lost}");
+        assert_eq!(again.membership.log().began, log.len() as u64, "without the word number {lost}");
     }
 }
 
@@ -267,7 +271,7 @@ fn a_start_promises_nothing_before_a_peer_has_answered_it() {
 
     let heartbeat = Heartbeat {
         seen: (cluster.nodes[0].boot, 1),
-        seen_start: cluster.nodes[0].log.start,
+        seen_start: cluster.nodes[0].membership.log().start,
         ..first_heartbeat(cluster.nodes[1].boot + 1, cluster.now)
     };
     tell(&mut cluster, 0, NodeId(2), PeerMessage::Peering(Peering::Heartbeat(Box::new(heartbeat))));
@@ -377,7 +381,7 @@ fn an_image_that_counts_alike_does_not_pass_for_the_process_that_was_heard() {
     let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
     let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
     let word = granted(&answers).expect("it votes");
-    assert_eq!((word.boot, word.start), (boot, cluster.nodes[0].log.start));
+    assert_eq!((word.boot, word.start), (boot, cluster.nodes[0].membership.log().start));
     cluster.queue.clear();
     cluster.down.insert(2);
     cluster.restart(1);
@@ -397,14 +401,14 @@ fn an_image_that_counts_alike_does_not_pass_for_the_process_that_was_heard() {
 fn another_process_in_a_start_is_not_listened_to() {
     let mut cluster = Cluster::new(3);
     cluster.advance(500);
-    let (boot, start) = (cluster.nodes[0].boot, cluster.nodes[0].log.start);
+    let (boot, start) = (cluster.nodes[0].boot, cluster.nodes[0].membership.log().start);
     let word = |durable, start| LogWord { boot, durable, start };
     let node = &mut cluster.nodes[1];
     assert!(node.note_log(NodeId(1), word(1_000, 0)) && node.note_log(NodeId(1), word(1_001, start)));
-    let memory = node.peers[&NodeId(1)].memory();
+    let memory = node.peer(NodeId(1)).expect("it is a member").memory();
     assert_eq!((memory.within(boot), memory.before(boot)), (1_001, 0));
     assert!(!node.note_log(NodeId(1), word(2_000, start ^ 1)));
-    let memory = node.peers[&NodeId(1)].memory();
+    let memory = node.peer(NodeId(1)).expect("it is a member").memory();
     assert_eq!((memory.within(boot), memory.before(boot)), (1_001, 2_000));
 }
 
@@ -502,7 +506,7 @@ fn a_start_of_which_the_disk_takes_a_part_makes_the_log_no_longer() {
         }
         cluster.logs[0].extend(records.into_iter().take(taken));
         cluster.begin_restart(0, 6);
-        assert_eq!(cluster.nodes[0].log.began, before as u64, "with {taken} records");
+        assert_eq!(cluster.nodes[0].membership.log().began, before as u64, "with {taken} records");
         cluster.logs[0].truncate(before);
     }
     assert!(taken > 1, "there are parts");

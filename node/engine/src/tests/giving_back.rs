@@ -252,7 +252,7 @@ fn a_grant_that_is_void_for_certain_is_not_given_back_again() {
     cluster.advance(1_000);
     assert!(cluster.is_ready(leader, first));
     cluster.advance(1_000);
-    assert_eq!(cluster.nodes[leader].broker.going_back(), 0);
+    assert_eq!(cluster.nodes[leader].claims.broker().going_back(), 0);
 }
 
 /// Goal: a late question of a broker that has restarted since is granted nothing, as the broker knows nothing of the call. Method: the

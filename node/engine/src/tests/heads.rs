@@ -104,11 +104,11 @@ fn a_leader_that_is_cleared_withdraws_its_heads() {
     let mut cluster = Cluster::modern(3);
     let (id, queue) = (cluster.enqueue(0, b"x", 9), spec(b"", 0).queue);
     let leader = cluster.leader(&id);
-    cluster.run_until(|cluster| cluster.nodes[leader].heads.count(&queue) == 1);
+    cluster.run_until(|cluster| cluster.nodes[leader].claims.heads().count(&queue) == 1);
     let (now, node) = (cluster.now, &mut cluster.nodes[leader]);
     let partition = node.partition_of(&id);
     node.leave(partition);
     node.step(now, Event::Wake, &mut Vec::new());
-    assert_eq!(node.heads.count(&queue), 0);
+    assert_eq!(node.claims.heads().count(&queue), 0);
     assert!(node.partitions[&partition].published.is_empty());
 }

@@ -47,7 +47,7 @@ impl Absence {
     }
 
     fn kept(&self) -> usize {
-        self.cluster.nodes[self.keeper].hints.kept.count()
+        self.cluster.nodes[self.keeper].repair.kept_count()
     }
 
     fn knowing(&self, id: &TaskId) -> usize {
@@ -93,7 +93,7 @@ fn a_node_without_a_replica_keeps_a_task_for_members_that_are_away() {
     absence.cluster.advance(3_000);
     assert_eq!((absence.knowing(&id), absence.kept()), (1, 1));
     absence.cluster.restart(members[1]);
-    absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
+    absence.cluster.run_until(|cluster| cluster.nodes[keeper].repair.is_empty());
     assert_eq!(absence.knowing(&id), 2);
     absence.cluster.restart(members[2]);
     absence.cluster.advance(3_000);
@@ -142,7 +142,7 @@ fn what_cannot_be_kept_is_refused_and_what_nothing_rests_on_makes_room() {
     absence.cluster.restart(keeper);
     absence.cluster.advance(1_000);
     absence.sloppy();
-    assert!(absence.cluster.nodes[keeper].hints.owed.is_empty());
+    assert!(absence.cluster.nodes[keeper].repair.owed().is_empty());
     assert_eq!(absence.observed(&Observation::HintsDropped { tasks: 11 }), 1);
     absence.sloppy();
     let id = absence.cluster.id(TAG);
@@ -171,7 +171,7 @@ fn what_was_forgotten_does_not_come_back_by_a_hint() {
         absence.cluster.restart(index);
     }
     let keeper = absence.keeper;
-    absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
+    absence.cluster.run_until(|cluster| cluster.nodes[keeper].repair.is_empty());
     let told = Observation::HintOrphaned { id, facts: "task".into(), payload_bytes: 4 };
     assert_eq!(absence.observed(&told), 1, "whoever runs it is told");
     absence.cluster.advance(3_000);
@@ -197,7 +197,7 @@ fn a_member_that_has_lost_what_it_took_does_not_count() {
     absence.cluster.advance(2_000);
     assert_eq!((absence.knowing(&id), absence.kept()), (1, 1), "it is told once more");
     absence.cluster.restart(members[1]);
-    absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
+    absence.cluster.run_until(|cluster| cluster.nodes[keeper].repair.is_empty());
     assert_eq!(absence.knowing(&id), 2);
 }
 
@@ -267,7 +267,7 @@ fn a_member_that_was_away_is_told_what_it_lacks_before_anything_is_compared() {
     cluster.advance(2_000);
     let absent_id = NodeId(absent as u128 + 1);
     let owed =
-        |cluster: &Cluster| cluster.nodes.iter().map(|node| node.hints.owed.count_of(absent_id)).collect::<Vec<_>>();
+        |cluster: &Cluster| cluster.nodes.iter().map(|node| node.repair.owed().count_of(absent_id)).collect::<Vec<_>>();
     let noted = owed(&cluster);
     assert_eq!((noted[first], noted.iter().sum::<usize>()), (700, 700), "one node notes it");
     cluster.restart(first);
@@ -276,7 +276,7 @@ fn a_member_that_was_away_is_told_what_it_lacks_before_anything_is_compared() {
 
     cluster.observed.clear();
     cluster.restart(absent);
-    cluster.run_until(|cluster| cluster.nodes[first].hints.is_empty());
+    cluster.run_until(|cluster| cluster.nodes[first].repair.is_empty());
     assert!(ids.iter().all(|id| cluster.replica_of(absent, id).store.knows(id)));
     cluster.advance(5_000);
     let repaired = |(_, observed): &&(usize, Observation)| matches!(observed, Observation::Repaired { .. });
@@ -295,7 +295,7 @@ fn nothing_is_noted_for_who_is_no_peer_any_more() {
     cluster.advance(2_000);
     let node = &mut cluster.nodes[first];
     let before = saved(node, usize::MAX);
-    assert_eq!(node.hints.owed.count(), 1);
+    assert_eq!(node.repair.owed().count(), 1);
     let mut roster = node.roster().clone();
     roster.version += 1;
     roster.members.retain(|_, member| member.node != NodeId(absent as u128 + 1));
@@ -306,7 +306,7 @@ fn nothing_is_noted_for_who_is_no_peer_any_more() {
     cluster.drain();
     cluster.enqueue(first, b"missed as well", TAG);
     cluster.advance(2_000);
-    assert!(cluster.nodes[first].hints.owed.is_empty());
+    assert!(cluster.nodes[first].repair.owed().is_empty());
     // A log that has both is read.
     let mut read = Node::new(founding(first), 1);
     for record in before {
@@ -316,11 +316,11 @@ fn nothing_is_noted_for_who_is_no_peer_any_more() {
             read.recover(Record::Roster(roster.clone()), false, None).expect("a later roster");
         }
     }
-    assert_eq!(read.hints.owed.count(), 1);
+    assert_eq!(read.repair.owed().count(), 1);
     read.start(cluster.now, 0, &mut Vec::new());
     let persisted = Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 1 };
     read.step(cluster.now, persisted, &mut Vec::new());
-    assert!(read.hints.owed.is_empty());
+    assert!(read.repair.owed().is_empty());
 }
 
 #[test]
@@ -328,12 +328,12 @@ fn nothing_is_noted_for_a_member_that_is_away_for_too_long() {
     let (mut cluster, _, first, absent) = one_away(&Config { hint_ttl_ms: 10_000, ..Config::default() });
     cluster.enqueue(first, b"missed", TAG);
     cluster.advance(2_000);
-    assert_eq!(cluster.nodes[first].hints.owed.count(), 1);
+    assert_eq!(cluster.nodes[first].repair.owed().count(), 1);
     cluster.advance(10_000);
-    assert!(cluster.nodes[first].hints.owed.is_empty());
+    assert!(cluster.nodes[first].repair.owed().is_empty());
     let id = cluster.enqueue(first, b"missed as well", TAG);
     cluster.advance(2_000);
-    assert!(cluster.nodes[first].hints.owed.is_empty());
+    assert!(cluster.nodes[first].repair.owed().is_empty());
     cluster.restart(absent);
     cluster.run_until(|cluster| cluster.replica_of(absent, &id).store.knows(&id));
 }
@@ -397,7 +397,7 @@ fn an_answer_that_comes_late_counts_and_less_is_sent_meanwhile() {
         let pieces = hand_slowly(&mut absence, late_ms, 4 * late_ms);
         assert!(pieces.len() <= 5 && pieces.contains(&20), "{pieces:?}");
     }
-    assert!(absence.cluster.nodes[keeper].hints.is_empty());
+    assert!(absence.cluster.nodes[keeper].repair.is_empty());
     assert!(tasks.iter().all(|id| absence.knowing(id) >= 2));
 }
 
@@ -453,7 +453,7 @@ fn only_members_without_holes_make_an_orphan_and_all_that_were_sent_it() {
         absence.cluster.restart(member);
     }
     let keeper = absence.keeper;
-    absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
+    absence.cluster.run_until(|cluster| cluster.nodes[keeper].repair.is_empty());
     assert_eq!((absence.knowing(&id), orphans(&absence)), (2, 0), "who was started is asked anew");
 }
 
@@ -487,7 +487,7 @@ fn an_answer_that_comes_before_its_cohort_is_known_counts_then() {
     let told = Box::new(Told { epoch: 1, cohort: alone });
     let message = PeerMessage::Peering(Peering::Route { partition, told });
     absence.cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
-    absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
+    absence.cluster.run_until(|cluster| cluster.nodes[keeper].repair.is_empty());
 }
 
 #[test]
@@ -512,7 +512,7 @@ fn a_member_without_room_for_what_it_is_owed_does_not_keep_anti_entropy_waiting(
     cluster.enqueue(first, b"missed as well", TAG);
     cluster.advance(2_000);
     let (absent_id, partition) = (NodeId(absent as u128 + 1), cluster.nodes[first].partition_of(&known));
-    assert_eq!(cluster.nodes[first].hints.owed.count_of(absent_id), 2);
+    assert_eq!(cluster.nodes[first].repair.owed().count_of(absent_id), 2);
     cluster.restart(absent);
     let mut found = None;
     while found.is_none() {
@@ -540,7 +540,7 @@ fn a_member_without_room_for_what_it_is_owed_does_not_keep_anti_entropy_waiting(
     let mut effects = Vec::new();
     cluster.nodes[first].step(cluster.now, Event::Peer { from: absent_id, message }, &mut effects);
     let node = &cluster.nodes[first];
-    assert_eq!((node.hints.owed.count_of(absent_id), node.hints_go_first(absent_id)), (1, false));
+    assert_eq!((node.repair.owed().count_of(absent_id), node.hints_go_first(absent_id)), (1, false));
 }
 
 #[test]

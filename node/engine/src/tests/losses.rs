@@ -52,7 +52,7 @@ impl Cluster {
     fn assert_let_go(&mut self, id: TaskId) {
         let all = 0..self.nodes.len();
         self.run_until(|cluster| cluster.burying(&id) == cluster.nodes.len());
-        self.run_until(|cluster| cluster.nodes.iter().all(|node| node.bodies.lost.is_empty()));
+        self.run_until(|cluster| cluster.nodes.iter().all(|node| node.payloads.bodies().lost.is_empty()));
         for index in all {
             assert_eq!((self.lost(index), self.snapshot_lacks(index)), (0, 0), "node {index}");
             assert!(self.replica_of(index, &id).register.cell(&id).is_none());

@@ -158,9 +158,9 @@ fn calls_of_a_client_that_did_not_confirm_come_last() {
 fn clients_that_are_gone_are_forgotten() {
     let mut cluster = connected();
     cluster.waits(0, 100);
-    assert_eq!(cluster.nodes[0].broker.heard_of(), 1);
+    assert_eq!(cluster.nodes[0].claims.broker().heard_of(), 1);
     cluster.queue.push_back((0, Event::ClientGone { client: ClientId(100) }));
     cluster.advance(1);
     cluster.pings(0, 100);
-    assert_eq!(cluster.nodes[0].broker.heard_of(), 0);
+    assert_eq!(cluster.nodes[0].claims.broker().heard_of(), 0);
 }

@@ -396,7 +396,7 @@ fn tasks_that_are_too_large_together_are_not_changed_at_once() {
     }
     let few = Transaction { changes: ids.iter().take(3).map(change).collect(), ..cluster.transaction() };
     assert_eq!(cluster.transact(1, &few), Ok(ids[..3].to_vec()));
-    let kept: usize = cluster.nodes.iter().map(|node| node.transactions.kept_bytes()).sum();
+    let kept: usize = cluster.nodes.iter().map(|node| node.workflow.kept_bytes()).sum();
     assert_eq!(kept, 0, "nothing is left behind");
 }
 

@@ -116,7 +116,7 @@ impl Node {
 
     /// Payload hints: facts kept for partitions that are not held here.
     pub fn hints(&self) -> impl Iterator<Item = (TaskId, &Task)> {
-        self.hints.kept.after(None).map(|((_, id), task, _)| (id, task))
+        self.repair.kept_after(None).map(|((_, id), task, _)| (id, task))
     }
 
     /// Returns the table of a replica of this node.

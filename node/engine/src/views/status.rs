@@ -55,8 +55,8 @@ impl Node {
         let cohorts: Vec<Cohort> = (0..genesis.partitions as u16).map(|id| self.cohort_of(PartitionId(id))).collect();
         let holds = |node: NodeId| cohorts.iter().filter(|cohort| cohort.has(node)).count() as u32;
         let views = self.roster.members.values().map(|member| {
-            let peer = self.peers.get(&member.node);
-            let offset = self.clocks.offset_us(member.node, self.now, &self.config);
+            let peer = self.peer(member.node);
+            let offset = self.membership.clocks().offset_us(member.node, self.now, &self.config);
             let own = member.node == self.me;
             NodeView {
                 node: member.node,
@@ -68,7 +68,11 @@ impl Node {
                 this: own,
                 leads: led(member.node),
                 holds: holds(member.node),
-                clock: if own { self.clocks.standing() } else { peer.map_or(Standing::Unknown, |peer| peer.standing) },
+                clock: if own {
+                    self.membership.clocks().standing()
+                } else {
+                    peer.map_or(Standing::Unknown, |peer| peer.standing)
+                },
                 clock_offset_ms: offset.map(|(offset_us, _)| offset_us / 1_000),
                 clock_error_ms: offset.map(|(_, error_us)| error_us.div_ceil(1_000)),
                 round_trip_us: peer.and_then(|peer| peer.round_trip_us),
@@ -154,11 +158,11 @@ impl Node {
     fn counters(&self) -> Vec<(String, u64)> {
         let mut counters: Vec<(String, u64)> =
             self.outbox.counters().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-        let off_us = self.clocks.off_us(self.now, self.members().count(), &self.config);
+        let off_us = self.membership.clocks().off_us(self.now, self.members().count(), &self.config);
         let now = [
             self.roster.version,
-            self.disk.is_short().into(),
-            self.disk.is_bounded().into(),
+            self.is_short_of_disk().into(),
+            self.membership.disk().is_bounded().into(),
             self.is_short_of_memory().into(),
             self.ids_wait_ms(),
             off_us.unwrap_or(0) / 1_000,
@@ -166,7 +170,8 @@ impl Node {
         ];
         counters.extend(STANDINGS.map(str::to_owned).into_iter().zip(now));
         for (_, member) in self.members() {
-            let Some((offset_us, error_us)) = self.clocks.offset_us(member.node, self.now, &self.config) else {
+            let Some((offset_us, error_us)) = self.membership.clocks().offset_us(member.node, self.now, &self.config)
+            else {
                 continue;
             };
             let ms = |us: i64| us.max(0).unsigned_abs() / 1_000;

@@ -76,7 +76,7 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition).filter(|replica| replica.role() == Role::Member) else {
             return;
         };
-        let deliveries = &self.deliveries;
+        let deliveries = &self.workflow.deliveries;
         let room = DELIVERIES_MAX.saturating_sub(deliveries.open.len());
         let after = deliveries.after.get(&partition).copied();
         let ids = replica.store.outboxes_after(after);
@@ -86,15 +86,15 @@ impl Node {
         let chosen: Vec<(TaskId, Token, Completed)> =
             fresh.take(room).map(|(id, token, done)| (id, token, done.clone())).collect();
         match chosen.last() {
-            Some((id, ..)) => self.deliveries.after.insert(partition, *id),
-            None => self.deliveries.after.remove(&partition),
+            Some((id, ..)) => self.workflow.deliveries.after.insert(partition, *id),
+            None => self.workflow.deliveries.after.remove(&partition),
         };
         let more = !chosen.is_empty();
         for (id, token, done) in chosen {
             let Some(children) = done.open_children() else { continue };
             let items = children.tasks().map(|(child, spec)| (child, Task::from_spec(spec))).collect();
             let delivery = Delivery { partition, id, token, closing: false };
-            self.deliveries.open.insert((id, token));
+            self.workflow.deliveries.open.insert((id, token));
             self.write_for(Writer::Children(delivery), items, (Acks::Quorum, false));
             if mutant!(self.config, ClosesEarly) {
                 self.close_children(delivery);
@@ -111,7 +111,7 @@ impl Node {
         let over = |result: &Result<Acked, Error>| result.as_ref().err().is_none_or(is_never_brought);
         let done = results.iter().all(over);
         if !done || delivery.closing {
-            self.deliveries.open.remove(&(delivery.id, delivery.token));
+            self.workflow.deliveries.open.remove(&(delivery.id, delivery.token));
             return;
         }
         if results.iter().any(|result| failed(result, ErrorCode::TooOld)) {
@@ -126,7 +126,7 @@ impl Node {
         let task = self.partitions.get(&partition).and_then(|replica| replica.store.task(&id));
         let done = task.and_then(|task| task.outbox().find(|(other, _)| *other == token)).map(|(_, done)| done.clone());
         let Some(done) = done else {
-            self.deliveries.open.remove(&(id, token));
+            self.workflow.deliveries.open.remove(&(id, token));
             return;
         };
         let children = done.children.as_ref().map(|children| children.handed());

@@ -147,19 +147,19 @@ impl Node {
 
     /// A new leader has no answers and knows no askers.
     pub(crate) fn begin_following(&mut self, partition: PartitionId) {
-        self.dependencies.step_down(partition);
+        self.workflow.dependencies.step_down(partition);
         self.follow_anew();
-        self.dependencies.hurried.insert(partition);
+        self.workflow.dependencies.hurried.insert(partition);
         self.timers.set(Key::Follow(partition), self.now.mono_us);
     }
 
     /// A leader is new, or messages may be lost: sweeps ask for all ends once more, in a hurry.
     pub(crate) fn follow_anew(&mut self) {
         let next_us = self.after_ms(self.config.sweep_interval_ms);
-        for (partition, at_us) in &mut self.dependencies.next_us {
+        for (partition, at_us) in &mut self.workflow.dependencies.next_us {
             *at_us = next_us.min(*at_us);
-            self.dependencies.swept.remove(partition);
-            self.dependencies.hurried.insert(*partition);
+            self.workflow.dependencies.swept.remove(partition);
+            self.workflow.dependencies.hurried.insert(*partition);
             self.timers.set_earliest(Key::Follow(*partition), *at_us);
         }
     }
@@ -167,7 +167,7 @@ impl Node {
     pub(crate) fn ask_for_ends(&mut self, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
         let mut by_node: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
         for id in ids {
-            let all = self.dependencies.is_doubted(partition, &id);
+            let all = self.workflow.dependencies.is_doubted(partition, &id);
             for node in self.who_tells(self.partition_of(&id), all) {
                 by_node.entry(node).or_default().push(id);
             }
@@ -209,14 +209,14 @@ impl Node {
             self.timers.set(Key::Follow(partition), self.now.mono_us);
             return;
         }
-        let next_us = self.dependencies.next_us.get(&partition).copied();
+        let next_us = self.workflow.dependencies.next_us.get(&partition).copied();
         if let Some(next_us) = next_us.filter(|next_us| self.now.mono_us < *next_us) {
             self.timers.set(Key::Follow(partition), next_us);
             return;
         }
-        let swept = self.dependencies.swept.remove(&partition);
+        let swept = self.workflow.dependencies.swept.remove(&partition);
         let index = self.partitions[&partition].store.index();
-        if let Some(doubts) = self.dependencies.doubts.get_mut(&partition).filter(|_| swept.is_none()) {
+        if let Some(doubts) = self.workflow.dependencies.doubts.get_mut(&partition).filter(|_| swept.is_none()) {
             let register = &self.partitions[&partition].register;
             doubts.retain(|id, _| index.dependents(id, None).next().is_some() || register.has_session(id));
         }
@@ -225,15 +225,15 @@ impl Node {
             return;
         }
         let more = ids.last().copied().filter(|_| ids.len() == FOLLOWED_MAX);
-        self.dependencies.swept.extend(more.map(|last| (partition, last)));
+        self.workflow.dependencies.swept.extend(more.map(|last| (partition, last)));
         let next_us = self.after_ms(if more.is_some() { PIECE_MS } else { self.config.sweep_interval_ms });
-        let paid_us = self.dependencies.pay(self.now.mono_us, ids.len());
-        let hurried = self.dependencies.hurried.contains(&partition);
+        let paid_us = self.workflow.dependencies.pay(self.now.mono_us, ids.len());
+        let hurried = self.workflow.dependencies.hurried.contains(&partition);
         if more.is_none() {
-            self.dependencies.hurried.remove(&partition);
+            self.workflow.dependencies.hurried.remove(&partition);
         }
         let next_us = if hurried && more.is_some() { next_us } else { next_us.max(paid_us) };
-        self.dependencies.next_us.insert(partition, next_us);
+        self.workflow.dependencies.next_us.insert(partition, next_us);
         self.timers.set(Key::Follow(partition), next_us);
         let index = self.partitions[&partition].store.index();
         let waiting: BTreeSet<TaskId> =
@@ -262,7 +262,7 @@ impl Node {
             } else if leads && early && replica.store.knows(id) {
                 ends.push((*id, Settled::Done));
             } else if leads {
-                self.dependencies.follow(of, *id, (from, partition));
+                self.workflow.dependencies.follow(of, *id, (from, partition));
             }
         }
         self.tell_ends(from, partition, ends, joins);
@@ -283,7 +283,7 @@ impl Node {
 
     /// A task has ended: notifies the askers.
     pub(crate) fn tell_followers(&mut self, partition: PartitionId, id: &TaskId) {
-        let askers = self.dependencies.take_followers(partition, id);
+        let askers = self.workflow.dependencies.take_followers(partition, id);
         let Some(replica) = self.partitions.get(&partition) else { return };
         let Some(how) = replica.end_of(id) else { return };
         let joins: Vec<(TaskId, TaskId)> = replica.joins_of(id).collect();
@@ -329,7 +329,7 @@ impl Node {
         let waited_for: Vec<(TaskId, Settled)> = waited_for.copied().collect();
         let mut doubted = Vec::new();
         for (id, how) in waited_for {
-            let known = self.dependencies.is_doubted(partition, &id);
+            let known = self.workflow.dependencies.is_doubted(partition, &id);
             if how == Settled::Forgotten && !self.is_surely_forgotten(from, partition, id) {
                 doubted.extend((!known).then_some(id));
                 continue;
@@ -338,7 +338,7 @@ impl Node {
             let heard = |of: &TaskId| *of == id && !mutant!(self.config, JoinsUnheard);
             let joins = joins.iter().filter(|(of, _)| heard(of)).map(|(_, join)| *join).collect();
             let end = End { how, joins, upto: None };
-            self.dependencies.ends.entry(partition).or_default().insert(id, end);
+            self.workflow.dependencies.ends.entry(partition).or_default().insert(id, end);
             self.timers.set(Key::Follow(partition), self.now.mono_us);
         }
         // The other replicas are asked at once, and by every sweep.
@@ -348,7 +348,7 @@ impl Node {
     /// One more replica does not know a task and never will. Returns whether these are enough to show that it is nowhere acknowledged.
     fn is_surely_forgotten(&mut self, from: NodeId, partition: PartitionId, id: TaskId) -> bool {
         let cohort = self.cohort_of(self.partition_of(&id));
-        let doubt = self.dependencies.doubts.entry(partition).or_default().entry(id).or_default();
+        let doubt = self.workflow.dependencies.doubts.entry(partition).or_default().entry(id).or_default();
         if doubt.version != cohort.version {
             *doubt = Doubt { version: cohort.version, by: BTreeSet::new() };
         }
@@ -359,15 +359,15 @@ impl Node {
 
     /// Looks at some of the tasks that waited for an ended one. Returns whether there are more.
     fn settle_dependents(&mut self, partition: PartitionId) -> bool {
-        let Some(ends) = self.dependencies.ends.get_mut(&partition) else { return false };
+        let Some(ends) = self.workflow.dependencies.ends.get_mut(&partition) else { return false };
         let Some((other, End { how, joins, upto })) = ends.pop_first() else {
-            self.dependencies.ends.remove(&partition);
+            self.workflow.dependencies.ends.remove(&partition);
             return false;
         };
         let index = self.partitions[&partition].store.index();
         let ids: Vec<TaskId> = index.dependents(&other, upto).take(DEPENDENTS_MAX).collect();
         let more = ids.last().copied().filter(|_| ids.len() == DEPENDENTS_MAX);
-        if let Some(ends) = self.dependencies.ends.get_mut(&partition) {
+        if let Some(ends) = self.workflow.dependencies.ends.get_mut(&partition) {
             ends.extend(more.map(|last| (other, End { how, joins: joins.clone(), upto: Some(last) })));
         }
         let follows = |id: &TaskId| self.what_follows(partition, id, (other, how), &joins);
@@ -437,21 +437,21 @@ impl Node {
     /// Cancels members of a group that has failed and is not to go on: some at a time, and again for as long as they have not ended.
     fn abort_group(&mut self, partition: PartitionId, id: &TaskId) {
         let Some(task) = self.partitions.get(&partition).and_then(|replica| replica.store.task(id)) else { return };
-        if !task.aborts_group() || self.dependencies.aborting.contains(id) {
+        if !task.aborts_group() || self.workflow.dependencies.aborting.contains(id) {
             return;
         }
         let cancel = || Cancel { dead: false, reason: GROUP_FAILED.to_owned(), at_ms: self.now.wall_ms };
         let members = task.open_members().take(GROUP_WINDOW).map(|number| MemberOf { group: *id, number }.id());
         let items: Vec<(TaskId, Task)> = members.map(|member| (member, Task::from_cancel(cancel()))).collect();
         if !items.is_empty() {
-            self.dependencies.aborting.insert(*id);
+            self.workflow.dependencies.aborting.insert(*id);
             self.write_for(Writer::Abort(*id), items, (Acks::Quorum, false));
         }
     }
 
     /// The cancellation of members has ended, with or without success; as they end, their join goes on to the next ones.
     pub(crate) fn group_aborted(&mut self, id: &TaskId) {
-        self.dependencies.aborting.remove(id);
+        self.workflow.dependencies.aborting.remove(id);
     }
 }
 

@@ -209,7 +209,7 @@ impl Node {
     }
 
     fn letter_written(&mut self, partition: PartitionId, id: TaskId, result: Result<(), Error>) {
-        self.letters.open.remove(&id);
+        self.workflow.letters.open.remove(&id);
         if !self.partitions.get(&partition).is_some_and(|replica| replica.register.established()) {
             return;
         }
@@ -220,7 +220,7 @@ impl Node {
             self.outbox.observe(Observation::LetterRefused { partition: partition.0, id });
         }
         if !again {
-            self.letters.stored.insert(id);
+            self.workflow.letters.stored.insert(id);
         }
         self.timers.set_earliest(Key::Drop(partition), self.after_ms(if again { AGAIN_MS } else { 0 }));
     }
@@ -229,8 +229,8 @@ impl Node {
     pub(crate) fn owed_letters(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
         let owed: BTreeSet<TaskId> = ids.iter().copied().filter(|id| self.owes_letter(partition, id)).collect();
         for id in &owed {
-            let may = self.letters.open.len() < LETTERS_MAX;
-            if may && self.letters.open.insert(*id) {
+            let may = self.workflow.letters.open.len() < LETTERS_MAX;
+            if may && self.workflow.letters.open.insert(*id) {
                 self.redrive(*id, Asker::Leader(partition));
             }
         }
@@ -240,7 +240,7 @@ impl Node {
     fn owes_letter(&self, partition: PartitionId, id: &TaskId) -> bool {
         let replica = &self.partitions[&partition];
         let given_up = replica.register.cell(id).is_some_and(|cell| cell.death().is_some());
-        if !given_up || self.letters.stored.contains(id) {
+        if !given_up || self.workflow.letters.stored.contains(id) {
             return false;
         }
         match replica.store.task(id).and_then(|task| task.spec.as_ref()) {
@@ -253,15 +253,15 @@ impl Node {
     /// Forgets that the letters of dropped claims are stored.
     pub(crate) fn forget_letters(&mut self, dropped: &[TaskId]) {
         for id in dropped {
-            self.letters.stored.remove(id);
+            self.workflow.letters.stored.remove(id);
         }
     }
 
     /// Forgets stored letters of a partition that this node no longer leads.
     pub(crate) fn forget_letters_of(&mut self, partition: PartitionId) {
-        let mut stored = std::mem::take(&mut self.letters.stored);
+        let mut stored = std::mem::take(&mut self.workflow.letters.stored);
         stored.retain(|id| self.partition_of(id) != partition);
-        self.letters.stored = stored;
+        self.workflow.letters.stored = stored;
     }
 }
 

@@ -144,7 +144,7 @@ impl Node {
         }
         let ledger = &self.partitions[&partition].register.table.ledger;
         // A refusal in the table may not be committed yet.
-        if let Some(told) = ledger.told(&id).filter(|_| !self.transactions.coming.contains_key(&id)) {
+        if let Some(told) = ledger.told(&id).filter(|_| !self.workflow.transactions.coming.contains_key(&id)) {
             self.answer_transaction(asker, Response::Transacted(told));
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl Node {
                            made: look at its tasks, and make a new one if it was not";
             return Err(Error::new(ErrorCode::TooOld, message));
         }
-        if let Some(coming) = self.transactions.coming.get_mut(&id) {
+        if let Some(coming) = self.workflow.transactions.coming.get_mut(&id) {
             coming.askers.retain(|other| other.node != asker.node);
             if coming.askers.len() < TRANSACTING_MAX {
                 coming.askers.push(asker);
@@ -164,15 +164,15 @@ impl Node {
         let room = self.check_room(transaction.adds.iter().map(|add| (&add.id, &add.spec)));
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })?;
         let bytes = transaction.size_bytes();
-        if self.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room(bytes) {
+        if self.workflow.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room(bytes) {
             return Err(overloaded());
         }
         let open: BTreeSet<TaskId> = transaction.named().collect();
         let stage = Stage::Reading { transaction, open: open.clone(), read: BTreeMap::new() };
-        let before = self.transactions.coming.insert(id, Coming { stage, askers: vec![asker], bytes: 0 });
+        let before = self.workflow.transactions.coming.insert(id, Coming { stage, askers: vec![asker], bytes: 0 });
         assert!(before.is_none(), "a transaction is in progress twice");
-        if !self.transactions.keep(&id, bytes) {
-            self.transactions.remove(&id);
+        if !self.workflow.transactions.keep(&id, bytes) {
+            self.workflow.transactions.remove(&id);
             return Err(overloaded());
         }
         if open.is_empty() {
@@ -185,7 +185,9 @@ impl Node {
 
     /// A majority has answered with what it knows of a task; `epoch` is the latest of theirs.
     pub(crate) fn transaction_read(&mut self, id: TaskId, task: TaskId, read: Result<(&Task, Epoch), Error>) {
-        let Some(Coming { stage: Stage::Reading { .. }, .. }) = self.transactions.coming.get(&id) else { return };
+        let Some(Coming { stage: Stage::Reading { .. }, .. }) = self.workflow.transactions.coming.get(&id) else {
+            return;
+        };
         let (known, epoch) = match read {
             Ok(read) => read,
             Err(error) => return self.drop_transaction(id, Response::Error(error.about(id))),
@@ -201,7 +203,7 @@ impl Node {
             self.learn(partition, vec![(task, known.clone())]);
         }
         let Some(Coming { stage: Stage::Reading { transaction, open, read }, .. }) =
-            self.transactions.coming.get_mut(&id)
+            self.workflow.transactions.coming.get_mut(&id)
         else {
             return;
         };
@@ -212,7 +214,7 @@ impl Node {
             kept = seen.spec.as_ref().map_or(0, Content::size_bytes);
             read.insert(task, seen);
         }
-        if !self.transactions.keep(&id, kept) {
+        if !self.workflow.transactions.keep(&id, kept) {
             self.drop_transaction(id, Response::Error(overloaded().about(id)));
         } else if done {
             self.judge_transaction(id);
@@ -231,7 +233,7 @@ impl Node {
         mut loaded: BTreeMap<Part, ByteBuf>,
         found: impl Iterator<Item = (Wanted, Option<Filling>)>,
     ) {
-        if !self.transactions.is_read(&id) {
+        if !self.workflow.transactions.is_read(&id) {
             return;
         }
         for (wanted, filling) in found {
@@ -245,9 +247,10 @@ impl Node {
     }
 
     fn judge_with(&mut self, id: TaskId, loaded: BTreeMap<Part, ByteBuf>) {
-        assert!(self.transactions.is_read(&id), "a transaction is judged before its tasks are read");
+        assert!(self.workflow.transactions.is_read(&id), "a transaction is judged before its tasks are read");
         let partition = self.partition_of(&id);
-        let Some(Coming { stage: Stage::Reading { transaction, read, .. }, .. }) = self.transactions.coming.get(&id)
+        let Some(Coming { stage: Stage::Reading { transaction, read, .. }, .. }) =
+            self.workflow.transactions.coming.get(&id)
         else {
             return;
         };
@@ -320,7 +323,7 @@ impl Node {
 
     fn decide_transaction(&mut self, id: TaskId, decided: Decided) {
         let partition = self.partition_of(&id);
-        self.transactions.enter(&id, Stage::Decided);
+        self.workflow.transactions.enter(&id, Stage::Decided);
         let decided = Arc::new(decided);
         self.append(partition, Op::Decide { id, decided }, Some(Waiting::Decide { id }));
     }
@@ -329,20 +332,22 @@ impl Node {
         if mutant!(self.config, RefusalForgotten) {
             return self.drop_transaction(id, response);
         }
-        self.transactions.enter(&id, Stage::Refused { response: Box::new(response) });
+        self.workflow.transactions.enter(&id, Stage::Refused { response: Box::new(response) });
         self.append(self.partition_of(&id), Op::Refuse { id, refusal }, Some(Waiting::Refuse { id }));
     }
 
     /// The refusal is committed, so no leader can make the transaction any more.
     pub(crate) fn transaction_refused(&mut self, id: TaskId) {
-        let Some(Coming { stage: Stage::Refused { response }, .. }) = self.transactions.coming.get(&id) else { return };
+        let Some(Coming { stage: Stage::Refused { response }, .. }) = self.workflow.transactions.coming.get(&id) else {
+            return;
+        };
         let response = response.as_ref().clone();
         self.drop_transaction(id, response);
     }
 
     /// The decision is committed, so no leader can ignore it any more: now it may become facts.
     pub(crate) fn transaction_decided(&mut self, id: TaskId) {
-        self.transactions.enter(&id, Stage::Writing { under_way: false });
+        self.workflow.transactions.enter(&id, Stage::Writing { under_way: false });
         self.write_transaction(id);
     }
 
@@ -351,7 +356,7 @@ impl Node {
         let Some(decided) = self.partitions[&partition].register.table.ledger.decided().get(&id).cloned() else {
             return;
         };
-        self.transactions.enter(&id, Stage::Writing { under_way: true });
+        self.workflow.transactions.enter(&id, Stage::Writing { under_way: true });
         self.write_for(Writer::Transaction(id), decided.facts.clone(), (Acks::Quorum, false));
     }
 
@@ -359,7 +364,8 @@ impl Node {
     pub(crate) fn transaction_written(&mut self, id: TaskId, results: &[Result<Acked, Error>]) {
         let partition = self.partition_of(&id);
         let may_append = self.may_append(partition);
-        let Some(Coming { stage: stage @ Stage::Writing { .. }, .. }) = self.transactions.coming.get_mut(&id) else {
+        let Some(Coming { stage: stage @ Stage::Writing { .. }, .. }) = self.workflow.transactions.coming.get_mut(&id)
+        else {
             // Of an earlier leadership.
             return;
         };
@@ -383,7 +389,7 @@ impl Node {
         let errors = results.iter().filter_map(|result| result.as_ref().err());
         let mut errors = errors.map(|error| unwritten(error, "it is decided, and could not be written yet").about(id));
         let Some(error) = errors.find(|error| error.code == ErrorCode::Unknown) else { return };
-        let Some(coming) = self.transactions.coming.get_mut(&id) else { return };
+        let Some(coming) = self.workflow.transactions.coming.get_mut(&id) else { return };
         let askers = std::mem::take(&mut coming.askers);
         askers.into_iter().for_each(|asker| self.answer_transaction(asker, Response::Error(error.clone())));
     }
@@ -393,7 +399,7 @@ impl Node {
         let decided = self.partitions[&partition].register.table.ledger.decided().keys().copied();
         for id in decided.collect::<Vec<_>>() {
             let coming = Coming { stage: Stage::Writing { under_way: false }, askers: Vec::new(), bytes: 0 };
-            self.transactions.coming.insert(id, coming);
+            self.workflow.transactions.coming.insert(id, coming);
             self.write_transaction(id);
         }
     }
@@ -402,7 +408,7 @@ impl Node {
     pub(crate) fn settle_transactions(&mut self, partition: PartitionId) {
         let idle = |coming: &Coming| matches!(coming.stage, Stage::Writing { under_way: false });
         let decided = self.partitions[&partition].register.table.ledger.decided().keys();
-        let is_idle = |id: &&TaskId| self.transactions.coming.get(id).is_some_and(idle);
+        let is_idle = |id: &&TaskId| self.workflow.transactions.coming.get(id).is_some_and(idle);
         for id in decided.filter(is_idle).copied().collect::<Vec<_>>() {
             self.write_transaction(id);
         }
@@ -411,14 +417,14 @@ impl Node {
     /// The leader steps down: the outcomes are unknown yet.
     pub(crate) fn forget_transactions_of(&mut self, partition: PartitionId) {
         let here = |id: &&TaskId| self.partition_of(id) == partition;
-        for id in self.transactions.coming.keys().filter(here).copied().collect::<Vec<_>>() {
+        for id in self.workflow.transactions.coming.keys().filter(here).copied().collect::<Vec<_>>() {
             let error = Error::unavailable("the partition's leader has moved; ask again");
             self.drop_transaction(id, Response::Error(error.about(id)));
         }
     }
 
     fn drop_transaction(&mut self, id: TaskId, response: Response) {
-        let Some(coming) = self.transactions.remove(&id) else { return };
+        let Some(coming) = self.workflow.transactions.remove(&id) else { return };
         coming.askers.into_iter().for_each(|asker| self.answer_transaction(asker, response.clone()));
     }
 

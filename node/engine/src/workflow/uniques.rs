@@ -193,13 +193,13 @@ impl Node {
         if !self.may_append(partition) {
             return Err(Error::unavailable("the partition's leader has moved; ask again"));
         }
-        if let Some(instead) = self.uniques.refused.get(&id).copied() {
+        if let Some(instead) = self.workflow.uniques.refused.get(&id).copied() {
             self.answer_existing(asker, instead);
             return Ok(());
         }
         let spec = Arc::new(spec);
         let Some(name) = name_of(partition, &spec) else { return Err(Error::invalid("it has no key")) };
-        if let Some(again) = self.uniques.again.get(&name) {
+        if let Some(again) = self.workflow.uniques.again.get(&name) {
             let why = again.values().find_map(|again| again.why.as_deref());
             let being_written = || Error::unavailable("another task with this key is being written; ask again");
             let is_it = again.contains_key(&id);
@@ -207,19 +207,19 @@ impl Node {
                 |why| self.unwritten_for(why, (partition, id), is_it, "a task with this key could not be written yet");
             return Err(why.map_or_else(being_written, refusal));
         }
-        if self.uniques.coming.contains_key(&name) {
+        if self.workflow.uniques.coming.contains_key(&name) {
             return self.join_unique(&name, asker, &spec);
         }
         self.make_room_for_unique(&spec)?;
         let (stage, asked_us) = (Stage::Surveying(Survey::default()), self.now.mono_us);
-        self.uniques.insert(name.clone(), Coming { id, spec, stage, askers: vec![asker], asked_us });
+        self.workflow.uniques.insert(name.clone(), Coming { id, spec, stage, askers: vec![asker], asked_us });
         self.begin_survey(&name, BTreeSet::from([id]));
         Ok(())
     }
 
     /// Adds an asker to a key in progress: for another task, or a repeat for the same one.
     fn join_unique(&mut self, name: &Name, asker: Asker, spec: &Arc<Spec>) -> Result<(), Error> {
-        let coming = self.uniques.coming.get_mut(name).expect("just seen");
+        let coming = self.workflow.uniques.coming.get_mut(name).expect("just seen");
         if coming.id == asker.id && coming.spec != *spec {
             return Err(Error::new(ErrorCode::Conflict, "another task has this id already; mint a new one"));
         }
@@ -237,14 +237,15 @@ impl Node {
     /// Drops surveys that no client waits for any more, if there is no space for another one.
     fn make_room_for_unique(&mut self, spec: &Spec) -> Result<(), Error> {
         let over_us = self.now.mono_us.saturating_sub(self.config.request_timeout_ms * 1_000);
-        if !self.uniques.fits(spec) {
+        if !self.workflow.uniques.fits(spec) {
             let idle = |coming: &Coming| coming.asked_us < over_us && matches!(coming.stage, Stage::Surveying(_));
-            let idle = self.uniques.coming.iter().filter(|(_, coming)| idle(coming)).map(|(name, _)| name.clone());
+            let idle =
+                self.workflow.uniques.coming.iter().filter(|(_, coming)| idle(coming)).map(|(name, _)| name.clone());
             for name in idle.collect::<Vec<_>>() {
-                self.uniques.remove(&name);
+                self.workflow.uniques.remove(&name);
             }
         }
-        if self.uniques.fits(spec) {
+        if self.workflow.uniques.fits(spec) {
             Ok(())
         } else {
             Err(Error::new(ErrorCode::Overloaded, "too many unique tasks are on their way; ask again"))
@@ -253,7 +254,7 @@ impl Node {
 
     fn begin_survey(&mut self, name: &Name, asked: BTreeSet<TaskId>) {
         let ask = self.asks.number();
-        self.uniques.enter(name, Stage::Surveying(Survey { ask, asked, ..Survey::default() }));
+        self.workflow.uniques.enter(name, Stage::Surveying(Survey { ask, asked, ..Survey::default() }));
         if mutant!(self.config, UniqueUnasked) {
             return self.reserve(name);
         }
@@ -262,7 +263,9 @@ impl Node {
 
     /// Asks the replicas that have not answered.
     fn survey(&mut self, name: &Name) {
-        let Some(Coming { stage: Stage::Surveying(survey), .. }) = self.uniques.coming.get(name) else { return };
+        let Some(Coming { stage: Stage::Surveying(survey), .. }) = self.workflow.uniques.coming.get(name) else {
+            return;
+        };
         let (partition, queue, key) = name.clone();
         let (ask, ids) = (survey.ask, survey.asked.iter().copied().collect::<Vec<_>>());
         let replica = &self.partitions[&partition];
@@ -303,8 +306,10 @@ impl Node {
         replica: ReplicaId,
         (open, ended): (&[TaskId], &[TaskId]),
     ) {
-        let Some(name) = self.uniques.by_ask.get(&ask).filter(|name| name.0 == partition).cloned() else { return };
-        let coming = self.uniques.coming.get_mut(&name).expect("a question is about what is on its way");
+        let Some(name) = self.workflow.uniques.by_ask.get(&ask).filter(|name| name.0 == partition).cloned() else {
+            return;
+        };
+        let coming = self.workflow.uniques.coming.get_mut(&name).expect("a question is about what is on its way");
         let Stage::Surveying(survey) = &mut coming.stage else { return };
         let Some(own) = self.partitions.get(&partition).filter(|_| replica.node == from) else { return };
         if !own.cohort().has_replica(&replica) {
@@ -324,7 +329,9 @@ impl Node {
 
     /// A majority has answered: decides, or asks again about tasks that the answers named.
     fn judge_survey(&mut self, name: &Name) {
-        let Some(Coming { id, stage: Stage::Surveying(survey), .. }) = self.uniques.coming.get(name) else { return };
+        let Some(Coming { id, stage: Stage::Surveying(survey), .. }) = self.workflow.uniques.coming.get(name) else {
+            return;
+        };
         let id = *id;
         let one_is_enough = mutant!(self.config, UniqueEnded);
         let left = survey.open.keys().filter(|id| !survey.ended.contains(*id) || one_is_enough);
@@ -343,14 +350,14 @@ impl Node {
         let asked = survey.asked.clone();
         // A task that this very call enqueued before is its own answer.
         let known = |id: &TaskId| found.ended.contains(id) || found.there.contains_key(id);
-        let (own, others) = self.uniques.take_askers(name, known);
+        let (own, others) = self.workflow.uniques.take_askers(name, known);
         let forgotten = |asker: &Asker| self.partitions[&name.0].may_have_forgotten(&asker.id);
         let (too_late, others): (Vec<Asker>, Vec<Asker>) = others.into_iter().partition(forgotten);
         let (others, late): (Vec<Asker>, Vec<Asker>) = others.into_iter().partition(|asker| asked.contains(&asker.id));
         let comes = found.there.is_empty() && !found.more && others.iter().any(|asker| asker.id == id);
         if comes {
             let askers = others.into_iter().chain(late).collect();
-            self.uniques.coming.get_mut(name).expect("just seen").askers = askers;
+            self.workflow.uniques.coming.get_mut(name).expect("just seen").askers = askers;
             self.reserve(name);
         } else {
             others.into_iter().for_each(|asker| self.tell_found(asker, &found));
@@ -372,9 +379,9 @@ impl Node {
     fn survey_for(&mut self, name: &Name, late: Vec<Asker>) {
         let asked: BTreeSet<TaskId> = late.iter().map(|asker| asker.id).collect();
         if asked.is_empty() {
-            self.uniques.remove(name);
+            self.workflow.uniques.remove(name);
         } else {
-            self.uniques.coming.get_mut(name).expect("it is on its way").askers = late;
+            self.workflow.uniques.coming.get_mut(name).expect("it is on its way").askers = late;
             self.begin_survey(name, asked);
         }
     }
@@ -391,7 +398,7 @@ impl Node {
 
     fn answer_existing(&mut self, asker: Asker, id: TaskId) {
         if asker.id != id {
-            self.uniques.refuse(asker.id, id);
+            self.workflow.uniques.refuse(asker.id, id);
         }
         let members = self.partitions[&self.partition_of(&id)].cohort().members().count() as u32;
         let acked = Acked { id, acks: members / 2 + 1, replicas: members, guarantee: Guarantee::Strict };
@@ -409,14 +416,14 @@ impl Node {
     }
 
     fn drop_unique(&mut self, name: &Name, why: &str) {
-        let Some(coming) = self.uniques.remove(name) else { return };
+        let Some(coming) = self.workflow.uniques.remove(name) else { return };
         coming.askers.into_iter().for_each(|asker| self.put_off(asker, why));
     }
 
     /// There is no other open task: reserves this one.
     fn reserve(&mut self, name: &Name) {
         let partition = name.0;
-        let Some(coming) = self.uniques.coming.get(name) else { return };
+        let Some(coming) = self.workflow.uniques.coming.get(name) else { return };
         let (id, spec) = (coming.id, coming.spec.clone());
         let replica = &self.partitions[&partition];
         if !self.may_append(partition) {
@@ -427,28 +434,28 @@ impl Node {
         }
         let admitted = self.admit_unique(partition, id, &spec);
         if let Err(error) = admitted.and_then(|()| self.check_room(std::iter::once((&id, &*spec)))) {
-            let (own, others) = self.uniques.take_askers(name, |other| *other == id);
-            self.uniques.remove(name);
+            let (own, others) = self.workflow.uniques.take_askers(name, |other| *other == id);
+            self.workflow.uniques.remove(name);
             own.into_iter().for_each(|asker| self.answer_unique(asker, Response::Error(error.clone().about(id))));
             return others.into_iter().for_each(|asker| self.put_off(asker, "another task was refused"));
         }
         if mutant!(self.config, UniqueUnreserved) {
             return self.place(name);
         }
-        self.uniques.enter(name, Stage::Reserved);
+        self.workflow.uniques.enter(name, Stage::Reserved);
         self.append(partition, Op::Reserve { id, spec }, Some(Waiting::Reserve { name: Box::new(name.clone()), id }));
     }
 
     /// The reservation is committed: now the task may become a fact.
     pub(crate) fn unique_reserved(&mut self, name: &Name, id: TaskId) {
-        if self.uniques.coming.get(name).is_some_and(|coming| coming.id == id) {
+        if self.workflow.uniques.coming.get(name).is_some_and(|coming| coming.id == id) {
             self.place(name);
         }
     }
 
     fn place(&mut self, name: &Name) {
-        self.uniques.enter(name, Stage::Placing);
-        let coming = &self.uniques.coming[name];
+        self.workflow.uniques.enter(name, Stage::Placing);
+        let coming = &self.workflow.uniques.coming[name];
         let (id, spec) = (coming.id, coming.spec.clone());
         self.write_unique(name, id, spec);
     }
@@ -461,8 +468,8 @@ impl Node {
     /// A reserved task is on the disks of a majority, or is refused.
     pub(crate) fn unique_written(&mut self, name: &Name, id: TaskId, result: Result<Acked, Error>) {
         let is_it = |coming: &&Coming| coming.id == id && matches!(coming.stage, Stage::Placing);
-        let comes = self.uniques.coming.get(name).filter(is_it).is_some();
-        let waits = self.uniques.again.get(name).is_some_and(|again| again.contains_key(&id));
+        let comes = self.workflow.uniques.coming.get(name).filter(is_it).is_some();
+        let waits = self.workflow.uniques.again.get(name).is_some_and(|again| again.contains_key(&id));
         if !comes && !waits {
             // Of an earlier leadership.
             return;
@@ -470,13 +477,13 @@ impl Node {
         self.timers.set_earliest(Key::Drop(name.0), self.after_ms(PLACE_MS));
         if result.as_ref().is_err_and(Error::passes) {
             let again = Again { under_way: false, why: result.as_ref().err().cloned().map(Box::new) };
-            self.uniques.again.entry(name.clone()).or_default().insert(id, again);
+            self.workflow.uniques.again.entry(name.clone()).or_default().insert(id, again);
         } else {
-            self.uniques.placed.entry(name.0).or_default().insert(id);
-            if let Some(again) = self.uniques.again.get_mut(name) {
+            self.workflow.uniques.placed.entry(name.0).or_default().insert(id);
+            if let Some(again) = self.workflow.uniques.again.get_mut(name) {
                 again.remove(&id);
                 if again.is_empty() {
-                    self.uniques.again.remove(name);
+                    self.workflow.uniques.again.remove(name);
                 }
             }
         }
@@ -487,7 +494,7 @@ impl Node {
 
     /// Answers the askers of a written task; those for another task get a new survey.
     fn tell_written(&mut self, name: &Name, id: TaskId, result: &Result<Acked, Error>) {
-        let (own, others) = self.uniques.take_askers(name, |other| *other == id);
+        let (own, others) = self.workflow.uniques.take_askers(name, |other| *other == id);
         for asker in own {
             match result {
                 Ok(acked) => self.answer_unique(asker, Response::AckedUnique { acked: *acked, existing: false }),
@@ -499,7 +506,7 @@ impl Node {
             }
         }
         let Err(error) = result else { return self.survey_for(name, others) };
-        self.uniques.remove(name);
+        self.workflow.uniques.remove(name);
         for asker in others {
             let what = "another task with this key could not be written";
             let error = self.unwritten_for(error, (name.0, asker.id), false, what).about(asker.id);
@@ -523,7 +530,7 @@ impl Node {
     pub(crate) fn inherit_reserved(&mut self, partition: PartitionId) {
         for (id, spec) in &self.partitions[&partition].register.table.reserved {
             if let Some(name) = name_of(partition, spec) {
-                self.uniques.again.entry(name).or_default().insert(*id, Again::default());
+                self.workflow.uniques.again.entry(name).or_default().insert(*id, Again::default());
             }
         }
         self.write_again(partition);
@@ -532,7 +539,7 @@ impl Node {
     fn write_again(&mut self, partition: PartitionId) {
         let table = &self.partitions[&partition].register.table;
         let mut idle = Vec::new();
-        for (name, again) in self.uniques.again.iter_mut().filter(|(name, _)| name.0 == partition) {
+        for (name, again) in self.workflow.uniques.again.iter_mut().filter(|(name, _)| name.0 == partition) {
             for (id, again) in again.iter_mut().filter(|(_, again)| !again.under_way) {
                 // Only the planted bug that reserves nothing finds nothing.
                 idle.extend(table.reserved.get(id).map(|spec| (name.clone(), *id, spec.clone())));
@@ -548,7 +555,7 @@ impl Node {
     /// Writes again what could not be written, and takes out of the table what is written.
     pub(crate) fn settle_reserved(&mut self, partition: PartitionId) {
         self.write_again(partition);
-        let placed = self.uniques.placed.remove(&partition).unwrap_or_default();
+        let placed = self.workflow.uniques.placed.remove(&partition).unwrap_or_default();
         let table = &self.partitions[&partition].register.table;
         let ids: Vec<TaskId> = placed.into_iter().filter(|id| table.reserved.contains_key(id)).collect();
         if !ids.is_empty() {
@@ -558,9 +565,10 @@ impl Node {
 
     /// The leader steps down: the outcomes are unknown yet.
     pub(crate) fn forget_uniques_of(&mut self, partition: PartitionId) {
-        self.uniques.placed.remove(&partition);
-        self.uniques.again.retain(|name, _| name.0 != partition);
-        let names: Vec<Name> = self.uniques.coming.keys().filter(|name| name.0 == partition).cloned().collect();
+        self.workflow.uniques.placed.remove(&partition);
+        self.workflow.uniques.again.retain(|name, _| name.0 != partition);
+        let names: Vec<Name> =
+            self.workflow.uniques.coming.keys().filter(|name| name.0 == partition).cloned().collect();
         for name in names {
             self.drop_unique(&name, "the partition's leader has moved");
         }

@@ -60,11 +60,11 @@ impl Node {
         if known.is_none() && id.time_ms() > self.latest_id_ms() {
             return Outcome::Future;
         }
-        if known.is_none() && delta.spec.is_some() && self.bodies.tasks() as u64 >= self.config.tasks_max {
+        if known.is_none() && delta.spec.is_some() && self.payloads.tasks() as u64 >= self.config.tasks_max {
             return Outcome::Overloaded;
         }
         let grows_here = || grows(known.is_some_and(|task| task.spec.is_some()), delta);
-        if self.disk.is_short() && grows_here() {
+        if self.is_short_of_disk() && grows_here() {
             return Outcome::NoSpace;
         }
         if self.is_short_of_memory() && grows_here() && !self.brings_here(id) {

@@ -256,7 +256,7 @@ impl Node {
         }
         let (own, boot, holes) = (replica.register.me, self.boot, !self.speaks_for(partition));
         let (own_at, told, log) = (replica.cohort().version, self.news_for(partition, at), LogWord::default());
-        self.exchange.yield_to(items);
+        self.repair.yield_to(items);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
         if outcomes.iter().all(stored) {
@@ -290,7 +290,7 @@ impl Node {
         (answer, told): (WriteAnswer, Option<Box<Told>>),
     ) {
         // The replica has lost data since that incarnation, perhaps this.
-        if self.peers.get(&from).is_some_and(|peer| answer.boot < peer.counts_from) {
+        if self.has_lost_since(from, answer.boot) {
             return;
         }
         let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };

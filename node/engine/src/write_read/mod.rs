@@ -246,9 +246,9 @@ impl Node {
         }
         if changed > 0 {
             self.outbox.persist(Record::Facts { partition, items: items.clone() });
-            self.bodies.persisted(self.outbox.ticket(), partition, bodies);
+            self.payloads.persisted(self.outbox.ticket(), partition, bodies);
             self.stirred.insert(partition);
-            self.exchange.changed(partition);
+            self.repair.changed(partition);
         }
         if outbox {
             self.arm_children(partition);
@@ -294,7 +294,7 @@ impl Node {
                 }
             }
             Ask::Watch(watch) => {
-                self.watches.close(&watch.subject, number);
+                self.queries.close_watch(&watch.subject, number);
             }
             Ask::Write(_) | Ask::Count(_) | Ask::List(_) | Ask::Probe(_) => {}
         }
@@ -352,7 +352,7 @@ impl Node {
     /// parts lost here, up to the room reserved for that.
     fn without_room(&self, partition: PartitionId, items: &norn_model::message::Items) -> (BTreeSet<TaskId>, u64) {
         let (mut large, mut told_bytes) = (BTreeSet::new(), 0);
-        if !self.disk.is_short() {
+        if !self.is_short_of_disk() {
             return (large, told_bytes);
         }
         let (store, mut room_bytes) = (&self.partitions[&partition].store, self.room_for_lost_bytes());
@@ -393,7 +393,7 @@ impl Node {
         let gone: Vec<TaskId> = items.iter().map(|(id, _)| *id).filter(over).collect();
         // Refused tasks come again when there is room for them.
         let (large, told_bytes) = self.without_room(partition, items);
-        self.bodies.told_bytes += told_bytes;
+        self.membership.note_told_bytes(told_bytes);
         let tasks = if gone.is_empty() && large.is_empty() {
             self.learn_shared(partition, items)
         } else {
@@ -404,7 +404,7 @@ impl Node {
             self.learn(partition, taken)
         };
         if by_buckets {
-            self.exchange.brought(from, partition, self.now.mono_us);
+            self.repair.brought(from, partition, self.now.mono_us);
         }
         if tasks > 0 && self.wants_agreement(partition) {
             self.ask_one_to_agree(from, partition);

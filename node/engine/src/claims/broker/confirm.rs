@@ -141,7 +141,7 @@ const fn confirm_ms(bytes: u64) -> u64 {
 impl Node {
     /// Sends a client its grants.
     pub(super) fn answer_claim(&mut self, number: u64) {
-        let call = &self.broker.calls[&number];
+        let call = &self.claims.broker.calls[&number];
         let left = call.recall.left(call.got.len() >= call.claim.max as usize);
         // Where the deadline has passed, an unanswered question may have been granted something.
         let left = left.max(usize::from(call.asks())) as u32;
@@ -154,9 +154,9 @@ impl Node {
     }
 
     fn await_confirmation(&mut self, number: u64) -> Vec<(Granted, Option<Viewstamp>, NodeId)> {
-        self.broker.unpark(number);
+        self.claims.broker.unpark(number);
         self.timers.cancel(Key::Park(number));
-        let call = self.broker.calls.get_mut(&number).expect("it is answered");
+        let call = self.claims.broker.calls.get_mut(&number).expect("it is answered");
         let got = std::mem::take(&mut call.got);
         assert!(call.claim.confirms, "an answer waits for a client that does not confirm");
         assert!(!got.is_empty(), "a client is to confirm that it got nothing");
@@ -175,7 +175,7 @@ impl Node {
 
     /// The deadline passed with questions open: answers with the grants that came. Without any the outcome is unknown.
     pub(super) fn fail_claim(&mut self, number: u64) {
-        let call = &self.broker.calls[&number];
+        let call = &self.claims.broker.calls[&number];
         if !call.got.is_empty() && call.claim.depends.is_empty() {
             return self.answer_claim(number);
         }
@@ -187,8 +187,8 @@ impl Node {
 
     /// A client confirms its answer: now it holds its grants.
     pub(crate) fn confirm_claim(&mut self, client: ClientId, number: u64, claim: ClaimId) {
-        let call = self.broker.confirming.get(&(claim, client)).copied();
-        let told = call.filter(|call| matches!(self.broker.calls[call].phase, Phase::Told { .. }));
+        let call = self.claims.broker.confirming.get(&(claim, client)).copied();
+        let told = call.filter(|call| matches!(self.claims.broker.calls[call].phase, Phase::Told { .. }));
         let response = if let Some(told) = told {
             self.end_claim(told);
             Response::Done
@@ -217,7 +217,7 @@ impl Node {
 
     /// Ends a client's call and gives its grants back. Returns whether the call may hold more than those.
     pub(super) fn leave_call(&mut self, client: ClientId, claim: ClaimId) -> bool {
-        let Some(number) = self.broker.confirming.get(&(claim, client)).copied() else { return false };
+        let Some(number) = self.claims.broker.confirming.get(&(claim, client)).copied() else { return false };
         let call = self.end_claim(number);
         self.give_back_all(&call);
         if !matches!(call.phase, Phase::Told { .. }) {
@@ -233,10 +233,10 @@ impl Node {
     /// those that an outstanding answer may name, even if that answer's grants will be given back.
     pub(crate) fn on_confirm_ask(&mut self, from: NodeId, items: &[(TaskId, Token, ClaimId)]) {
         let (mut settled, mut back) = (Vec::new(), Vec::new());
-        let given_up = self.broker.returns.given_up();
+        let given_up = self.claims.broker.returns.given_up();
         for (id, token, claim) in items {
             let may_come = self.give_up_lapsed(*claim, (*id, *token)) || given_up.contains(claim);
-            match self.broker.returns.grants.find(self.partition_of(id), (*id, *token)) {
+            match self.claims.broker.returns.grants.find(self.partition_of(id), (*id, *token)) {
                 Some(grant) => back.push(grant),
                 None if !may_come => settled.push((*id, *token)),
                 None => {}
@@ -247,10 +247,10 @@ impl Node {
 
     /// Gives back an expired grant that no answer has named to its client. Returns whether it may yet come, or be confirmed.
     fn give_up_lapsed(&mut self, claim: ClaimId, (id, token): (TaskId, Token)) -> bool {
-        let calls = self.broker.confirming.range((claim, ClientId(0))..=(claim, ClientId(u64::MAX)));
+        let calls = self.claims.broker.confirming.range((claim, ClientId(0))..=(claim, ClientId(u64::MAX)));
         let mut may_come = false;
         for number in calls.map(|(_, number)| *number).collect::<Vec<_>>() {
-            let call = self.broker.calls.get_mut(&number).expect("calls that confirm are under way");
+            let call = self.claims.broker.calls.get_mut(&number).expect("calls that confirm are under way");
             if let Phase::Told { grants, .. } = &call.phase {
                 // If it is not confirmed in time, it goes back with the call.
                 may_come |= grants.iter().any(|(of, its, _)| (*of, *its) == (id, token));
@@ -270,8 +270,8 @@ impl Node {
 
     /// The client has not confirmed in time.
     pub(super) fn unconfirmed(&mut self, number: u64) {
-        let client = self.broker.calls[&number].client;
-        self.broker.note_mute(client);
+        let client = self.claims.broker.calls[&number].client;
+        self.claims.broker.note_mute(client);
         self.take_back(number);
     }
 
@@ -282,10 +282,16 @@ impl Node {
 
     /// A client is gone: gives back what its calls were granted.
     pub(crate) fn drop_claims_of(&mut self, client: ClientId) {
-        let gone: Vec<u64> =
-            self.broker.calls.iter().filter(|(_, call)| call.client == client).map(|(number, _)| *number).collect();
+        let gone: Vec<u64> = self
+            .claims
+            .broker
+            .calls
+            .iter()
+            .filter(|(_, call)| call.client == client)
+            .map(|(number, _)| *number)
+            .collect();
         gone.into_iter().for_each(|number| self.take_back(number));
-        self.broker.voices.remove(&client);
+        self.claims.broker.voices.remove(&client);
     }
 
     /// Gives back the grants of a call that has ended without its client.
@@ -312,21 +318,21 @@ impl Node {
 
     /// A question that was given up is answered.
     pub(super) fn note_given_up(&mut self, ask: u64) {
-        if let Some(number) = self.broker.returns.by_ask.get(&ask).copied() {
-            self.broker.returns.remove(number);
+        if let Some(number) = self.claims.broker.returns.by_ask.get(&ask).copied() {
+            self.claims.broker.returns.remove(number);
             self.timers.cancel(Key::Return(number));
         }
     }
 
     fn give(&mut self, back: Back) {
-        let (number, dropped) = self.broker.returns.insert(back);
+        let (number, dropped) = self.claims.broker.returns.insert(back);
         dropped.into_iter().for_each(|number| self.timers.cancel(Key::Return(number)));
         self.say_back(number);
     }
 
     /// Sends a returned claim or question to the nodes that may have grants of it.
     pub(crate) fn say_back(&mut self, number: u64) {
-        let Some((back, said)) = self.broker.returns.get_mut(number) else { return };
+        let Some((back, said)) = self.claims.broker.returns.get_mut(number) else { return };
         *said += 1;
         let (said_max, doublings_max) = back.pace();
         assert!(*said <= said_max, "what is given back is sent too often");
@@ -334,7 +340,7 @@ impl Node {
         match back {
             Back::Claim { claim, keeps } => {
                 let (claim, keeps) = (*claim, keeps.clone());
-                let others: Vec<NodeId> = self.peers.keys().copied().collect();
+                let others: Vec<NodeId> = self.others().collect();
                 for node in others.into_iter().chain([self.me]) {
                     self.outbox.send(node, Claiming::Leave { claim, keeps: keeps.clone() });
                 }
@@ -347,7 +353,7 @@ impl Node {
             }
         }
         if last {
-            self.broker.returns.remove(number);
+            self.claims.broker.returns.remove(number);
         } else {
             self.timers.set(Key::Return(number), self.now.mono_after_ms(pause_ms));
         }

@@ -18,7 +18,7 @@ impl Node {
     /// granted. A session is read once: the partitions that grant under it learn of its end.
     pub(super) fn check_depends(&mut self, number: u64) {
         let timeout_ms = self.config.request_timeout_ms;
-        let call = self.broker.calls.get_mut(&number).expect("under way");
+        let call = self.claims.broker.calls.get_mut(&number).expect("under way");
         let session = call.claim.session.filter(|_| call.got.is_empty());
         let open: BTreeSet<TaskId> = call.claim.depends.iter().map(|depend| depend.id).chain(session).collect();
         assert!(!open.is_empty(), "there is nothing that a call depends on");
@@ -28,7 +28,7 @@ impl Node {
 
     /// A majority has answered with what it knows of a task that a call depends on.
     pub(crate) fn depend_read(&mut self, number: u64, id: TaskId, read: Result<(&Task, Option<&Cell>), Error>) {
-        let Some(call) = self.broker.calls.get_mut(&number) else { return };
+        let Some(call) = self.claims.broker.calls.get_mut(&number) else { return };
         let Phase::Checking { open } = &mut call.phase else { return };
         let there = |(task, cell): (&Task, Option<&Cell>)| {
             let depends = call.claim.depends.iter().filter(|depend| depend.id == id);

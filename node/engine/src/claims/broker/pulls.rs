@@ -36,7 +36,7 @@ impl Node {
 
     /// Asks all cohorts for the ready tasks of these queues, under a new number, so that no answer to an earlier pull counts.
     fn pull(&mut self, own: u64, queues: Vec<QueueName>) {
-        let waiting = self.peers.keys().copied().filter(|node| self.is_reachable(*node)).collect();
+        let waiting = self.others().filter(|node| self.is_reachable(*node)).collect();
         let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
         let anew = ProbeAsk { pulled: queues, answered: BTreeMap::new(), waiting, ..state };
         let own = self.asks.open(Ask::Probe(anew));

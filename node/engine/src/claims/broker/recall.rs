@@ -70,7 +70,7 @@ impl Node {
 
     /// Adds partitions in which a call may hold more than its answers named.
     pub(super) fn recall_also(&mut self, number: u64, partitions: &[PartitionId]) {
-        if let Some(call) = self.broker.calls.get_mut(&number) {
+        if let Some(call) = self.claims.broker.calls.get_mut(&number) {
             call.recall.doubt(partitions);
         }
     }
@@ -78,7 +78,7 @@ impl Node {
     /// A node has restarted, and has lost the questions that it was asked.
     pub(crate) fn recall_from_former(&mut self, node: NodeId) {
         let recall = self.recall_all();
-        for (number, call) in &mut self.broker.calls {
+        for (number, call) in &mut self.claims.broker.calls {
             if matches!(&call.phase, Phase::Asking { node: asked, recall: false, .. } if *asked == node) {
                 call.recall.open.clone_from(&recall.open);
                 self.timers.set(Key::Claim(*number), self.now.mono_us);
@@ -89,7 +89,7 @@ impl Node {
     /// Gives up a question: the node that was asked is gone or has restarted, and may have granted something.
     pub(super) fn do_without(&mut self, number: u64, node: NodeId, recall: bool) {
         let all = self.recall_all();
-        let Some(call) = self.broker.calls.get_mut(&number) else { return };
+        let Some(call) = self.claims.broker.calls.get_mut(&number) else { return };
         call.phase = Phase::Idle;
         if !recall {
             call.tried.insert(node);
@@ -102,18 +102,18 @@ impl Node {
         let has_another = move |(partition, before): &(&PartitionId, &Option<NodeId>)| {
             self.leader_of(**partition).is_some_and(|leader| Some(leader) != **before && self.is_reachable(leader))
         };
-        self.broker.calls[&number].recall.missed.iter().filter(has_another).map(|(partition, _)| *partition)
+        self.claims.broker.calls[&number].recall.missed.iter().filter(has_another).map(|(partition, _)| *partition)
     }
 
     /// Whether a call goes on waiting for work: time is left, and no partition that it missed has another leader.
     pub(super) fn waits_on(&self, number: u64) -> bool {
-        let until_us = self.broker.calls.get(&number).map_or(0, |call| call.wait_until_us);
+        let until_us = self.claims.broker.calls.get(&number).map_or(0, |call| call.wait_until_us);
         self.now.mono_us < until_us && self.led_since(number).next().is_none()
     }
 
     /// No message tells a waiting call about a new leader of a partition that it missed, so it looks for one.
     pub(super) fn set_park_timer(&mut self, number: u64) {
-        let (call, look_us) = (&self.broker.calls[&number], self.now.mono_after_ms(LOOK_MS));
+        let (call, look_us) = (&self.claims.broker.calls[&number], self.now.mono_after_ms(LOOK_MS));
         let look_us = if call.recall.missed.is_empty() { u64::MAX } else { look_us };
         self.timers.set(Key::Park(number), call.wait_until_us.min(look_us));
     }
@@ -121,7 +121,7 @@ impl Node {
     /// Partitions that were missed are asked about once they have another leader.
     fn recall_missed(&mut self, number: u64) {
         let led: Vec<PartitionId> = self.led_since(number).collect();
-        let recall = &mut self.broker.calls.get_mut(&number).expect("just seen").recall;
+        let recall = &mut self.claims.broker.calls.get_mut(&number).expect("just seen").recall;
         recall.missed.retain(|partition, _| !led.contains(partition));
         recall.doubt(&led);
     }
@@ -132,20 +132,20 @@ impl Node {
         let (now_us, until_us) = (self.now.mono_us, self.now.mono_after_ms(RECALL_MS));
         // Part of the time is kept for new grants.
         let rest_us = self.config.request_timeout_ms * 1_000 / 4;
-        let call = self.broker.calls.get_mut(&number).expect("under way");
+        let call = self.claims.broker.calls.get_mut(&number).expect("under way");
         if call.recall.until_us == 0 {
             call.recall.until_us = until_us.min(call.deadline_us.saturating_sub(rest_us));
         }
         if call.recall.open.is_empty() || now_us >= call.recall.until_us {
             let Recall { open, mut missed, .. } = std::mem::take(&mut call.recall);
             missed.extend(open.into_iter().map(|partition| (partition, self.leader_of(partition))));
-            self.broker.calls.get_mut(&number).expect("just seen").recall.missed = missed;
+            self.claims.broker.calls.get_mut(&number).expect("just seen").recall.missed = missed;
             return false;
         }
-        let call = &self.broker.calls[&number];
+        let call = &self.claims.broker.calls[&number];
         let is_next = |node: &NodeId| self.is_reachable(*node) && !call.recall.asked.contains(node);
         let next = call.recall.open.iter().find_map(|partition| self.leader_of(*partition).filter(is_next));
-        let call = self.broker.calls.get_mut(&number).expect("just seen");
+        let call = self.claims.broker.calls.get_mut(&number).expect("just seen");
         if let Some(node) = next {
             call.recall.asked.insert(node);
             self.ask_for_grants(number, node, true);
@@ -159,13 +159,13 @@ impl Node {
 
     /// A leader has named all that the call holds in these partitions.
     pub(super) fn recalled(&mut self, number: u64, from: NodeId, told: &[PartitionId]) {
-        let Some(call) = self.broker.calls.get_mut(&number) else { return };
+        let Some(call) = self.claims.broker.calls.get_mut(&number) else { return };
         let mut open = std::mem::take(&mut call.recall.open);
         open.retain(|partition| !told.contains(partition));
         // It leads these too, and could not name all of theirs.
         let untold: Vec<PartitionId> =
             open.iter().filter(|partition| self.leader_of(**partition) == Some(from)).copied().collect();
-        if let Some(call) = self.broker.calls.get_mut(&number) {
+        if let Some(call) = self.claims.broker.calls.get_mut(&number) {
             call.recall.doubted.retain(|partition| open.contains(partition));
             call.recall.doubted.extend(untold);
             call.recall.open = open;

@@ -155,7 +155,7 @@ impl Node {
         let mut partitions = BTreeSet::new();
         for grant in grants {
             let partition = self.partition_of(&grant.0);
-            self.broker.returns.grants.add(partition, grant, from_us);
+            self.claims.broker.returns.grants.add(partition, grant, from_us);
             partitions.insert(partition);
         }
         self.say_grants(partitions);
@@ -163,7 +163,7 @@ impl Node {
 
     /// Sends the grants that are due, and sets the timer for the next.
     pub(crate) fn say_returns(&mut self) {
-        let partitions = self.broker.returns.grants.partitions();
+        let partitions = self.claims.broker.returns.grants.partitions();
         self.say_grants(partitions);
     }
 
@@ -177,23 +177,24 @@ impl Node {
                 next_us = next_us.min(self.now.mono_after_ms(REPEAT_MS));
                 continue;
             };
-            let due = self.broker.returns.grants.due(partition, (epoch, leader), now_us, rest);
+            let due = self.claims.broker.returns.grants.due(partition, (epoch, leader), now_us, rest);
             assert!(due.len() <= rest, "more grants are sent than may be at once");
             rest -= due.len();
             for grant in due {
                 if leader == self.me && self.is_gone(partition, &grant) {
-                    self.broker.returns.grants.remove(partition, &grant);
+                    self.claims.broker.returns.grants.remove(partition, &grant);
                 } else {
-                    self.broker.returns.grants.note_said(partition, &grant, now_us);
+                    self.claims.broker.returns.grants.note_said(partition, &grant, now_us);
                     by_leader.entry(leader).or_default().push(grant);
                 }
             }
-            next_us = self.broker.returns.grants.next_us(partition).map_or(next_us, |due_us| next_us.min(due_us));
+            next_us =
+                self.claims.broker.returns.grants.next_us(partition).map_or(next_us, |due_us| next_us.min(due_us));
         }
         for (leader, items) in by_leader {
             self.outbox.send(leader, Claiming::Return { items });
         }
-        if self.broker.returns.grants.len() > 0 {
+        if self.claims.broker.returns.grants.len() > 0 {
             // Other events come in between two batches.
             self.timers.set_earliest(Key::Returns, next_us.max(self.now.mono_after_ms(1)));
         }
@@ -207,7 +208,7 @@ impl Node {
         let held = register
             .cell(id)
             .is_some_and(|cell| cell.token == *token && cell.renewed == *at && cell.state == CellState::Held);
-        let of = self.broker.returns.grants.by_partition.get_mut(&partition);
+        let of = self.claims.broker.returns.grants.by_partition.get_mut(&partition);
         let Some(said) = of.and_then(|of| of.grants.get_mut(&(*id, *token, *at))) else { return false };
         if !leads || held || *at > here {
             said.gone = None;

@@ -92,7 +92,7 @@ impl Node {
     pub(super) fn wake_parked(&mut self, queue: &QueueName, count: u64) {
         let now_us = self.now.mono_us;
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        let (heard, silent) = self.broker.to_wake(queue, count, now_us);
+        let (heard, silent) = self.claims.broker.to_wake(queue, count, now_us);
         for number in heard {
             self.wake(number);
             self.pursue(number);
@@ -100,7 +100,7 @@ impl Node {
         let has_rate = self.policy_of(queue).rate.is_some();
         for number in silent {
             self.wake(number);
-            let call = self.broker.calls.get_mut(&number);
+            let call = self.claims.broker.calls.get_mut(&number);
             let Some(call) = call.filter(|call| matches!(call.phase, Phase::Idle)) else { continue };
             let before_us = call.held_back_us.replace(now_us);
             let last_ms = match before_us {
@@ -115,9 +115,9 @@ impl Node {
     }
 
     fn wake(&mut self, number: u64) {
-        self.broker.unpark(number);
+        self.claims.broker.unpark(number);
         self.timers.cancel(Key::Park(number));
-        if let Some(call) = self.broker.calls.get_mut(&number) {
+        if let Some(call) = self.claims.broker.calls.get_mut(&number) {
             call.tried.clear();
             call.vain += 1;
         }

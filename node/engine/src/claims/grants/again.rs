@@ -25,8 +25,8 @@ impl Node {
         self.doubt(session, unready);
         let voids = self.open_voids(claim.claim);
         self.doubt(session, voids);
-        let state = &self.grants.sessions[&session];
-        let made = self.grants.made(state.to, state.ask);
+        let state = &self.claims.grants.sessions[&session];
+        let made = self.claims.grants.made(state.to, state.ask);
         let mut recalled = 0;
         let mut turns = Turns::default();
         for partition in led {
@@ -70,7 +70,7 @@ impl Node {
         for item in held {
             let at = self.partitions[&partition].register.table.cells[&item.0].renewed;
             if made.contains(&(item.0, item.1, at)) {
-                self.grants.sessions.get_mut(&session).expect("under way").repeated.insert(item.0);
+                self.claims.grants.sessions.get_mut(&session).expect("under way").repeated.insert(item.0);
                 self.tell(partition, Some(at), session, &item);
             } else {
                 found.push(item);
@@ -95,7 +95,7 @@ impl Node {
 
     /// Marks partitions of which the answer does not name all grants.
     pub(super) fn doubt(&mut self, session: u64, partitions: impl IntoIterator<Item = PartitionId>) {
-        if let Some(state) = self.grants.sessions.get_mut(&session) {
+        if let Some(state) = self.claims.grants.sessions.get_mut(&session) {
             state.unsure.extend(partitions);
         }
     }

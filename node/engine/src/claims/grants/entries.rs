@@ -63,8 +63,8 @@ impl Node {
 
     /// Loads what a session lacks, except for what it has requested already.
     pub(super) fn load_for_grant(&mut self, session: u64, mut wanted: Vec<Wanted>) {
-        let state = self.grants.sessions.get_mut(&session).expect("under way");
-        wanted.retain(|wanted| wanted.slot == Slot::Spec || state.asked.insert(part_of(&wanted)));
+        let state = self.claims.grants.sessions.get_mut(&session).expect("under way");
+        wanted.retain(|wanted| wanted.slot == Slot::Spec || state.asked.insert(part_of(wanted)));
         state.pending += wanted.len().div_ceil(LOAD_PARTS_MAX);
         for some in wanted.chunks(LOAD_PARTS_MAX) {
             self.load(Then::Grant { session }, some.to_vec());
@@ -72,7 +72,7 @@ impl Node {
     }
 
     pub(crate) fn loaded_for_grant(&mut self, session: u64, found: impl Iterator<Item = (Wanted, Option<Filling>)>) {
-        let Some(state) = self.grants.sessions.get_mut(&session) else {
+        let Some(state) = self.claims.grants.sessions.get_mut(&session) else {
             // The time of the grant was over. Without this the next grant would wait as long.
             let entries = found.filter(|(wanted, _)| wanted.slot != Slot::Spec);
             return self.brought_back(entries.filter_map(|(wanted, found)| Some((wanted, found?))));

@@ -90,16 +90,16 @@ impl Node {
         if lease_ms > confirmed_ms {
             return;
         }
-        let broker = self.grants.sessions[&session].to;
+        let broker = self.claims.grants.sessions[&session].to;
         let until_us = self.now.mono_after_ms(2 * confirmed_ms);
-        grants.iter().for_each(|grant| self.grants.unconfirmed.note(*grant, broker, until_us));
-        self.grants.unconfirmed.forget_brokers(self.now.mono_us);
+        grants.iter().for_each(|grant| self.claims.grants.unconfirmed.note(*grant, broker, until_us));
+        self.claims.grants.unconfirmed.forget_brokers(self.now.mono_us);
     }
 
     /// Ends claims whose monotonic deadline and whose wall-clock end have both come.
     pub(crate) fn expire(&mut self, partition: PartitionId) {
         self.expire_due(partition);
-        for (node, items) in std::mem::take(&mut self.grants.unconfirmed.questions) {
+        for (node, items) in std::mem::take(&mut self.claims.grants.unconfirmed.questions) {
             self.outbox.send(node, Claiming::ConfirmAsk { items });
         }
     }
@@ -162,7 +162,7 @@ impl Node {
     /// Ends a claim. With `waits` an operation records the end, as the task may have to wait, or others may be claimed in its place.
     fn lapse(&mut self, partition: PartitionId, id: TaskId, cell: &Cell, waits: bool) {
         let now = self.now;
-        self.grants.unconfirmed.asked.remove(&id);
+        self.claims.grants.unconfirmed.asked.remove(&id);
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let token = replica.register.lapse(id);
         self.outbox.observe(Observation::Expired { id, token });
@@ -192,14 +192,14 @@ impl Node {
             return None;
         }
         let grant = (id, cell.token, cell.renewed);
-        let known = self.grants.unconfirmed.asked.get(&id);
+        let known = self.claims.grants.unconfirmed.asked.get(&id);
         let known = known.filter(|asked| asked.grant == grant && asked.epoch == epoch);
         let (until_us, mut open) = match known {
             Some(asked) => (asked.until_us, asked.open.clone()),
             None => {
-                let broker = self.grants.unconfirmed.broker_of(&id, cell.token);
+                let broker = self.claims.grants.unconfirmed.broker_of(&id, cell.token);
                 let inherited = cell.renewed.epoch != epoch;
-                let all = self.peers.keys().copied().chain([self.me]).filter(|_| inherited && broker.is_none());
+                let all = self.others().chain([self.me]).filter(|_| inherited && broker.is_none());
                 let open = all.chain(broker).collect();
                 (self.now.mono_after_ms(self.confirmed_ms()), open)
             }
@@ -208,11 +208,11 @@ impl Node {
         let asks = !open.is_empty() && self.now.mono_us < until_us;
         if asks {
             for node in &open {
-                let questions = self.grants.unconfirmed.questions.entry(*node).or_default();
+                let questions = self.claims.grants.unconfirmed.questions.entry(*node).or_default();
                 questions.push((id, cell.token, cell.claim));
             }
         }
-        self.grants.unconfirmed.asked.insert(id, Asked { grant, epoch, until_us, open });
+        self.claims.grants.unconfirmed.asked.insert(id, Asked { grant, epoch, until_us, open });
         asks.then_some(until_us)
     }
 
@@ -221,7 +221,7 @@ impl Node {
         self.on_return(back);
         let mut partitions = BTreeSet::new();
         for (id, token) in settled.iter().copied().chain(back.iter().map(|(id, token, _)| (*id, *token))) {
-            let asked = self.grants.unconfirmed.asked.get_mut(&id).filter(|asked| asked.grant.1 == token);
+            let asked = self.claims.grants.unconfirmed.asked.get_mut(&id).filter(|asked| asked.grant.1 == token);
             let Some(asked) = asked else { continue };
             if !asked.open.remove(&from) {
                 continue;
@@ -231,7 +231,7 @@ impl Node {
             let cell = self.partitions.get(&partition).and_then(|replica| replica.register.cell(&id));
             let still = |cell: &Cell| (id, cell.token, cell.renewed) == grant && cell.state == CellState::Held;
             if !cell.is_some_and(still) {
-                self.grants.unconfirmed.asked.remove(&id);
+                self.claims.grants.unconfirmed.asked.remove(&id);
             } else if is_last && !self.partitions[&partition].register.is_lapsed(&id) {
                 let replica = self.partitions.get_mut(&partition).expect("just seen");
                 replica.register.postpone_expiry(id, self.now.mono_us);

@@ -207,7 +207,7 @@ impl Node {
     /// A broker gives a question up: it has handed no grant of it to a client, nor will it. The present leaders void these grants,
     /// unless they were renewed since, as every grant was that another broker has found.
     pub(super) fn take_question_back(&mut self, (from, ask): (NodeId, u64), claim: ClaimId) {
-        let made = self.grants.give_up((from, ask), self.now.mono_us);
+        let made = self.claims.grants.give_up((from, ask), self.now.mono_us);
         let (tasks, heads, partitions) = (Vec::new(), Vec::new(), Vec::new());
         self.outbox.send(from, Claiming::GrantAnswer { ask, claim, tasks, heads, partitions });
         self.give_back_grants(made);

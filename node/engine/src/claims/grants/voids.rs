@@ -17,27 +17,27 @@ impl Node {
     /// Records that the latest operation of a partition voids grants of a claim.
     pub(super) fn remember_void(&mut self, claim: ClaimId, partition: PartitionId) {
         let at = self.partitions[&partition].register.viewstamp;
-        self.grants.voids.0.insert((claim, partition), at);
-        if self.grants.voids.0.len() > VOIDS_MAX {
-            let mut voids = std::mem::take(&mut self.grants.voids.0);
+        self.claims.grants.voids.0.insert((claim, partition), at);
+        if self.claims.grants.voids.0.len() > VOIDS_MAX {
+            let mut voids = std::mem::take(&mut self.claims.grants.voids.0);
             voids.retain(|(_, partition), at| self.is_unsettled(*partition, *at));
             if voids.len() > VOIDS_MAX {
                 voids.pop_first();
             }
-            self.grants.voids.0 = voids;
+            self.claims.grants.voids.0 = voids;
         }
-        assert!(self.grants.voids.0.len() <= VOIDS_MAX, "too many voids are remembered");
+        assert!(self.claims.grants.voids.0.len() <= VOIDS_MAX, "too many voids are remembered");
     }
 
     /// Partitions in which a successor may find grants of a claim that this leader has voided.
     pub(super) fn open_voids(&mut self, claim: ClaimId) -> Vec<PartitionId> {
         let range = (claim, PartitionId(0))..=(claim, PartitionId(u16::MAX));
         let of_claim: Vec<(PartitionId, Viewstamp)> =
-            self.grants.voids.0.range(range).map(|((_, partition), at)| (*partition, *at)).collect();
+            self.claims.grants.voids.0.range(range).map(|((_, partition), at)| (*partition, *at)).collect();
         let (open, over): (Vec<_>, Vec<_>) =
             of_claim.into_iter().partition(|(partition, at)| self.is_unsettled(*partition, *at));
         for (partition, _) in over {
-            self.grants.voids.0.remove(&(claim, partition));
+            self.claims.grants.voids.0.remove(&(claim, partition));
         }
         open.into_iter().map(|(partition, _)| partition).collect()
     }

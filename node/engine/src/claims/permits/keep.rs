@@ -33,20 +33,20 @@ pub(crate) const WRITES_MAX: usize = 200;
 impl Node {
     /// The settings of queues may have changed: homes compare their buckets with them soon.
     pub(crate) fn rates_changed(&mut self) {
-        self.permits.homes.values_mut().for_each(|home| home.is_stale = true);
+        self.claims.permits.homes.values_mut().for_each(|home| home.is_stale = true);
         self.keep_levels_at(self.after_ms(SET_MS));
     }
 
     pub(super) fn keep_levels_at(&mut self, at_us: u64) {
-        let at_us = at_us.max(self.permits.kept_us.saturating_add(LOOK_MS * 1_000));
+        let at_us = at_us.max(self.claims.permits.kept_us.saturating_add(LOOK_MS * 1_000));
         self.timers.set_earliest(Key::Levels, at_us);
     }
 
     /// Writes the levels that are due.
     pub(crate) fn keep_levels(&mut self) {
         let now_us = self.now.mono_us;
-        assert!(self.permits.kept_us <= now_us, "levels were last looked at in the future");
-        self.permits.kept_us = now_us;
+        assert!(self.claims.permits.kept_us <= now_us, "levels were last looked at in the future");
+        self.claims.permits.kept_us = now_us;
         self.follow_rates();
         if mutant!(self.config, LevelsUnkept) {
             return;
@@ -69,14 +69,14 @@ impl Node {
 
     /// Whether a table that this node leads has levels.
     fn keeps_levels(&self) -> bool {
-        self.permits.homes.keys().any(|home| !self.partitions[home].register.table.levels.is_empty())
+        self.claims.permits.homes.keys().any(|home| !self.partitions[home].register.table.levels.is_empty())
     }
 
     /// Levels to write without requests, with their times.
     fn levels_due(&mut self) -> Vec<(u64, PartitionId, QueueName)> {
-        let (now_us, all) = (self.now.mono_us, self.permits.homes.len());
+        let (now_us, all) = (self.now.mono_us, self.claims.permits.homes.len());
         let homes: Vec<PartitionId> =
-            self.permits.homes.keys().copied().filter(|home| self.may_append(*home)).collect();
+            self.claims.permits.homes.keys().copied().filter(|home| self.may_append(*home)).collect();
         if homes.len() < all {
             self.keep_levels_at(now_us);
         }
@@ -85,7 +85,7 @@ impl Node {
             let due = |(queue, bucket): (&QueueName, &Bucket)| {
                 Some((bucket.keep_us(self.rate_of(queue)?)?, home, queue.clone()))
             };
-            dues.extend(self.permits.homes[&home].buckets.iter().filter_map(due));
+            dues.extend(self.claims.permits.homes[&home].buckets.iter().filter_map(due));
         }
         dues
     }
@@ -94,7 +94,7 @@ impl Node {
     pub(crate) fn permits_due(&mut self, of: Option<&QueueName>) -> BTreeMap<PartitionId, Vec<(QueueName, u64)>> {
         let (now_us, roster) = (self.now.mono_us, self.roster.clone());
         let mut dues = BTreeMap::new();
-        for (home, state) in &mut self.permits.homes {
+        for (home, state) in &mut self.claims.permits.homes {
             let begins_ms = state.from_us.saturating_sub(now_us).div_ceil(1_000);
             let buckets = state.buckets.iter_mut().filter(|(queue, _)| of.is_none_or(|of| of == *queue));
             let due = buckets.filter_map(|(queue, bucket)| {
@@ -110,7 +110,7 @@ impl Node {
     /// Makes a bucket at each home for each of its queues with a rate, and removes the levels of all others.
     fn follow_rates(&mut self) {
         let mut stale: BTreeMap<PartitionId, Vec<(QueueName, Rate)>> = BTreeMap::new();
-        for (home, state) in self.permits.homes.iter().filter(|(_, state)| state.is_stale) {
+        for (home, state) in self.claims.permits.homes.iter().filter(|(_, state)| state.is_stale) {
             if self.now.mono_us >= state.from_us && self.may_append(*home) {
                 stale.insert(*home, Vec::new());
             } else {
@@ -150,7 +150,7 @@ impl Node {
         // Permits that were given may be used for this long.
         let blank_us = self.now.mono_us + self.config.stretched_us(PERMIT_MS);
         let (roster, forgets) = (self.roster.clone(), !mutant!(self.config, BurstAgain));
-        let state = self.permits.homes.get_mut(&home).expect("it leads");
+        let state = self.claims.permits.homes.get_mut(&home).expect("it leads");
         let before = state.buckets.len();
         state.buckets.retain(|queue, _| roster.policies.get(queue).is_some_and(|policy| policy.rate.is_some()));
         if state.buckets.len() < before && forgets {

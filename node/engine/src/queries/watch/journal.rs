@@ -79,7 +79,7 @@ impl Journals {
 impl Node {
     /// Writes what has become of tasks of a partition to the journals.
     pub(crate) fn note_moves(&mut self, partition: PartitionId) {
-        if self.journals.by_subject.is_empty() || partition == PartitionId::ROOT {
+        if self.queries.journals.by_subject.is_empty() || partition == PartitionId::ROOT {
             return;
         }
         let whole = self.speaks_for(partition);
@@ -90,19 +90,19 @@ impl Node {
         }
         let (moved, leads) = (replica.store.take_moved(), replica.register.established());
         if !whole {
-            self.journals.uncover(partition);
+            self.queries.journals.uncover(partition);
             return;
         }
-        self.journals.cover(partition, anew);
+        self.queries.journals.cover(partition, anew);
         let mut news = BTreeSet::new();
         for moved in moved {
             let ended = matches!(moved.state, State::Done | State::Dead | State::Cancelled);
             if ended && moved.queue.is_none() {
                 // The queue is no longer known, so its watchers are not either: all watches that rest on this replica lag.
-                self.journals.cover(partition, true);
+                self.queries.journals.cover(partition, true);
             }
             if ended || leads {
-                news.extend(self.journals.write(&moved));
+                news.extend(self.queries.journals.write(&moved));
             }
         }
         for (node, subject) in news {
@@ -119,7 +119,7 @@ impl Node {
         at: Option<WatchAt>,
         compare: &[PartitionId],
     ) {
-        let journals = &mut self.journals;
+        let journals = &mut self.queries.journals;
         if !journals.by_subject.contains_key(&subject) && journals.by_subject.len() >= JOURNALS_MAX {
             self.outbox.send(from, Query::Watched { ask, at, told: None });
             return;
@@ -133,7 +133,7 @@ impl Node {
         let journal = journals.by_subject.get_mut(&subject).expect("just seen to");
         journal.until_us = self.now.mono_after_ms(WATCH_KEPT_MS);
         journal.waiting.insert(from);
-        self.journals.covered.retain(|partition, _| self.partitions.contains_key(partition));
+        self.queries.journals.covered.retain(|partition, _| self.partitions.contains_key(partition));
         for partition in self.partitions.keys().copied().collect::<Vec<_>>() {
             self.note_moves(partition);
         }
@@ -144,22 +144,22 @@ impl Node {
 
     fn told(&self, subject: &Subject, at: Option<WatchAt>, compare: &[PartitionId]) -> WatchTold {
         // An older image of the disk would restart under the same count, so the start here is the log's, not the counter.
-        let (start, number) = (self.log.start, self.journals.number);
-        let journal = &self.journals.by_subject[subject];
+        let (start, number) = (self.membership.log_start(), self.queries.journals.number);
+        let journal = &self.queries.journals.by_subject[subject];
         let follows = at.filter(|at| at.start == start && (journal.floor..=number).contains(&at.number));
         let since = follows.map_or(number, |at| at.number);
         let behind = journal.events.partition_point(|(number, _)| *number <= since);
         let events: Vec<&(u64, Moved)> = journal.events.range(behind..).take(WATCH_EVENTS_MAX).collect();
         let more = behind + events.len() < journal.events.len();
         let upto = events.last().filter(|_| more).map_or(number, |(number, _)| *number);
-        let covered = |partition: &&PartitionId| !more && self.journals.covered.contains_key(*partition);
+        let covered = |partition: &&PartitionId| !more && self.queries.journals.covered.contains_key(*partition);
         let compared = compare.iter().take(COMPARED_MAX).filter(covered);
         WatchTold {
             at: WatchAt { start, number: upto },
             follows: follows.is_some(),
             events: events.into_iter().filter_map(|(_, moved)| self.event(moved)).collect(),
-            covers: self.journals.covered(..=since),
-            begins: if upto > since { self.journals.covered(since + 1..=upto) } else { Vec::new() },
+            covers: self.queries.journals.covered(..=since),
+            begins: if upto > since { self.queries.journals.covered(since + 1..=upto) } else { Vec::new() },
             roots: compared.map(|partition| (*partition, self.partitions[partition].store.root())).collect(),
         }
     }
@@ -185,13 +185,13 @@ impl Node {
 
     /// Drops journals that are no longer asked for.
     pub(crate) fn prune_journals(&mut self) {
-        if self.journals.by_subject.is_empty() {
+        if self.queries.journals.by_subject.is_empty() {
             return;
         }
         let now_us = self.now.mono_us;
-        self.journals.by_subject.retain(|_, journal| journal.until_us > now_us);
-        if self.journals.by_subject.is_empty() {
-            self.journals.covered.clear();
+        self.queries.journals.by_subject.retain(|_, journal| journal.until_us > now_us);
+        if self.queries.journals.by_subject.is_empty() {
+            self.queries.journals.covered.clear();
             self.partitions.values_mut().for_each(|replica| replica.store.watch(false));
         }
     }

@@ -164,7 +164,7 @@ impl Node {
         (subject, cursor): (Subject, Option<WatchCursor>),
         wait_ms: u64,
     ) {
-        if self.watches.by_subject.values().map(BTreeSet::len).sum::<usize>() >= WATCHES_MAX {
+        if self.queries.watches.by_subject.values().map(BTreeSet::len).sum::<usize>() >= WATCHES_MAX {
             let error = Error::new(ErrorCode::Overloaded, "too many watch at this node; ask another one, or later");
             return self.outbox.reply(client, number, Response::Error(error));
         }
@@ -185,7 +185,7 @@ impl Node {
             sweep_us: self.after_ms(self.config.sweep_interval_ms),
             deadline_us: self.now.mono_after_ms(wait_ms.max(least_ms)),
         }));
-        self.watches.by_subject.entry(subject).or_default().insert(ask);
+        self.queries.watches.by_subject.entry(subject).or_default().insert(ask);
         self.send_watches(ask, true);
     }
 
@@ -199,7 +199,7 @@ impl Node {
             let whole = from_bits(&whole, partitions);
             Teller { at: Some(WatchAt { start, number }), whole, ..Teller::default() }
         };
-        let nodes = self.peers.keys().copied().chain([self.me]);
+        let nodes = self.others().chain([self.me]);
         nodes.map(|node| (node, teller(node))).collect()
     }
 
@@ -207,8 +207,8 @@ impl Node {
     fn pick_compared(&mut self, tellers: &BTreeMap<NodeId, Teller>) -> Vec<PartitionId> {
         let Some(partitions) = self.genesis.as_ref().map(|genesis| genesis.partitions) else { return Vec::new() };
         let looks = partitions.min(COMPARED_MAX as u32);
-        let first = self.watches.compared % partitions;
-        self.watches.compared = (first + looks) % partitions;
+        let first = self.queries.watches.compared % partitions;
+        self.queries.watches.compared = (first + looks) % partitions;
         let lacks = |partition: &PartitionId| {
             let is_whole = |node: NodeId| tellers.get(&node).is_none_or(|teller| teller.whole.contains(partition));
             !self.cohort_of(*partition).nodes().into_iter().all(is_whole)
@@ -261,7 +261,7 @@ impl Node {
 
     /// Handles a node's notice that a watched queue or group has news.
     pub(crate) fn on_watch_news(&mut self, from: NodeId, subject: &Subject) {
-        for ask in self.watches.by_subject.get(subject).cloned().unwrap_or_default() {
+        for ask in self.queries.watches.by_subject.get(subject).cloned().unwrap_or_default() {
             self.send_watch(ask, from);
         }
     }

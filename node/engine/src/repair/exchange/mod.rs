@@ -42,8 +42,6 @@ pub struct Exchange {
     began_us: u64,
     /// Whether observers were informed that not all replicas agree.
     told: bool,
-    /// First round since peers discarded this node's acks from before its data loss.
-    pub healing_since: Option<u64>,
 }
 
 impl Exchange {
@@ -112,7 +110,7 @@ impl Node {
             (cohort.knows(node) || anybody) && cohort.knows(me) && !replica.is_blank()
         };
         let shared = self.partitions.values().filter(both);
-        let exchange = &mut self.exchange;
+        let exchange = &mut self.repair.exchange;
         let peer = exchange.peers.entry(node).or_default();
         *peer = peer.anew(shared.map(|replica| replica.id));
         if exchange.began_us == 0 {
@@ -125,7 +123,7 @@ impl Node {
         let replica = &self.partitions[&partition];
         let (cohort, here) = (replica.cohort(), replica.cohort().knows(self.me) && !replica.is_blank());
         let anybody = mutant!(self.config, ExileMerges);
-        for (node, peer) in &mut self.exchange.peers {
+        for (node, peer) in &mut self.repair.exchange.peers {
             if here && (cohort.knows(*node) || anybody) {
                 peer.pairs.entry(partition).or_default();
                 peer.dirty.insert(partition);
@@ -140,20 +138,20 @@ impl Node {
         let interval_ms = self.config.exchange_interval_ms;
         let wait_ms = self.random.between(interval_ms * 3 / 4, interval_ms * 5 / 4);
         self.timers.set(Key::Exchange, self.now.mono_after_ms(wait_ms));
-        let nodes: Vec<NodeId> = self.exchange.peers.keys().copied().collect();
+        let nodes: Vec<NodeId> = self.repair.exchange.peers.keys().copied().collect();
         let round = self.healing_round();
         for node in nodes {
             // A node that is short of room leaves its missing facts to later rounds.
             if self.is_alive(node) {
-                self.hints.owed.is_back(node);
+                self.repair.hints.owed.is_back(node);
             } else {
                 self.note_absent(node);
             }
             let first = self.hints_go_first(node);
-            let (alive, short) = (self.is_alive(node), self.disk.is_short());
+            let (alive, short) = (self.is_alive(node), self.is_short_of_disk());
             let holes = if round > 0 { self.open_with(node) } else { BTreeSet::new() };
             let partitions = &self.partitions;
-            let peer = self.exchange.peers.get_mut(&node).expect("just listed");
+            let peer = self.repair.exchange.peers.get_mut(&node).expect("just listed");
             peer.dirty.retain(|id| peer.pairs.contains_key(id));
             if !alive {
                 peer.dialogue = Default::default();
@@ -173,7 +171,7 @@ impl Node {
 
     pub(crate) fn on_roots(&mut self, from: NodeId, roots: &[(PartitionId, u128)], round: u64) {
         // Without room this node asks for nothing, but answers a replica that recovers: answering needs no room.
-        if round == 0 && (self.disk.is_short() || self.hints_go_first(from)) {
+        if round == 0 && (self.is_short_of_disk() || self.hints_go_first(from)) {
             return;
         }
         let (mut equal, mut at, mut differ) = (Vec::new(), Vec::new(), Vec::new());
@@ -206,7 +204,7 @@ impl Node {
     /// Notes that both replicas are equal, up to what is changing right now.
     fn agreed(&mut self, node: NodeId, partition: PartitionId) {
         let changes = self.partitions[&partition].store.changes();
-        let Some(peer) = self.exchange.peers.get_mut(&node) else { return };
+        let Some(peer) = self.repair.exchange.peers.get_mut(&node) else { return };
         if let Some(pair) = peer.pairs.get_mut(&partition) {
             peer.dirty.remove(&partition);
             pair.agreed(self.now.mono_us, changes);
@@ -214,7 +212,7 @@ impl Node {
     }
 
     fn differs(&mut self, node: NodeId, partition: PartitionId) {
-        let Some(peer) = self.exchange.peers.get_mut(&node) else { return };
+        let Some(peer) = self.repair.exchange.peers.get_mut(&node) else { return };
         if let Some(pair) = peer.pairs.get_mut(&partition) {
             peer.dirty.insert(partition);
             pair.differs();
@@ -245,7 +243,7 @@ impl Node {
     fn compare_trees(&mut self, node: NodeId, partition: PartitionId) {
         let salt = self.asks.number();
         let comes_first = self.me < node;
-        let Some(peer) = self.exchange.peers.get_mut(&node) else { return };
+        let Some(peer) = self.repair.exchange.peers.get_mut(&node) else { return };
         let Some(pair) = peer.pairs.get_mut(&partition) else { return };
         if !pair.is_busy(self.now.mono_us, &self.config) && pair.may_begin(comes_first) {
             pair.goes_on(self.now.mono_us);
@@ -254,7 +252,7 @@ impl Node {
     }
 
     pub(crate) fn on_steps(&mut self, from: NodeId, steps: Vec<Step>) {
-        let Some(peer) = self.exchange.peers.get_mut(&from) else { return };
+        let Some(peer) = self.repair.exchange.peers.get_mut(&from) else { return };
         let mut sound = true;
         for step in steps {
             match peer.pairs.get_mut(&step.partition()) {
@@ -279,7 +277,7 @@ impl Node {
 
     /// Read repair at the laggard: a coordinator saw that this replica lacks facts which `holder` has. Asks for them.
     pub(crate) fn on_lacks(&mut self, partition: PartitionId, id: TaskId, holder: NodeId) {
-        let shared = self.exchange.peers.get(&holder).is_some_and(|peer| peer.pairs.contains_key(&partition));
+        let shared = self.repair.exchange.peers.get(&holder).is_some_and(|peer| peer.pairs.contains_key(&partition));
         if shared {
             let parts = vec![WantPart { partition, upto: None, ids: vec![id] }];
             self.outbox.send(holder, AntiEntropy::Want { boot: self.boot, parts });
@@ -288,7 +286,7 @@ impl Node {
 
     /// Whether read repair of a task is within the budget. Charges it if so.
     pub(crate) fn may_repair_task(&mut self, task: &Task) -> bool {
-        let budget = &mut self.exchange.budget;
+        let budget = &mut self.repair.exchange.budget;
         let may = budget.admit(self.now.mono_us, &self.config).is_ok();
         if may {
             budget.spend(Cost::of_task(task.size_bytes()));
@@ -298,16 +296,16 @@ impl Node {
 
     /// Schedules repair if any work is left.
     fn go_on_with_repair(&mut self) {
-        if self.exchange.next_in_turn().is_some() {
+        if self.repair.exchange.next_in_turn().is_some() {
             self.timers.set_if_none(Key::Repair, self.now.mono_us);
         }
     }
 
     /// Does a slice of the work left for one peer. Other peers, and all else the node has to do, come in between.
     pub(crate) fn repair(&mut self) {
-        let Some(node) = self.exchange.next_in_turn() else { return };
+        let Some(node) = self.repair.exchange.next_in_turn() else { return };
         let now_us = self.now.mono_us;
-        let allowed = match self.exchange.budget.admit(now_us, &self.config) {
+        let allowed = match self.repair.exchange.budget.admit(now_us, &self.config) {
             Ok(allowed) => allowed,
             Err(wait_us) => {
                 // Not for the first byte, so that messages are worth sending.
@@ -315,9 +313,9 @@ impl Node {
                 return;
             }
         };
-        self.exchange.served = node;
+        self.repair.exchange.served = node;
         let (partitions, config) = (&self.partitions, &self.config);
-        let peer = self.exchange.peers.get_mut(&node).expect("it was its turn");
+        let peer = self.repair.exchange.peers.get_mut(&node).expect("it was its turn");
         let slice = peer.dialogue.work(|id| partitions.get(&id).map(|replica| &replica.store), allowed, config);
         for partition in &slice.partitions {
             if let Some(pair) = peer.pairs.get_mut(partition) {
@@ -329,14 +327,14 @@ impl Node {
                 pair.found(*salt, *tasks);
             }
         }
-        self.exchange.budget.spend(slice.cost);
+        self.repair.exchange.budget.spend(slice.cost);
         if !slice.steps.is_empty() {
             self.outbox.send(node, AntiEntropy::Steps { steps: slice.steps });
         }
         for parcel in &slice.parcels {
             self.send_tasks(node, parcel.partition, &parcel.ids, parcel.by_buckets);
         }
-        if self.exchange.next_in_turn().is_some() {
+        if self.repair.exchange.next_in_turn().is_some() {
             self.timers.set(Key::Repair, self.now.mono_after_ms(REPAIR_PAUSE_MS));
         }
     }
@@ -369,7 +367,7 @@ impl Node {
     /// How near a replica of this node is to those of its peers.
     pub(crate) fn agreements(&self, partition: PartitionId) -> Vec<Agreement> {
         let now_us = self.now.mono_us;
-        let peers = self.exchange.peers.iter();
+        let peers = self.repair.exchange.peers.iter();
         let shared = peers.filter_map(|(node, peer)| Some((node, peer, peer.pairs.get(&partition)?)));
         shared
             .map(|(node, peer, pair)| {
@@ -383,7 +381,7 @@ impl Node {
 
     /// Informs observers how near the replicas are, as long as they are not equal.
     fn tell_agreement(&mut self) {
-        let exchange = &mut self.exchange;
+        let exchange = &mut self.repair.exchange;
         let (mut apart, mut oldest_us) = (BTreeSet::new(), self.now.mono_us);
         for peer in exchange.peers.values() {
             for (id, pair) in peer.dirty.iter().filter_map(|id| Some((id, peer.pairs.get(id)?))) {

@@ -149,13 +149,13 @@ impl Node {
     pub(crate) fn hand_over_hints(&mut self) {
         self.drop_orphans();
         // A partition may have come to this node since something was kept for it.
-        let nodes: Vec<NodeId> = self.peers.keys().copied().chain([self.me]).collect();
+        let nodes: Vec<NodeId> = self.others().chain([self.me]).collect();
         for node in nodes {
             self.hand_hints_to(node);
         }
         self.tell_hints();
-        if self.hints.is_empty() {
-            self.hints.deliveries.clear();
+        if self.repair.hints.is_empty() {
+            self.repair.hints.deliveries.clear();
         } else {
             self.timers.set(timers::Key::Hints, self.after_ms(self.config.resend_ms));
         }
@@ -164,10 +164,10 @@ impl Node {
     /// Whether a node gets its hints before anything else.
     pub(crate) fn hints_go_first(&self, node: NodeId) -> bool {
         let patience_us = PATIENCE_ROUNDS * self.config.exchange_interval_ms * 1_000;
-        let delivery = self.hints.deliveries.get(&node);
+        let delivery = self.repair.hints.deliveries.get(&node);
         let answered_us = delivery.and_then(|delivery| delivery.answered_us);
         let rests = delivery.is_some_and(|delivery| self.now.mono_us < delivery.rests_until_us);
-        self.hints.owed.count_of(node) > 0
+        self.repair.hints.owed.count_of(node) > 0
             && !rests
             && answered_us.is_none_or(|at_us| self.now.mono_us < at_us + patience_us)
     }
@@ -175,14 +175,14 @@ impl Node {
     fn hand_hints_to(&mut self, node: NodeId) {
         let (now_us, timeout_us) = (self.now.mono_us, self.config.request_timeout_ms * 1_000);
         let alive = self.is_alive(node);
-        let delivery = self.hints.deliveries.entry(node).or_default();
+        let delivery = self.repair.hints.deliveries.entry(node).or_default();
         if !alive {
             *delivery = Delivery::default();
             return;
         }
         delivery.answered_us.get_or_insert(now_us);
-        while self.hints.deliveries.get_mut(&node).is_some_and(|delivery| delivery.is_due(now_us, timeout_us)) {
-            if !self.exchange.may_send(now_us, &self.config) || !self.hand_piece_to(node) {
+        while self.repair.hints.deliveries.get_mut(&node).is_some_and(|delivery| delivery.is_due(now_us, timeout_us)) {
+            if !self.repair.exchange.may_send(now_us, &self.config) || !self.hand_piece_to(node) {
                 return;
             }
         }
@@ -190,27 +190,27 @@ impl Node {
 
     /// Sends the next message. Returns whether there may be more to do right now.
     fn hand_piece_to(&mut self, node: NodeId) -> bool {
-        let place = self.hints.deliveries.get(&node).and_then(|delivery| delivery.place);
+        let place = self.repair.hints.deliveries.get(&node).and_then(|delivery| delivery.place);
         let (next, more) = match place {
             Some(Place::Kept(after)) => self.hand_kept_to(node, after),
             Some(Place::Owed(after)) => self.hand_owed_to(node, after),
             None => (None, false),
         };
-        self.hints.deliveries.get_mut(&node).expect("it is under way").place = next;
+        self.repair.hints.deliveries.get_mut(&node).expect("it is under way").place = next;
         more
     }
 
     fn hand_kept_to(&mut self, node: NodeId, after: Option<Key>) -> (Option<Place>, bool) {
         let now_us = self.now.mono_us;
-        let (tasks_max, bytes_max) = self.hints.deliveries[&node].bounds();
+        let (tasks_max, bytes_max) = self.repair.hints.deliveries[&node].bounds();
         let bounds = (tasks_max, bytes_max, REPAIR_LOOKS_MAX as usize);
         let is_member = |partition| {
             let cohort = self.cohort_of(partition);
             cohort.has_voter(node).then_some(cohort.version)
         };
-        let piece = self.hints.kept.piece((node, now_us), after, bounds, is_member);
+        let piece = self.repair.hints.kept.piece((node, now_us), after, bounds, is_member);
         if let Some(again_us) = piece.again_us {
-            self.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
+            self.repair.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
         }
         let next = piece.at.map_or(Place::Owed(None), |at| Place::Kept(Some(at)));
         // The node may have answered before this node knew the cohort that the answer names.
@@ -223,11 +223,11 @@ impl Node {
             return (Some(next), piece.at.is_none());
         }
         let (partition, items) = (piece.partition, Arc::new(piece.items));
-        self.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
+        self.repair.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
         let number = self.asks.number();
         let at = self.cohort_of(partition).version;
         self.outbox.send(node, Handoff::Hint { number, partition, at, items, forgets: None });
-        self.hints.kept.offered(partition, &piece.ids, node);
+        self.repair.hints.kept.offered(partition, &piece.ids, node);
         if mutant!(self.config, HintGoneEarly) {
             let ids: Vec<TaskId> = piece.ids.iter().map(|(id, _)| *id).collect();
             self.drop_kept(partition, ids);
@@ -237,8 +237,8 @@ impl Node {
     }
 
     fn hand_owed_to(&mut self, node: NodeId, after: Option<Key>) -> (Option<Place>, bool) {
-        let (tasks_max, bytes_max) = self.hints.deliveries[&node].bounds();
-        let Some((partition, ids)) = self.hints.owed.piece(node, after, tasks_max) else {
+        let (tasks_max, bytes_max) = self.repair.hints.deliveries[&node].bounds();
+        let Some((partition, ids)) = self.repair.hints.owed.piece(node, after, tasks_max) else {
             return (None, true);
         };
         let replica = &self.partitions[&partition];
@@ -264,7 +264,7 @@ impl Node {
         if items.is_empty() {
             return (Some(Place::Owed(last)), true);
         }
-        self.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
+        self.repair.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
         let number = self.asks.number();
         let at = self.partitions[&partition].cohort().version;
         let message = PeerMessage::Handoff(Handoff::Hint { number, partition, at, items: Arc::new(items), forgets });
@@ -275,7 +275,7 @@ impl Node {
 
     fn fly(&mut self, node: NodeId, flight: Flight) {
         assert!(!flight.ids.is_empty(), "a message without hints is sent");
-        let before = self.hints.deliveries.get_mut(&node).expect("it is under way").flight.replace(flight);
+        let before = self.repair.hints.deliveries.get_mut(&node).expect("it is under way").flight.replace(flight);
         assert!(before.is_none(), "hints are sent before the answer to the ones before");
     }
 
@@ -303,7 +303,7 @@ impl Node {
         // How often a node outside the cohort has forgotten does not matter.
         let member = replica.cohort().knows(from);
         let forgets = forgets.filter(|_| member);
-        let (ignored, short) = (mutant!(self.config, FloorIgnored), self.disk.is_short());
+        let (ignored, short) = (mutant!(self.config, FloorIgnored), self.is_short_of_disk());
         let known = |id: &TaskId| replica.store.ended(id) || !replica.store.lacks_spec(id);
         // Orphans of a member are bounded at that member, and come by anti-entropy if they do not come now. So only those of other
         // senders are bounded here.
@@ -348,11 +348,11 @@ impl Node {
         at: Viewstamp,
     ) {
         // The member has lost data since that incarnation, perhaps this.
-        if self.peers.get(&from).is_some_and(|peer| boot < peer.counts_from) {
+        if self.has_lost_since(from, boot) {
             return;
         }
         let now_us = self.now.mono_us;
-        let Some(delivery) = self.hints.deliveries.get_mut(&from) else { return };
+        let Some(delivery) = self.repair.hints.deliveries.get_mut(&from) else { return };
         let Some(flight) = delivery.answered(number, partition) else { return };
         delivery.answered_us = Some(now_us);
         let decided = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::TooOld);
@@ -382,7 +382,7 @@ impl Node {
                 _ => None,
             };
             if let Some(answer) = answer {
-                self.hints.kept.answered((partition, *id), *version, (from, boot), answer, times);
+                self.repair.hints.kept.answered((partition, *id), *version, (from, boot), answer, times);
             }
         }
         let ids: Vec<TaskId> = flight.ids.iter().map(|(id, _)| *id).collect();
@@ -391,7 +391,7 @@ impl Node {
         let apart = !kept.is_empty() && at != self.cohort_of(partition).version;
         if apart || outcomes.len() != ids.len() || ids.iter().zip(outcomes).any(lacks) {
             let again_us = self.after_ms(self.config.exchange_interval_ms);
-            self.hints.deliveries.values_mut().for_each(|delivery| delivery.begin_again(again_us));
+            self.repair.hints.deliveries.values_mut().for_each(|delivery| delivery.begin_again(again_us));
         }
     }
 
@@ -401,9 +401,9 @@ impl Node {
         let (mut safe, mut kept) = (Vec::new(), BTreeSet::new());
         for id in ids {
             let key = (partition, *id);
-            match self.hints.kept.fate(key, &cohort) {
+            match self.repair.hints.kept.fate(key, &cohort) {
                 Fate::Safe => safe.push(*id),
-                Fate::Orphan if self.hints.orphans.insert(key) => self.tell_orphan(key),
+                Fate::Orphan if self.repair.hints.orphans.insert(key) => self.tell_orphan(key),
                 Fate::Orphan => {}
                 Fate::Kept => {
                     kept.insert(*id);
@@ -419,7 +419,7 @@ impl Node {
 
     /// Reports a hint that is about to be dropped as undeliverable, as there will be no other trace of it.
     fn tell_orphan(&mut self, (partition, id): Key) {
-        let Some(task) = self.hints.kept.task(partition, &id) else { return };
+        let Some(task) = self.repair.hints.kept.task(partition, &id) else { return };
         let payload_bytes = task.spec.as_ref().map_or(0, |spec| spec.payload.len() as u64);
         let facts = kept::describe(task);
         self.outbox.observe(Observation::HintOrphaned { id, facts, payload_bytes });
@@ -427,9 +427,9 @@ impl Node {
 
     /// Drops hints that no member will ever take, and that observers have been informed of.
     fn drop_orphans(&mut self) {
-        for key in std::mem::take(&mut self.hints.orphans) {
+        for key in std::mem::take(&mut self.repair.hints.orphans) {
             let (partition, id) = key;
-            if self.hints.kept.fate(key, &self.cohort_of(partition)) == Fate::Orphan {
+            if self.repair.hints.kept.fate(key, &self.cohort_of(partition)) == Fate::Orphan {
                 self.drop_kept(partition, vec![id]);
             }
         }
@@ -437,7 +437,7 @@ impl Node {
 
     fn drop_kept(&mut self, partition: PartitionId, ids: Vec<TaskId>) {
         if !ids.is_empty() {
-            ids.iter().for_each(|id| self.hints.kept.remove(partition, id));
+            ids.iter().for_each(|id| self.repair.hints.kept.remove(partition, id));
             self.outbox.persist(Record::Handed { to: None, partition, ids });
         }
     }
@@ -455,14 +455,14 @@ impl Node {
             return;
         }
         let tasks = ids.len() as u64;
-        self.hints.owed.remove(node, partition, &ids);
+        self.repair.hints.owed.remove(node, partition, &ids);
         self.outbox.persist(Record::Handed { to: Some(node), partition, ids });
         self.outbox.observe(Observation::HintsHanded { partition: partition.0, tasks });
     }
 
     /// Informs observers how much is kept, and what has been kept for too long.
     fn tell_hints(&mut self) {
-        let hints = &mut self.hints;
+        let hints = &mut self.repair.hints;
         let now = (hints.kept.count() as u64, hints.owed.count() as u64, hints.bytes());
         if now != hints.told {
             hints.told = now;

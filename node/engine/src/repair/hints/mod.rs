@@ -99,14 +99,14 @@ impl Hints {
 impl Node {
     /// Counts a record of hints that the log has lost, and that cannot be handed over.
     pub fn lose_hints(&mut self) {
-        self.hints.lost += 1;
+        self.repair.hints.lost += 1;
     }
 
     /// Starts delivery once other nodes can be heard, and reports lost hints.
     pub(crate) fn begin_hints(&mut self) {
         self.asks.listen(self.now.mono_us);
-        if self.hints.lost > 0 {
-            self.outbox.observe(Observation::HintsLost { records: std::mem::take(&mut self.hints.lost) });
+        if self.repair.hints.lost > 0 {
+            self.outbox.observe(Observation::HintsLost { records: std::mem::take(&mut self.repair.hints.lost) });
         }
         self.drop_owed_to_strangers();
         // The last start may have ended between the record of a cohort and that of what was dropped for it.
@@ -117,7 +117,7 @@ impl Node {
     }
 
     pub(crate) fn arm_hints(&mut self) {
-        if !self.hints.is_empty() {
+        if !self.repair.hints.is_empty() {
             self.timers.set_if_none(Key::Hints, self.now.mono_us);
         }
     }
@@ -130,16 +130,16 @@ impl Node {
         let mut outcomes = Vec::new();
         for (id, delta) in items.iter() {
             let outcome = self.admit_hint(partition, id, delta);
-            if outcome == Outcome::Stored && self.hints.kept.keep(partition, *id, delta.clone()) {
+            if outcome == Outcome::Stored && self.repair.hints.kept.keep(partition, *id, delta.clone()) {
                 stored.push((*id, delta.clone()));
             }
             outcomes.push(outcome);
         }
         if !stored.is_empty() {
-            let (since_ms, tasks) = (self.hints.kept.since(partition, self.now.wall_ms), stored.len() as u64);
+            let (since_ms, tasks) = (self.repair.hints.kept.since(partition, self.now.wall_ms), stored.len() as u64);
             self.outbox.persist(Record::Hint { partition, since_ms, items: Arc::new(stored) });
             self.outbox.observe(Observation::HintKept { partition: partition.0, tasks });
-            self.hints.look_anew();
+            self.repair.hints.look_anew();
             self.arm_hints();
         }
         let answer = ReadWrite::Kept { ask, partition, outcomes };
@@ -152,7 +152,7 @@ impl Node {
 
     /// Whether facts may be kept. Whether a task was forgotten is not known here.
     fn admit_hint(&mut self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
-        let known = self.hints.kept.task(partition, id);
+        let known = self.repair.hints.kept.task(partition, id);
         if known.is_some_and(|task| task.knows(delta)) {
             return Outcome::Stored;
         }
@@ -162,17 +162,17 @@ impl Node {
         if known.is_none() && id.time_ms() > self.latest_id_ms() {
             return Outcome::Future;
         }
-        if self.disk.is_short() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
+        if self.is_short_of_disk() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
             return Outcome::NoSpace;
         }
         let bare = known.is_none() && delta.spec.is_none();
-        if bare && self.hints.kept.without_spec(partition) >= ORPHANS_MAX as u64 {
+        if bare && self.repair.hints.kept.without_spec(partition) >= ORPHANS_MAX as u64 {
             return Outcome::Overloaded;
         }
         let more = kept::size_bytes(delta) as u64;
-        while self.hints.bytes() + more > self.config.hints_bytes_max {
+        while self.repair.hints.bytes() + more > self.config.hints_bytes_max {
             // Id hints go first: nothing depends on them.
-            let Some(node) = self.hints.owed.oldest() else { return Outcome::Overloaded };
+            let Some(node) = self.repair.hints.owed.oldest() else { return Outcome::Overloaded };
             self.drop_owed(node);
         }
         Outcome::Stored
@@ -181,14 +181,14 @@ impl Node {
     /// Notes what an absent member lacks, if this node is the one to note it.
     pub(crate) fn note_absent(&mut self, node: NodeId) {
         // A cohort that is still to be changed may name a node that no roster has any more.
-        if !self.peers.contains_key(&node) {
+        if !self.has_peer(node) {
             return;
         }
         let (now_ms, ttl_ms) = (self.now.wall_ms, self.config.hint_ttl_ms);
-        if self.hints.owed.is_over(node, now_ms, ttl_ms) {
+        if self.repair.hints.owed.is_over(node, now_ms, ttl_ms) {
             self.drop_owed(node);
         }
-        for partition in self.exchange.changed_without(node) {
+        for partition in self.repair.exchange.changed_without(node) {
             let replica = &self.partitions[&partition];
             let cohort = replica.cohort();
             let mut there = cohort.members().filter(|member| *member != node && self.is_alive(*member));
@@ -196,15 +196,15 @@ impl Node {
                 continue;
             }
             let changes = replica.store.changes();
-            let known = self.exchange.known_to(node, partition).unwrap_or(changes);
-            let from = self.hints.owed.noted(node, partition, changes).unwrap_or(known);
+            let known = self.repair.exchange.known_to(node, partition).unwrap_or(changes);
+            let from = self.repair.hints.owed.noted(node, partition, changes).unwrap_or(known);
             // Changes older than the ring of recent ones are left to the comparison of trees.
             let oldest = changes.saturating_sub(RECENT_CHANGES_MAX as u64);
             let Some(recent) = replica.store.recent_after(from.max(oldest)) else { continue };
-            let room = self.config.hints_bytes_max.saturating_sub(self.hints.bytes());
-            let ids = self.hints.owed.note(node, partition, recent, (now_ms, room));
+            let room = self.config.hints_bytes_max.saturating_sub(self.repair.hints.bytes());
+            let ids = self.repair.hints.owed.note(node, partition, recent, (now_ms, room));
             for part in ids.chunks(EXCHANGE_TASKS_MAX) {
-                let since_ms = self.hints.owed.since(node).expect("just noted");
+                let since_ms = self.repair.hints.owed.since(node).expect("just noted");
                 self.outbox.persist(Record::Owed { to: node, partition, since_ms, ids: part.to_vec() });
             }
         }
@@ -215,27 +215,27 @@ impl Node {
     pub(crate) fn drop_owed_outside(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let here = replica.cohort().has_voter(self.me) && !replica.is_blank();
-        let owed = self.hints.owed.to_whom(partition);
+        let owed = self.repair.hints.owed.to_whom(partition);
         let out: Vec<NodeId> = owed.into_iter().filter(|node| !here || !replica.cohort().has_voter(*node)).collect();
         for node in out {
-            self.hints.owed.remove(node, partition, &[]);
+            self.repair.hints.owed.remove(node, partition, &[]);
             self.outbox.persist(Record::Handed { to: Some(node), partition, ids: Vec::new() });
         }
     }
 
     /// Drops id hints for nodes that are no peers any more: these never come back.
     pub(crate) fn drop_owed_to_strangers(&mut self) {
-        let strange: Vec<NodeId> = self.hints.owed.nodes().filter(|node| !self.peers.contains_key(node)).collect();
+        let strange: Vec<NodeId> = self.repair.hints.owed.nodes().filter(|node| !self.has_peer(*node)).collect();
         for node in strange {
             self.drop_owed(node);
-            self.hints.owed.is_back(node);
+            self.repair.hints.owed.is_back(node);
         }
     }
 
     /// Drops all id hints for a node.
     fn drop_owed(&mut self, node: NodeId) {
         let (mut partitions, mut tasks) = (Vec::new(), 0);
-        for (partition, count) in self.hints.owed.give_up(node) {
+        for (partition, count) in self.repair.hints.owed.give_up(node) {
             partitions.push(partition);
             tasks += count;
         }
@@ -259,9 +259,9 @@ impl Node {
             return Err(format!("a hint for partition {partition}, which is none"));
         }
         for (id, delta) in items {
-            self.hints.kept.keep(partition, *id, delta.clone());
+            self.repair.hints.kept.keep(partition, *id, delta.clone());
         }
-        self.hints.kept.set_since(partition, since_ms);
+        self.repair.hints.kept.set_since(partition, since_ms);
         Ok(())
     }
 
@@ -278,15 +278,15 @@ impl Node {
             return Err(format!("what node {to} lacks of partition {partition}, which is none"));
         }
         self.replica_mut(partition)?;
-        self.hints.owed.recover(to, partition, since_ms, ids);
+        self.repair.hints.owed.recover(to, partition, since_ms, ids);
         Ok(())
     }
 
     /// Restores from the log that hints were handed over.
     pub(crate) fn recover_handed(&mut self, to: Option<NodeId>, partition: PartitionId, ids: &[TaskId]) {
         match to {
-            Some(node) => self.hints.owed.remove(node, partition, ids),
-            None => ids.iter().for_each(|id| self.hints.kept.remove(partition, id)),
+            Some(node) => self.repair.hints.owed.remove(node, partition, ids),
+            None => ids.iter().for_each(|id| self.repair.hints.kept.remove(partition, id)),
         }
     }
 }
@@ -294,9 +294,9 @@ impl Node {
 impl Node {
     /// Checks the counts, and that a timer is set for delivery.
     pub(crate) fn check_hints(&self) -> Result<(), String> {
-        self.hints.kept.check()?;
-        self.hints.owed.check()?;
-        if !self.hints.is_empty() && !self.starting && !self.timers.is_set(Key::Hints) {
+        self.repair.hints.kept.check()?;
+        self.repair.hints.owed.check()?;
+        if !self.repair.hints.is_empty() && !self.starting && !self.timers.is_set(Key::Hints) {
             return Err("hints are kept, and no timer is set for them".into());
         }
         Ok(())
