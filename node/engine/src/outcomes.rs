@@ -3,7 +3,7 @@
 
 use crate::Node;
 use crate::effect::Ticket;
-use crate::write_read::writer::Writer;
+use crate::write_read::coordinate::Writer;
 use norn_model::register::Waiting;
 use norn_model::task::Place;
 use norn_model::viewstamp::Viewstamp;

@@ -1,9 +1,7 @@
 //! What follows from what a folder reports to those above it, in the order in which it is reported.
 
 use crate::Node;
-use crate::context::signals::Signal;
-use crate::membership::roster::RosterChange;
-use crate::queries::count::Total;
+use crate::context::signals::{RosterChange, Signal, Total};
 use norn_model::register::Waiting;
 use norn_model::viewstamp::{Epoch, Viewstamp};
 use norn_wire::{PartitionId, Response};

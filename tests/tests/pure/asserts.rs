@@ -6,8 +6,8 @@ use norn_tests::source::{Source, sources};
 
 /// Crates, each with the fewest asserts for a hundred functions.
 const LEAST: [(&str, usize); 2] = [("node/engine/src/", ENGINE), ("node/model/src/", MODEL)];
-const ENGINE: usize = 18;
-const MODEL: usize = 15;
+const ENGINE: usize = 17;
+const MODEL: usize = 14;
 
 /// Functions and asserts of a text: without tests, comments, and asserts of constants, which the compiler checks.
 fn counted(text: &str) -> (usize, usize) {

@@ -42,7 +42,7 @@ fn each_message_has_a_sample_and_a_row_in_the_document() {
     assert!(missing.is_empty(), "without a row: {missing:?}");
 }
 
-/// Goal: a message that rests on the sender's disk carries how far that is durable, whoever wrote its family.
+/// Goal: a message that rests on the sender's disk carries how far that is durable, in each family.
 #[test]
 fn a_log_position_that_is_filled_in_is_the_one_that_is_read() {
     let word = LogWord { boot: 7, durable: 1_000, start: 3 };

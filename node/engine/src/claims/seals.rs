@@ -15,7 +15,7 @@
 
 use crate::Node;
 use crate::event::ClientId;
-use crate::write_read::writer::Writer;
+use crate::write_read::coordinate::Writer;
 use norn_model::claim_table::table::{CellState, Ended, Op};
 use norn_model::config::mutant;
 use norn_model::limits::SEALING_BYTES_MAX;

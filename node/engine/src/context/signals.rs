@@ -4,13 +4,13 @@
 //! order in which they were reported, after the message, timer or event that reported them (`signals.rs` of the crate root says what
 //! follows from each).
 
-use crate::membership::roster::RosterChange;
-use crate::queries::count::Total;
+use crate::event::ClientId;
 use norn_model::limits::SIGNALS_MAX;
+use norn_model::message::StateCounts;
 use norn_model::register::Waiting;
 use norn_model::task::{Filling, Part, Task, Wanted};
 use norn_model::viewstamp::Epoch;
-use norn_wire::{NodeId, PartitionId, TaskId};
+use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use serde_bytes::ByteBuf;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,6 +49,30 @@ pub(crate) enum Signal {
     Left(PartitionId),
     /// The tasks of the cluster are counted for a status.
     StatusCounted(Box<Total>),
+}
+
+/// What a later roster changes.
+#[derive(Debug)]
+pub(crate) struct RosterChange {
+    /// Queues with another claim order or concurrency.
+    pub reordered: Vec<QueueName>,
+    /// Queues that are no longer paused.
+    pub resumed: Vec<QueueName>,
+    /// Nodes that are peers from now on.
+    pub fresh: Vec<NodeId>,
+}
+
+/// The sums of a status, all partitions taken together.
+#[derive(Debug)]
+pub(crate) struct Total {
+    /// The waiting client.
+    pub client: ClientId,
+    /// Number of its request.
+    pub number: u64,
+    /// Tasks by state.
+    pub total: StateCounts,
+    /// Partitions of which no majority was heard.
+    pub unheard: u32,
 }
 
 /// Signals that were reported and not handed out yet.

@@ -6,7 +6,7 @@
 //! no founder finds the others again by it. No vote and no quorum rests on it; these rest on the cohorts alone.
 
 use crate::Node;
-use crate::context::signals::Signal;
+use crate::context::signals::{RosterChange, Signal};
 use crate::effect::{Effect, Observation};
 use norn_model::limits::{MEMBERS_MAX, ROSTER_STEP_MAX};
 use norn_model::message::Peering;
@@ -16,17 +16,6 @@ use norn_wire::membership::{Member, Order, QueuePolicy, Roster};
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// What a later roster changes.
-#[derive(Debug)]
-pub(crate) struct RosterChange {
-    /// Queues with another claim order or concurrency.
-    pub reordered: Vec<QueueName>,
-    /// Queues that are no longer paused.
-    pub resumed: Vec<QueueName>,
-    /// Nodes that are peers from now on.
-    pub fresh: Vec<NodeId>,
-}
 
 /// Returns the operators' name of a node in a member list, or its id if it is not in the list.
 pub(crate) fn name_in(roster: &Roster, node: NodeId) -> String {

@@ -2,7 +2,7 @@
 //! the count of all.
 
 use crate::Node;
-use crate::context::signals::Signal;
+use crate::context::signals::{Signal, Total};
 use crate::event::ClientId;
 use crate::write_read::Ask;
 use norn_model::cohort::Cohort;
@@ -41,19 +41,6 @@ pub struct CountAsk {
     rounds: u32,
     /// Time of giving up.
     pub deadline_us: u64,
-}
-
-/// The sums of a status, all partitions taken together.
-#[derive(Debug)]
-pub(crate) struct Total {
-    /// The waiting client.
-    pub client: ClientId,
-    /// Number of its request.
-    pub number: u64,
-    /// Tasks by state.
-    pub total: StateCounts,
-    /// Partitions of which no majority was heard.
-    pub unheard: u32,
 }
 
 /// The counts of one partition, if enough replicas agree on its tasks. The newest table decides which tasks are claimed.

@@ -14,9 +14,7 @@ impl Cluster {
         assert!(matches!(self.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
         id
     }
-}
 
-impl Cluster {
     /// Tasks in all partitions.
     pub(super) fn spread_tasks(&mut self, count: u32) {
         for number in 0..count {

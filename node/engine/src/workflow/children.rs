@@ -19,7 +19,7 @@
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
-use crate::write_read::writer::Writer;
+use crate::write_read::coordinate::Writer;
 use norn_model::cohort::Role;
 use norn_model::config::mutant;
 use norn_model::limits::DELIVERIES_MAX;

@@ -20,7 +20,7 @@
 
 use crate::Node;
 use crate::context::timers::Key;
-use crate::write_read::writer::Writer;
+use crate::write_read::coordinate::Writer;
 use crdts::CvRDT;
 use norn_model::config::mutant;
 use norn_model::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX, GROUP_WINDOW};

@@ -16,8 +16,8 @@
 use crate::Node;
 use crate::consensus::unwritten;
 use crate::context::timers::Key;
+use crate::write_read::coordinate::Writer;
 use crate::write_read::group::refused;
-use crate::write_read::writer::Writer;
 use norn_model::claim_table::table::Op;
 use norn_model::config::mutant;
 use norn_model::limits::{KEY_TASKS_MAX, REFUSED_MAX, SEALING_BYTES_MAX, UNIQUES_MAX};

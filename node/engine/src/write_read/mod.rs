@@ -6,7 +6,6 @@ pub mod coordinate;
 pub mod group;
 pub mod read;
 pub mod room;
-pub mod writer;
 
 use crate::queries::count::CountAsk;
 use crate::queries::list::ListAsk;
