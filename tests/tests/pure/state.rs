@@ -88,8 +88,7 @@ fn upwards(sources: &[Source]) -> BTreeMap<(&'static str, &'static str), usize> 
         let uses =
             text.match_indices("self").filter_map(|(at, name)| text[at + name.len()..].trim_start().strip_prefix('.'));
         for field in uses.map(|behind| word(behind.trim_start())) {
-            let is_field = |folder: &&str| **folder == *field;
-            if let Some(owner) = ORDER.iter().position(|folder| is_field(folder)).filter(|owner| *owner > user) {
+            if let Some(owner) = ORDER.iter().position(|folder| *folder == field).filter(|owner| *owner > user) {
                 *found.entry((ORDER[user], ORDER[owner])).or_default() += 1;
             }
         }
