@@ -28,7 +28,7 @@ pub enum Handoff {
         boot: u64,
         at: Viewstamp,
         log: LogWord,
-        /// As in [`Known`].
+        /// As in [`super::Known`].
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         holes: bool,
     },
