@@ -8,7 +8,7 @@ use super::policy::{SyncPolicy, Unsynced};
 use super::promises::Promises;
 use super::recovery::{self, Mending, OpenError, Position, Replay, Replayed, Survey};
 use super::scrub::Scrub;
-use super::segment::{self, Header};
+use super::segment::{self, HEADER_BYTES, Header};
 use super::slot::{SLOT_BYTES, Slot};
 use super::space::{Shortage, Space};
 #[cfg(feature = "mutants")]
@@ -28,6 +28,8 @@ pub use compaction::{Saved, Upkeep};
 
 /// Memory that an emptied buffer keeps: enough for a batch and the zeroes behind it.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
+/// A segment begins with slots for as many bytes of records as one part in this many of the free space.
+const SEGMENT_PARTS: u64 = 4;
 
 /// Most bytes of records in a segment, so that a place in it fits the field of a head.
 const SEGMENT_BYTES_MAX: u64 = 2 << 30;
@@ -482,6 +484,17 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
+    /// Slots of the next segment. Unused ones count as used space where file lengths are counted, so a nearly full disk gets few.
+    fn next_slots(&self) -> Result<u32, DiskError> {
+        let bytes = self.config.segment_bytes.min(self.disk.space()? / SEGMENT_PARTS);
+        Ok(segment::slots_for(bytes, self.promises.count()))
+    }
+
+    /// Bytes with which the next segment begins: header and heads.
+    fn next_own_bytes(&self) -> Result<u64, DiskError> {
+        Ok(HEADER_BYTES as u64 + u64::from(self.next_slots()?) * SLOT_BYTES as u64)
+    }
+
     /// Begins the next segment. Header and file name are durable before any record is written to it.
     fn begin_segment(&mut self) -> Result<(), DiskError> {
         self.position.segment += 1;
@@ -492,7 +505,7 @@ impl<D: Disk> Log<D> {
             node: self.identity.node,
             segment: self.position.segment,
             first_ordinal: self.position.next_ordinal,
-            slots: segment::slots_for(self.config.segment_bytes, self.promises.count()),
+            slots: self.next_slots()?,
         };
         assert!(
             u64::from(self.position.header.slots) > self.promises.count() as u64,
@@ -518,7 +531,9 @@ impl<D: Disk> Log<D> {
         self.heads.iter().for_each(|slot| heads.extend_from_slice(&slot.encode()));
         let mut frames = std::mem::take(&mut self.buffer);
         let (offset, length) = (self.position.length, self.position.length + frames.len() as u64);
-        if self.make_room((frames.len() + heads.len()) as u64)? {
+        // The first record of a segment brings the slots before it, as a hole.
+        let hole_bytes = if offset == self.position.header.records_offset() { offset } else { 0 };
+        if self.make_room((frames.len() + heads.len()) as u64 + hole_bytes)? {
             self.ahead.extend_records(&self.position.header, offset, &mut frames);
             self.ahead.extend_heads(&self.position.header, slot_offset, &mut heads);
         }

@@ -396,7 +396,7 @@ impl<D: Disk> Log<D> {
     }
 
     fn put_off(&mut self) {
-        self.compaction.measuring.in_vain(self.log_bytes());
+        self.compaction.measuring.failed(self.log_bytes());
         self.compaction.retry_bytes = self.stats.history_bytes.saturating_add(self.config.compact_bytes);
     }
 
