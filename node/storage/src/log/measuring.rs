@@ -75,7 +75,7 @@ impl Measuring {
         std::mem::take(&mut self.fits)
     }
 
-    /// Schedules the next attempt after one that counted so many bytes in vain.
+    /// Schedules the next attempt after one that counted these bytes in vain.
     fn in_vain(&mut self, counted_bytes: u64, log_bytes: u64) {
         let cost_us = counted_bytes.saturating_mul(1_000_000) / COUNTED_BYTES_PER_S;
         self.put_off(cost_us.clamp(WAIT_US_MIN, WAIT_US_MAX), log_bytes);
