@@ -120,7 +120,9 @@ impl Node {
             }
             ReadWrite::Kept { ask, partition, outcomes } => self.on_kept(from, ask, partition, outcomes),
             ReadWrite::Read { ask, partition, at, id } => self.on_read(from, ask, (partition, at), id),
-            ReadWrite::Known { ask, partition, replica, known } => self.on_known(from, ask, partition, replica, *known),
+            ReadWrite::Known { ask, partition, replica, known } => {
+                self.on_read_answer(from, ask, partition, replica, *known);
+            }
         }
     }
 
@@ -319,7 +321,10 @@ impl Node {
                 self.keep_for_absent(number);
                 self.send_writes(number);
             }
-            Ask::Read(_) if over => self.read_deadline(number),
+            Ask::Read(_) if over => {
+                let ended = self.read_deadline(number);
+                self.read_ended(ended);
+            }
             Ask::Read(_) => self.send_reads(number),
             Ask::Count(_) => self.on_count_timer(number, over),
             Ask::List(_) if over => self.list_deadline(number),

@@ -4,14 +4,53 @@
 use crate::Node;
 use crate::effect::Ticket;
 use crate::write_read::coordinate::Writer;
+use crate::write_read::read::ReadEnd;
+use norn_model::message::Known;
 use norn_model::register::Waiting;
 use norn_model::task::Place;
-use norn_model::viewstamp::Viewstamp;
+use norn_model::viewstamp::{ReplicaId, Viewstamp};
 use norn_wire::error::Error;
 use norn_wire::response::Acked;
-use norn_wire::{PartitionId, Response, TaskId};
+use norn_wire::{NodeId, PartitionId, Response, TaskId};
 
 impl Node {
+    /// Handles a replica's answer to a read. Once enough have answered, replicas that lack something are repaired, then the requester
+    /// goes on.
+    pub(crate) fn on_read_answer(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        partition: PartitionId,
+        replica: ReplicaId,
+        known: Known,
+    ) {
+        if let Some(seen) = self.on_known(from, ask, partition, replica, known) {
+            self.repair_laggards(ask, &seen.task);
+            let ended = self.end_read(ask, seen);
+            self.read_ended(ended);
+        }
+    }
+
+    /// Hands the requester of a read what came of it.
+    pub(crate) fn read_ended(&mut self, ended: Option<(TaskId, ReadEnd)>) {
+        let Some((id, end)) = ended else { return };
+        match end {
+            ReadEnd::Redrive { asker, read: Ok(seen) } => self.redrive_read(id, asker, &seen),
+            ReadEnd::Redrive { asker, read: Err(error) } => self.not_redriven(id, &asker, error),
+            ReadEnd::Purge { purger, read: Ok((seen, all_know)) } => self.purge_read(id, &purger, &seen, all_know),
+            ReadEnd::Purge { purger, read: Err(error) } => self.not_purged(id, &purger, error),
+            ReadEnd::Transaction { transaction, read } => {
+                let read = read.as_ref().map(|(seen, epoch)| (&seen.task, *epoch)).map_err(Clone::clone);
+                self.transaction_read(transaction, id, read);
+            }
+            ReadEnd::Claim { claim, read } => {
+                let read = read.as_ref().map(|seen| (&seen.task, seen.cell.as_ref())).map_err(Clone::clone);
+                self.depend_read(claim, id, read);
+            }
+            ReadEnd::LetGo { everywhere } => self.let_go(id, everywhere),
+        }
+    }
+
     /// Reports the result of each task to the requester. A single result goes without a list around it where that was asked for.
     pub(crate) fn tell_writer(
         &mut self,

@@ -33,6 +33,7 @@ impl Node {
                 Signal::Seated(partition) => self.pair_up(partition),
                 Signal::CohortChanged(partition) => self.on_cohort_changed(partition),
                 Signal::Left(partition) => self.on_left(partition),
+                Signal::EndAwaited(ask) => self.follow_for_read(ask),
                 Signal::StatusCounted(total) => self.on_status_counted(*total),
             }
         }

@@ -47,6 +47,8 @@ pub(crate) enum Signal {
     CohortChanged(PartitionId),
     /// The replica here was cleared: it is in no cohort any more.
     Left(PartitionId),
+    /// A read waits for the end of a task that has not ended yet.
+    EndAwaited(u64),
     /// The tasks of the cluster are counted for a status.
     StatusCounted(Box<Total>),
 }

@@ -15,21 +15,21 @@
 use super::Ask;
 use super::group::COHORTS_MAX;
 use crate::Node;
-use crate::context::timers::Key;
+use crate::context::signals::Signal;
 use crate::event::ClientId;
 use crate::retention::purge::{Purger, RESULT_LOST};
 use crate::workflow::redrive::Asker;
 use norn_model::claim_table::table::{Cell, CellState};
 use norn_model::cohort::Cohort;
 use norn_model::limits::LOSING_RESULTS_BYTES_MAX;
-use norn_model::message::{AntiEntropy, Known, PeerMessage, ReadWrite};
+use norn_model::message::{Known, PeerMessage, ReadWrite};
 use norn_model::register::Hold;
 use norn_model::replica::index::Class;
 use norn_model::replica::store::classify;
 use norn_model::replica::version::version;
 use norn_model::ring;
 use norn_model::task::{Facts, PastClaim, Slot, Task, Wanted, visible};
-use norn_model::viewstamp::{ReplicaId, Viewstamp};
+use norn_model::viewstamp::{Epoch, ReplicaId, Viewstamp};
 use norn_wire::error::{Error, ErrorCode};
 use norn_wire::response::{ClaimEnd, ClaimOutcome, ClaimView, Losses, Rejected, TaskView};
 use norn_wire::{NodeId, PartitionId, Response, Spec, State, TaskId, Token};
@@ -62,6 +62,21 @@ pub enum Reader {
     Claim(u64),
     /// The leader, before it gives up what is lost of the task.
     LetGo,
+}
+
+/// What came of a read for a requester other than a client.
+#[derive(Debug)]
+pub(crate) enum ReadEnd {
+    /// For a copy of the task.
+    Redrive { asker: Asker, read: Result<Seen, Error> },
+    /// For a purge; with the facts, whether each replica that answered knows of the end.
+    Purge { purger: Purger, read: Result<(Seen, bool), Error> },
+    /// For a transaction; with the facts, the latest epoch of a replica that answered.
+    Transaction { transaction: TaskId, read: Result<(Seen, Epoch), Error> },
+    /// For a claim.
+    Claim { claim: u64, read: Result<Seen, Error> },
+    /// For a leader: what no replica has any more.
+    LetGo { everywhere: Vec<Slot> },
 }
 
 /// A pending read.
@@ -143,6 +158,21 @@ impl ReadAsk {
         self.answers.keys().any(|replica| replica.node == node)
     }
 
+    /// Replicas that lack a part of a task, each with one that has it.
+    pub(crate) fn laggards(&self, task: &Task) -> Vec<(NodeId, NodeId)> {
+        let mut whole = self.answers.iter().filter(|(_, known)| known.lost.is_none());
+        let complete = whole.find(|(_, known)| known.task == *task).map(|(replica, _)| replica.node);
+        let mut found = Vec::new();
+        for (laggard, known) in self.answers.iter().filter(|(_, known)| known.task != *task) {
+            let differs = self.answers.iter().filter(|(_, other)| other.task != known.task && !other.task.is_bottom());
+            let all = differs.map(|(holder, _)| holder.node);
+            // Where no replica has everything, each other one has a part of it.
+            let holders: Vec<NodeId> = complete.map_or_else(|| all.collect(), |holder| vec![holder]);
+            found.extend(holders.into_iter().map(|holder| (laggard.node, holder)));
+        }
+        found
+    }
+
     /// Nodes of the latest cohort that have not answered.
     fn silent(&self) -> impl Iterator<Item = NodeId> {
         self.asked_of(self.newest()).into_iter().filter(|node| !self.has_answered(*node))
@@ -169,6 +199,11 @@ impl Seen {
     /// Whether a part of it is lost.
     fn is_lost(&self) -> bool {
         self.stub.is_some() || !self.task.has_blobs()
+    }
+
+    /// The task, if no part of it is lost: a claim or a transaction needs all of it.
+    fn whole(self) -> Result<Seen, Error> {
+        if self.is_lost() { Err(part_lost()) } else { Ok(self) }
     }
 
     /// The slots of the lost parts.
@@ -442,6 +477,7 @@ impl Node {
         Some((known, wanted))
     }
 
+    /// Takes a replica's answer. Returns what the replicas know once the read has what it waits for.
     pub(crate) fn on_known(
         &mut self,
         from: NodeId,
@@ -449,8 +485,8 @@ impl Node {
         partition: PartitionId,
         replica: ReplicaId,
         mut known: Known,
-    ) {
-        let Some(genesis) = self.genesis.clone() else { return };
+    ) -> Option<Seen> {
+        let genesis = self.genesis.clone()?;
         known.take_losses();
         let told = known.told.take().filter(|told| told.cohort.is_sound() && told.cohort.version == known.at);
         if let Some(told) = &told {
@@ -458,9 +494,9 @@ impl Node {
         }
         let told = told.map(|told| told.cohort);
         let (now_us, lost_until_us) = (self.now.mono_us, self.after_ms(self.config.request_timeout_ms));
-        let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
+        let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return None };
         if partition != ring::partition_of_task(&read.id, genesis.partitions) || replica.node != from {
-            return;
+            return None;
         }
         let later = told.as_ref().is_some_and(|cohort| cohort.version > read.newest().version);
         if let Some(cohort) = told {
@@ -471,104 +507,70 @@ impl Node {
         }
         assert!(read.cohorts.len() <= COHORTS_MAX, "a read knows too many cohorts");
         if !read.cohorts.get(&known.at).is_some_and(|cohort| cohort.knows_replica(&replica)) {
-            return;
+            return None;
         }
         read.answers.insert(replica, known);
         if !read.has_quorum() {
             if later {
                 self.send_reads(ask);
             }
-            return;
+            return None;
         }
         let until = read.until;
         let seen = combine(read.answers.values().cloned());
         if read.is_enough(&seen) {
-            if !read.may_find(&seen, now_us, lost_until_us) {
-                self.repair_laggards(ask, &seen.task);
-                self.answer_read(ask, &seen);
-            }
-        } else if matches!(until, Until::Ended) {
-            self.follow_end(ask);
+            return (!read.may_find(&seen, now_us, lost_until_us)).then_some(seen);
         }
+        if matches!(until, Until::Ended) && !std::mem::replace(&mut read.followed, true) {
+            self.signals.report(Signal::EndAwaited(ask));
+        }
+        None
     }
 
-    /// Has the leader notify of the end of a task that has not ended yet. Where none can be asked, the read is repeated as soon as if no
-    /// replica had answered.
-    fn follow_end(&mut self, ask: u64) {
-        let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
-        let (id, deadline_us) = (read.id, read.deadline_us);
-        if !std::mem::replace(&mut read.followed, true) && self.ask_for_end(id) {
-            let sweep_us = self.after_ms(self.config.sweep_interval_ms);
-            self.timers.set(Key::Ask(ask), sweep_us.min(deadline_us));
-        }
-    }
-
-    /// Read repair: names each replica that lacks a part of `task` the replicas that have it.
-    fn repair_laggards(&mut self, ask: u64, task: &Task) {
-        let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
-        let (id, partition) = (read.id, self.partition_of(&read.id));
-        let mut whole = read.answers.iter().filter(|(_, known)| known.lost.is_none());
-        let complete = whole.find(|(_, known)| known.task == *task).map(|(replica, _)| replica.node);
-        let mut hints = Vec::new();
-        for (laggard, known) in read.answers.iter().filter(|(_, known)| known.task != *task) {
-            let differs = read.answers.iter().filter(|(_, other)| other.task != known.task && !other.task.is_bottom());
-            let all = differs.map(|(holder, _)| holder.node);
-            // Where no replica has everything, each other one has a part of it.
-            let holders: Vec<NodeId> = complete.map_or_else(|| all.collect(), |holder| vec![holder]);
-            hints.extend(holders.into_iter().map(|holder| (laggard.node, holder)));
-        }
-        for (laggard, holder) in hints {
-            if !self.may_repair_task(task) {
-                return;
-            }
-            self.outbox.send(laggard, AntiEntropy::Lacks { partition, id, holder });
-        }
-    }
-
-    fn answer_read(&mut self, ask: u64, seen: &Seen) {
-        let Some(Ask::Read(read)) = self.close_ask(ask) else { return };
+    /// Ends a read with what the replicas know. A client is answered; of another requester the task and the outcome are returned.
+    pub(crate) fn end_read(&mut self, ask: u64, seen: Seen) -> Option<(TaskId, ReadEnd)> {
+        let Some(Ask::Read(read)) = self.close_ask(ask) else { return None };
         let id = read.id;
-        let may_be_known = read.gives_letter_up(seen) && !read.silent().all(|node| self.is_declared_gone(node));
-        // A claim or a transaction needs the whole task.
-        let whole = if seen.is_lost() { Err(part_lost()) } else { Ok(()) };
-        match read.reader {
+        let may_be_known = read.gives_letter_up(&seen) && !read.silent().all(|node| self.is_declared_gone(node));
+        let end = match read.reader {
             Reader::Client(client, number) => {
                 let not_found = || Response::Error(Error::new(ErrorCode::NotFound, "no such task").about(id));
-                let view = view(id, seen, self.now.wall_ms);
+                let view = view(id, &seen, self.now.wall_ms);
                 let response = view.map_or_else(not_found, |view| Response::Task(Box::new(view)));
                 self.outbox.reply(client, number, response);
+                return None;
             }
             Reader::Redrive(asker) if may_be_known => {
                 let error = Error::unavailable("a replica that may know the task does not answer");
-                self.not_redriven(id, &asker, error);
+                ReadEnd::Redrive { asker, read: Err(error) }
             }
-            Reader::Redrive(asker) => self.redrive_read(id, asker, seen),
+            Reader::Redrive(asker) => ReadEnd::Redrive { asker, read: Ok(seen) },
             Reader::Purge(purger) => {
                 let all_know = read.answers.values().all(|known| known.task.ended().is_some());
-                self.purge_read(id, &purger, seen, all_know);
+                ReadEnd::Purge { purger, read: Ok((seen, all_know)) }
             }
             Reader::LetGo => {
                 // A member that is down may have it, unless an operator declared it gone.
                 let all = read.silent().all(|node| self.is_declared_gone(node));
-                self.let_go(id, if all { seen.slots_lost() } else { Vec::new() });
+                ReadEnd::LetGo { everywhere: if all { seen.slots_lost() } else { Vec::new() } }
             }
-            Reader::Claim(claim) => self.depend_read(claim, id, whole.map(|()| (&seen.task, seen.cell.as_ref()))),
+            Reader::Claim(claim) => ReadEnd::Claim { claim, read: seen.whole() },
             Reader::Transaction(transaction) => {
                 let epoch = read.answers.values().map(|known| known.viewstamp.epoch).max().unwrap_or(0);
-                self.transaction_read(transaction, id, whole.map(|()| (&seen.task, epoch)));
+                ReadEnd::Transaction { transaction, read: seen.whole().map(|seen| (seen, epoch)) }
             }
-        }
+        };
+        Some((id, end))
     }
 
-    /// Handles the deadline: a read that waits for an end, or for lost parts, is answered with what there is. Other reads say what is
-    /// missing.
-    pub(crate) fn read_deadline(&mut self, ask: u64) {
-        let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
+    /// Handles the deadline: a read that waits for an end, or for lost parts, ends with what there is. Other reads say what is missing.
+    pub(crate) fn read_deadline(&mut self, ask: u64) -> Option<(TaskId, ReadEnd)> {
+        let Some(Ask::Read(read)) = self.asks.get(ask) else { return None };
         let (reader, id) = (read.reader.clone(), read.id);
         let majority = read.has_quorum();
         let seen = combine(read.answers.values().cloned());
         if majority && (matches!(read.until, Until::Ended) || read.is_enough(&seen)) {
-            return self.answer_read(ask, &seen);
+            return self.end_read(ask, seen);
         }
         self.close_ask(ask);
         let error = if majority {
@@ -576,13 +578,17 @@ impl Node {
         } else {
             Error::unavailable("too few replicas of the task answered in time")
         };
-        match reader {
-            Reader::Client(client, number) => self.outbox.reply(client, number, Response::Error(error.about(id))),
-            Reader::Redrive(asker) => self.not_redriven(id, &asker, error),
-            Reader::Purge(purger) => self.not_purged(id, &purger, error),
-            Reader::Transaction(transaction) => self.transaction_read(transaction, id, Err(error)),
-            Reader::Claim(claim) => self.depend_read(claim, id, Err(error)),
-            Reader::LetGo => self.let_go(id, Vec::new()),
-        }
+        let end = match reader {
+            Reader::Client(client, number) => {
+                self.outbox.reply(client, number, Response::Error(error.about(id)));
+                return None;
+            }
+            Reader::Redrive(asker) => ReadEnd::Redrive { asker, read: Err(error) },
+            Reader::Purge(purger) => ReadEnd::Purge { purger, read: Err(error) },
+            Reader::Transaction(transaction) => ReadEnd::Transaction { transaction, read: Err(error) },
+            Reader::Claim(claim) => ReadEnd::Claim { claim, read: Err(error) },
+            Reader::LetGo => ReadEnd::LetGo { everywhere: Vec::new() },
+        };
+        Some((id, end))
     }
 }

@@ -15,6 +15,7 @@ mod tests;
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
+use crate::write_read::Ask;
 use budget::{Budget, Cost};
 use norn_model::config::{Config, mutant};
 use norn_model::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_PAUSE_MS};
@@ -284,8 +285,20 @@ impl Node {
         }
     }
 
+    /// Read repair: names each replica that lacks a part of `task` the replicas that have it.
+    pub(crate) fn repair_laggards(&mut self, ask: u64, task: &Task) {
+        let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
+        let (id, partition) = (read.id, self.partition_of(&read.id));
+        for (laggard, holder) in read.laggards(task) {
+            if !self.may_repair_task(task) {
+                return;
+            }
+            self.outbox.send(laggard, AntiEntropy::Lacks { partition, id, holder });
+        }
+    }
+
     /// Whether read repair of a task is within the budget. Charges it if so.
-    pub(crate) fn may_repair_task(&mut self, task: &Task) -> bool {
+    fn may_repair_task(&mut self, task: &Task) -> bool {
         let budget = &mut self.repair.exchange.budget;
         let may = budget.admit(self.now.mono_us, &self.config).is_ok();
         if may {
