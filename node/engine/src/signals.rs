@@ -4,7 +4,7 @@ use crate::Node;
 use crate::context::signals::{RosterChange, Signal, Total};
 use norn_model::register::Waiting;
 use norn_model::viewstamp::{Epoch, Viewstamp};
-use norn_wire::{PartitionId, Response};
+use norn_wire::{PartitionId, Response, TaskId};
 use std::collections::VecDeque;
 
 impl Node {
@@ -33,6 +33,13 @@ impl Node {
                 Signal::Seated(partition) => self.pair_up(partition),
                 Signal::CohortChanged(partition) => self.on_cohort_changed(partition),
                 Signal::Left(partition) => self.on_left(partition),
+                Signal::ChildrenBrought(partition) => self.arm_children(partition),
+                Signal::Freed(partition) => self.arm_retire(partition),
+                Signal::Purged { partition, ids } => self.retire_purged(partition, ids),
+                Signal::Ended { partition, ids } => self.on_ended(partition, &ids),
+                Signal::EndedInTable { partition, ids } => self.tell_ended(partition, &ids),
+                Signal::Blocked { partition, by } => self.note_blocked(partition, by),
+                Signal::SessionsHeeded { partition, sessions } => self.ask_for_ends(partition, sessions.into_iter()),
                 Signal::EndAwaited(ask) => self.follow_for_read(ask),
                 Signal::StatusCounted(total) => self.on_status_counted(*total),
             }
@@ -107,6 +114,13 @@ impl Node {
     fn on_left(&mut self, partition: PartitionId) {
         self.pair_up(partition);
         self.drop_owed_outside(partition);
+    }
+
+    /// The claims of ended tasks are dropped, the tasks are kept for a while, and whoever waits for them learns of it.
+    fn on_ended(&mut self, partition: PartitionId, ids: &[TaskId]) {
+        self.arm_drop(partition);
+        self.arm_retire(partition);
+        self.tell_ended(partition, ids);
     }
 
     /// The other part of a status is what this node knows of the cluster.

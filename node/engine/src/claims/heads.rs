@@ -1,6 +1,7 @@
 //! Head index: heads of queues over all partitions that this node leads, and the nodes that are interested in them.
 
 use crate::Node;
+use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::effect::Observation;
 use norn_model::config::mutant;
@@ -148,8 +149,7 @@ impl Node {
     /// Ready work of a partition changed: a leader publishes it, a follower checks that its leader is awake.
     pub(crate) fn publish_heads(&mut self, partition: PartitionId) {
         self.count_bodies(partition);
-        self.note_blocked(partition);
-        self.note_endings(partition);
+        self.report_changes(partition);
         self.note_moves(partition);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let mut touched = replica.store.take_touched();
@@ -172,6 +172,18 @@ impl Node {
             }
         } else if !touched.is_empty() {
             self.wake_leader(partition, &touched);
+        }
+    }
+
+    /// Reports what else has changed: what tasks came to wait for, and which ones the table has ended.
+    fn report_changes(&mut self, partition: PartitionId) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let (by, ids) = (replica.store.take_blocked(), replica.take_ended());
+        if !by.is_empty() && replica.register.established() {
+            self.signals.report(Signal::Blocked { partition, by });
+        }
+        if !ids.is_empty() {
+            self.signals.report(Signal::EndedInTable { partition, ids });
         }
     }
 

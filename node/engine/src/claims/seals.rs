@@ -199,6 +199,8 @@ impl Node {
         }
         let verdict = replica.verdict(id).expect("it is sealed");
         self.learn(partition, vec![(*id, verdict)]);
+        // Its ending is to leave the table again even if no other task ends.
+        self.arm_drop(partition);
         let replica = self.partitions.get_mut(&partition).expect("just seen");
         let Some(facts) = replica.ending(id) else {
             // Other facts of the task are not in memory, and are loaded first.

@@ -18,6 +18,7 @@
 
 use crate::Node;
 use crate::claims::broker::confirm::CONFIRM_MS_MAX;
+use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use norn_model::claim_table::table::{Cell, CellState, Op};
 use norn_model::config::mutant;
@@ -189,7 +190,7 @@ impl Node {
     /// Tasks are granted under a session: asks its leader for the end, unless it was asked for other claims.
     pub(crate) fn heed_session(&mut self, partition: PartitionId, session: TaskId) {
         if !self.partitions[&partition].register.has_session(&session) {
-            self.ask_for_ends(partition, std::iter::once(session));
+            self.signals.report(Signal::SessionsHeeded { partition, sessions: vec![session] });
             self.timers.set_if_none(Key::Sessions(partition), self.after_ms(self.config.sweep_interval_ms));
         }
     }
@@ -236,7 +237,7 @@ impl Node {
             let silent: Vec<TaskId> = sessions.iter().filter(silent).copied().collect();
             silent.into_iter().for_each(|session| self.end_session(partition, session, Settled::Dead));
         }
-        self.ask_for_ends(partition, sessions.into_iter());
+        self.signals.report(Signal::SessionsHeeded { partition, sessions });
     }
 
     /// Records that a session has ended, if the task is one.

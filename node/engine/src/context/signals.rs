@@ -12,7 +12,7 @@ use norn_model::task::{Filling, Part, Task, Wanted};
 use norn_model::viewstamp::Epoch;
 use norn_wire::{NodeId, PartitionId, QueueName, TaskId};
 use serde_bytes::ByteBuf;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Something that happened and concerns folders above the one that reports it.
 #[derive(Debug)]
@@ -47,6 +47,20 @@ pub(crate) enum Signal {
     CohortChanged(PartitionId),
     /// The replica here was cleared: it is in no cohort any more.
     Left(PartitionId),
+    /// A completion has brought child tasks to a partition.
+    ChildrenBrought(PartitionId),
+    /// What kept an ended task of a partition from being buried is gone.
+    Freed(PartitionId),
+    /// Ended tasks are purged.
+    Purged { partition: PartitionId, ids: Vec<TaskId> },
+    /// Tasks have ended, as facts say.
+    Ended { partition: PartitionId, ids: Vec<TaskId> },
+    /// Tasks have ended, as the table says.
+    EndedInTable { partition: PartitionId, ids: Vec<TaskId> },
+    /// Tasks of a partition that is led here wait for these from now on.
+    Blocked { partition: PartitionId, by: BTreeSet<TaskId> },
+    /// Tasks of a partition that is led here are held under sessions, the ends of which are not known.
+    SessionsHeeded { partition: PartitionId, sessions: Vec<TaskId> },
     /// A read waits for the end of a task that has not ended yet.
     EndAwaited(u64),
     /// The tasks of the cluster are counted for a status.

@@ -26,7 +26,6 @@ use crdts::CvRDT;
 use norn_model::config::mutant;
 use norn_model::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX, GROUP_WINDOW};
 use norn_model::message::Workflow;
-use norn_model::replica::Partition;
 use norn_model::task::{Cancel, Content, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
 use norn_model::viewstamp::Viewstamp;
 use norn_wire::group::MemberOf;
@@ -137,11 +136,9 @@ impl Dependencies {
 
 impl Node {
     /// Asks for the ends of tasks that newly came to be waited for, at their dependents' leader.
-    pub(crate) fn note_blocked(&mut self, partition: PartitionId) {
-        let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let fresh = replica.store.take_blocked();
-        if !fresh.is_empty() && replica.register.established() {
-            self.ask_for_ends(partition, fresh.into_iter());
+    pub(crate) fn note_blocked(&mut self, partition: PartitionId, by: BTreeSet<TaskId>) {
+        if self.partitions.get(&partition).is_some_and(|replica| replica.register.established()) {
+            self.ask_for_ends(partition, by.into_iter());
             self.timers.set_if_none(Key::Follow(partition), self.after_ms(self.config.sweep_interval_ms));
         }
     }
@@ -283,8 +280,15 @@ impl Node {
         }
     }
 
-    /// A task has ended: notifies the askers.
-    pub(crate) fn tell_followers(&mut self, partition: PartitionId, id: &TaskId) {
+    /// Tasks have ended: repeats the reads that wait for that here, and notifies the askers.
+    pub(crate) fn tell_ended(&mut self, partition: PartitionId, ids: &[TaskId]) {
+        for id in ids {
+            self.wake_watchers(id);
+            self.tell_followers(partition, id);
+        }
+    }
+
+    fn tell_followers(&mut self, partition: PartitionId, id: &TaskId) {
         let askers = self.workflow.dependencies.take_followers(partition, id);
         let Some(replica) = self.partitions.get(&partition) else { return };
         let Some(how) = replica.end_of(id) else { return };
@@ -300,15 +304,6 @@ impl Node {
             // Its join may wait for other members first, and should learn of this at once. If the message is lost, it learns of it in
             // its turn.
             self.outbox.send_durable(leader, Workflow::MemberFailed { member, how });
-        }
-    }
-
-    /// Handles endings that the table brought like endings that came as facts.
-    pub(crate) fn note_endings(&mut self, partition: PartitionId) {
-        let ended = self.partitions.get_mut(&partition).map(Partition::take_ended).unwrap_or_default();
-        for id in ended {
-            self.wake_watchers(&id);
-            self.tell_followers(partition, &id);
         }
     }
 

@@ -19,6 +19,7 @@ use read::{ReadAsk, Reader};
 
 use super::Node;
 use super::event::ClientId;
+use crate::context::signals::Signal;
 use crate::context::timers::Key;
 use crate::controller::steward::SteerAsk;
 use crate::effect::Observation;
@@ -213,7 +214,7 @@ impl Asks {
 }
 
 impl Node {
-    /// Merges facts into this node's replica, logs them, and starts what follows from them. The caller acknowledges. Returns how many
+    /// Merges facts into this node's replica, logs them, and reports what follows from them. The caller acknowledges. Returns how many
     /// items changed something.
     pub(crate) fn learn(&mut self, partition: PartitionId, items: Vec<(TaskId, Task)>) -> u64 {
         if items.is_empty() {
@@ -250,21 +251,16 @@ impl Node {
             self.repair.changed(partition);
         }
         if outbox {
-            self.arm_children(partition);
+            self.signals.report(Signal::ChildrenBrought(partition));
         }
         if freed {
-            self.arm_retire(partition);
+            self.signals.report(Signal::Freed(partition));
         }
         if !purged.is_empty() {
-            self.retire_purged(partition, purged);
+            self.signals.report(Signal::Purged { partition, ids: purged });
         }
         if !ended.is_empty() {
-            self.arm_drop(partition);
-            self.arm_retire(partition);
-            for id in ended {
-                self.wake_watchers(&id);
-                self.tell_followers(partition, &id);
-            }
+            self.signals.report(Signal::Ended { partition, ids: ended });
         }
         changed
     }
