@@ -316,7 +316,7 @@ impl Node {
         let Some(ask) = self.asks.get(number) else { return };
         let over = self.now.mono_us >= ask.deadline_us();
         match ask {
-            Ask::Write(_) if over => self.finish_write(number),
+            Ask::Write(_) if over => self.write_ended(number),
             Ask::Write(_) => {
                 self.keep_for_absent(number);
                 self.send_writes(number);

@@ -3,14 +3,12 @@
 
 use crate::Node;
 use crate::effect::Ticket;
-use crate::write_read::coordinate::Writer;
+use crate::write_read::coordinate::{WriteEnd, Writer};
 use crate::write_read::read::ReadEnd;
 use norn_model::message::Known;
 use norn_model::register::Waiting;
 use norn_model::task::Place;
 use norn_model::viewstamp::{ReplicaId, Viewstamp};
-use norn_wire::error::Error;
-use norn_wire::response::Acked;
 use norn_wire::{NodeId, PartitionId, Response, TaskId};
 
 impl Node {
@@ -51,13 +49,15 @@ impl Node {
         }
     }
 
+    /// Ends a write, whose results are known or whose time is over.
+    pub(crate) fn write_ended(&mut self, ask: u64) {
+        if let Some(end) = self.end_write(ask) {
+            self.tell_writer(end);
+        }
+    }
+
     /// Reports the result of each task to the requester. A single result goes without a list around it where that was asked for.
-    pub(crate) fn tell_writer(
-        &mut self,
-        writer: Writer,
-        single: bool,
-        (ids, mut results): (Vec<TaskId>, Vec<Result<Acked, Error>>),
-    ) {
+    fn tell_writer(&mut self, WriteEnd { writer, single, ids, mut results }: WriteEnd) {
         let errors = results.iter_mut().filter_map(|result| result.as_mut().err());
         match writer {
             Writer::Client(..) => errors.for_each(|error| self.date_refusal(error)),

@@ -33,6 +33,8 @@ impl Node {
                 Signal::Seated(partition) => self.pair_up(partition),
                 Signal::CohortChanged(partition) => self.on_cohort_changed(partition),
                 Signal::Left(partition) => self.on_left(partition),
+                Signal::WriteEnded(ask) => self.write_ended(ask),
+                Signal::Unreached { ask, partition, items } => self.keep_hint(ask, partition, &items),
                 Signal::ChildrenBrought(partition) => self.arm_children(partition),
                 Signal::Freed(partition) => self.arm_retire(partition),
                 Signal::Purged { partition, ids } => self.retire_purged(partition, ids),
@@ -116,7 +118,7 @@ impl Node {
         self.drop_owed_outside(partition);
     }
 
-    /// The claims of ended tasks are dropped, the tasks are kept for a while, and whoever waits for them learns of it.
+    /// The claims of ended tasks are dropped, the tasks are kept for a while, and readers and tasks that wait for them are told.
     fn on_ended(&mut self, partition: PartitionId, ids: &[TaskId]) {
         self.arm_drop(partition);
         self.arm_retire(partition);

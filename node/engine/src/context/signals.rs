@@ -6,7 +6,7 @@
 
 use crate::event::ClientId;
 use norn_model::limits::SIGNALS_MAX;
-use norn_model::message::StateCounts;
+use norn_model::message::{Items, StateCounts};
 use norn_model::register::Waiting;
 use norn_model::task::{Filling, Part, Task, Wanted};
 use norn_model::viewstamp::Epoch;
@@ -47,9 +47,13 @@ pub(crate) enum Signal {
     CohortChanged(PartitionId),
     /// The replica here was cleared: it is in no cohort any more.
     Left(PartitionId),
+    /// All results of a write are known.
+    WriteEnded(u64),
+    /// No replica is heard of a partition to which this node writes: it keeps the facts for them, as a hint.
+    Unreached { ask: u64, partition: PartitionId, items: Items },
     /// A completion has brought child tasks to a partition.
     ChildrenBrought(PartitionId),
-    /// What kept an ended task of a partition from being buried is gone.
+    /// Ended tasks of a partition are no longer kept for the sake of others.
     Freed(PartitionId),
     /// Ended tasks are purged.
     Purged { partition: PartitionId, ids: Vec<TaskId> },

@@ -3,6 +3,7 @@
 use super::Ask;
 use super::group::{Group, WriteAnswer};
 use crate::Node;
+use crate::context::signals::Signal;
 use crate::controller::scheduler::FiringId;
 use crate::effect::Observation;
 use crate::event::ClientId;
@@ -39,6 +40,19 @@ pub struct WriteAsk {
     ids: Vec<TaskId>,
     /// Time of giving up.
     pub deadline_us: u64,
+}
+
+/// What came of a write.
+#[derive(Debug)]
+pub(crate) struct WriteEnd {
+    /// The requester.
+    pub(crate) writer: Writer,
+    /// Answer with one item, not with a list.
+    pub(crate) single: bool,
+    /// Tasks, in the order of the request.
+    pub(crate) ids: Vec<TaskId>,
+    /// The result of each.
+    pub(crate) results: Vec<Result<Acked, Error>>,
 }
 
 /// The requester of a write.
@@ -106,7 +120,7 @@ impl Node {
             write.open -= 1;
         }
         if write.open == 0 {
-            self.finish_write(ask);
+            self.signals.report(Signal::WriteEnded(ask));
         }
     }
 
@@ -172,7 +186,7 @@ impl Node {
             deadline_us,
         }));
         if self.asks.get(ask).is_some_and(|ask| matches!(ask, Ask::Write(write) if write.open == 0)) {
-            self.finish_write(ask);
+            self.signals.report(Signal::WriteEnded(ask));
         } else {
             self.keep_for_absent(ask);
             self.send_writes(ask);
@@ -202,7 +216,7 @@ impl Node {
             {
                 assert!(group.kept.is_none(), "what is kept for a write is answered before it is kept");
                 group.keeps = true;
-                self.keep_hint(ask, partition, &items);
+                self.signals.report(Signal::Unreached { ask, partition, items });
             }
         }
     }
@@ -230,6 +244,10 @@ impl Node {
     pub(crate) fn send_writes(&mut self, ask: u64) {
         let away = |group: &Group| group.keeps && !group.is_sent() && self.all_away(group.newest());
         let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
+        if write.open == 0 {
+            // It is closed next.
+            return;
+        }
         let groups: Vec<PartitionId> =
             write.groups.iter().filter(|(_, group)| !away(group)).map(|(partition, _)| *partition).collect();
         let exiles = write.groups.values().flat_map(|group| group.newest().exiles.iter());
@@ -379,7 +397,7 @@ impl Node {
             }
         }
         if write.open == 0 {
-            self.finish_write(ask);
+            self.signals.report(Signal::WriteEnded(ask));
         }
     }
 
@@ -407,9 +425,9 @@ impl Node {
         }
     }
 
-    /// Answers the client. What is undecided at the deadline may have been stored, or may yet be.
-    pub(crate) fn finish_write(&mut self, ask: u64) {
-        let Some(Ask::Write(write)) = self.close_ask(ask) else { return };
+    /// Ends a write. What is undecided at the deadline may have been stored, or may yet be.
+    pub(crate) fn end_write(&mut self, ask: u64) -> Option<WriteEnd> {
+        let Some(Ask::Write(write)) = self.close_ask(ask) else { return None };
         assert_eq!(write.results.len(), write.ids.len(), "a write has other results than tasks");
         let unknown = |id: &TaskId| {
             let message = "too few replicas answered in time; repeat the call with the same id";
@@ -437,6 +455,7 @@ impl Node {
         if let (Some(Err(error)), Some(full)) = (results.first_mut(), full) {
             *error = full;
         }
-        self.tell_writer(write.writer, write.single, (write.ids, results));
+        let WriteAsk { writer, single, ids, .. } = write;
+        Some(WriteEnd { writer, single, ids, results })
     }
 }
