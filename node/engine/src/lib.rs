@@ -3,8 +3,8 @@
 //! [`Node::step`] is the only way in, [`Effect`] the only way out. Each folder handles some of the messages, as methods of [`Node`];
 //! `dispatch.rs` routes. The folders have an order, from what all use to what uses all: [`context`], [`membership`], [`payloads`],
 //! [`consensus`], [`write_read`], [`repair`], [`queries`], [`claims`], [`retention`], [`workflow`], [`controller`], [`recovery`],
-//! [`views`]. What concerns folders above its own, a folder reports as a signal (`signals.rs`). A call to one is counted, and the count
-//! may only shrink (`tests/tests/pure/calls.rs`).
+//! [`views`]. What concerns folders above its own, a folder reports as a signal (`signals.rs`), or returns to its caller. It calls none
+//! of them (`tests/tests/pure/calls.rs`).
 
 // The documented surface is the client library's; here a comment says what a name does not.
 #![allow(missing_docs, rustdoc::private_intra_doc_links)]

@@ -127,6 +127,18 @@ impl Node {
         }
     }
 
+    /// Drops the claims of tasks that have ended. Those stay whose letters are not written. Reservations and transactions are settled
+    /// before the operation, as their own operations are.
+    pub(crate) fn drop_ended(&mut self, partition: PartitionId) {
+        let Some(ids) = self.droppable(partition) else { return };
+        let owed = self.owed_letters(partition, &ids);
+        let (dropped, endings) = self.take_endings(partition, ids, owed);
+        self.forget_letters(&dropped);
+        self.settle_reserved(partition);
+        self.settle_transactions(partition);
+        self.append_endings(partition, endings);
+    }
+
     /// Handles a part of the log that is on disk now. The first part ends the start: from then on peers may hear the node.
     pub(crate) fn on_persisted(&mut self, ticket: Ticket, places: &[Option<Place>], durable: u64) {
         self.note_places(ticket, places);

@@ -56,6 +56,9 @@ impl Node {
         }
         self.forget(partition);
         self.settle_inherited(partition);
+        self.inherit_reserved(partition);
+        self.inherit_transactions(partition);
+        self.ask_for_keys(partition);
         self.begin_following(partition);
         self.begin_heeding(partition);
         self.begin_home(partition);

@@ -13,7 +13,7 @@ use super::spent::Cost;
 use crate::Node;
 use crate::context::timers::Key;
 use crate::effect::Observation;
-use norn_model::claim_table::table::{CellState, Op};
+use norn_model::claim_table::table::{CellState, Ended, Op};
 use norn_model::config::mutant;
 use norn_model::limits::{
     CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, DUE_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
@@ -479,13 +479,10 @@ impl Node {
         self.learn(partition, verdicts);
         self.arm_drop(partition);
         self.arm_clear(partition);
-        self.inherit_reserved(partition);
-        self.inherit_transactions(partition);
-        self.ask_for_keys(partition);
     }
 
     /// Requests the tasks of unknown claims: tasks with keys wait until the new leader knows which keys are held.
-    fn ask_for_keys(&mut self, partition: PartitionId) {
+    pub(crate) fn ask_for_keys(&mut self, partition: PartitionId) {
         let me = self.me;
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let unknown = replica.unknown_claims();
@@ -527,25 +524,34 @@ impl Node {
         }
     }
 
-    /// C-2: drops the claims of ended tasks; the operation brings every replica how they ended.
-    pub(crate) fn drop_ended(&mut self, partition: PartitionId) {
+    /// Some ended tasks whose claims may be dropped; `None` while nothing can be appended.
+    pub(crate) fn droppable(&mut self, partition: PartitionId) -> Option<Vec<TaskId>> {
         if !self.may_append(partition) {
             self.timers.set(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
-            return;
+            return None;
         }
         let replica = &self.partitions[&partition];
         let register = &replica.register;
         let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
         let from = replica.drop_after.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = replica.to_drop.range((from, Bound::Unbounded));
-        let mut ids: Vec<TaskId> =
-            rest.filter(|id| replica.may_drop(id, committed)).copied().take(DROP_TASKS_MAX).collect();
+        Some(rest.filter(|id| replica.may_drop(id, committed)).copied().take(DROP_TASKS_MAX).collect())
+    }
+
+    /// Takes such tasks out of the list, as many as fit into one operation, and returns them, with the endings of those that have claims.
+    /// Claims that something is `owed` for stay, as do those of tasks whose results are not in memory.
+    pub(crate) fn take_endings(
+        &mut self,
+        partition: PartitionId,
+        mut ids: Vec<TaskId>,
+        mut owed: BTreeSet<TaskId>,
+    ) -> (Vec<TaskId>, Vec<Ended>) {
+        let replica = &self.partitions[&partition];
         let looked = (ids.len(), ids.last().copied());
         let is_held = |id: &TaskId| replica.register.cell(id).is_some();
         let is_away = |id: &TaskId| replica.store.task(id).is_some_and(|task| !task.has_blobs());
         let away = |id: &&TaskId| is_held(id) && is_away(id) && replica.store.told_ending(id).is_none();
         let away: Vec<TaskId> = ids.iter().filter(away).copied().collect();
-        let mut owed = self.owed_letters(partition, &ids);
         away.iter().for_each(|id| self.bring_results_back(partition, id));
         owed.extend(away);
         ids.retain(|id| !owed.contains(id));
@@ -557,20 +563,18 @@ impl Node {
         );
         self.partitions.get_mut(&partition).expect("just seen").drop_after = next;
         let replica = self.partitions.get_mut(&partition).expect("just seen");
-        let ended =
-            |id: TaskId| (id, replica.ending(&id).map(|facts| norn_model::claim_table::table::Ended { id, facts }));
-        let bytes = |(_, ended): &(TaskId, Option<norn_model::claim_table::table::Ended>)| {
-            ended.as_ref().map_or(0, |ended| ended.facts.size_bytes())
-        };
-        let (ids, items): (Vec<TaskId>, Vec<Option<norn_model::claim_table::table::Ended>>) =
+        let ended = |id: TaskId| (id, replica.ending(&id).map(|facts| Ended { id, facts }));
+        let bytes = |(_, ended): &(TaskId, Option<Ended>)| ended.as_ref().map_or(0, |ended| ended.facts.size_bytes());
+        let (ids, items): (Vec<TaskId>, Vec<Option<Ended>>) =
             within(ENDINGS_BYTES_MAX, ids.into_iter().map(ended), bytes).unzip();
-        let items: Vec<norn_model::claim_table::table::Ended> = items.into_iter().flatten().collect();
         for id in &ids {
             replica.to_drop.remove(id);
         }
-        self.forget_letters(&ids);
-        self.settle_reserved(partition);
-        self.settle_transactions(partition);
+        (ids, items.into_iter().flatten().collect())
+    }
+
+    /// C-2: drops the claims of ended tasks; the operation brings every replica how they ended.
+    pub(crate) fn append_endings(&mut self, partition: PartitionId, items: Vec<Ended>) {
         self.clear_out(partition);
         if !items.is_empty() {
             self.append(partition, Op::Drop { items }, None);
