@@ -23,7 +23,7 @@ impl Node {
                 Signal::LeaderElsewhere => self.follow_anew(),
                 Signal::ReplicaAnswered(partition) => self.ask_for_operations(partition),
                 Signal::RosterChanged(change) => self.on_roster_changed(&change),
-                Signal::RouteChanged => self.steer_soon(),
+                Signal::RouteChanged => self.on_route_changed(),
                 Signal::SteppedDown { partition, epoch, waiting } => self.on_stepped_down(partition, epoch, waiting),
                 Signal::Committed { partition, epoch, ready } => self.on_committed(partition, epoch, ready),
                 Signal::Endings { partition, items } => {
@@ -32,6 +32,7 @@ impl Node {
                 Signal::SpecsMissing { partition, node, ids } => self.send_specs(partition, node, &ids),
                 Signal::Seated(partition) => self.pair_up(partition),
                 Signal::CohortChanged(partition) => self.on_cohort_changed(partition),
+                Signal::FactsMissing(partition) => self.queries.uncover(partition),
                 Signal::Left(partition) => self.on_left(partition),
                 Signal::WriteEnded(ask) => self.write_ended(ask),
                 Signal::Unreached { ask, partition, items } => self.keep_hint(ask, partition, &items),
@@ -81,6 +82,12 @@ impl Node {
         }
         change.resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
         change.fresh.iter().for_each(|node| self.exchange_anew(*node));
+        self.steer_soon();
+    }
+
+    /// Other members may be owed what is kept for them, and the controller looks at the layout.
+    fn on_route_changed(&mut self) {
+        self.repair.look_anew();
         self.steer_soon();
     }
 

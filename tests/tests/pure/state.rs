@@ -34,13 +34,12 @@ const SHARED: [&str; 21] = [
     "retired",
 ];
 /// Uses of the struct of a folder above that are still to be undone: user, owner, how often.
-const WAIVERS: [(&str, &str, usize); 7] = [
+const WAIVERS: [(&str, &str, usize); 6] = [
     ("membership", "payloads", 2),
-    ("membership", "repair", 2),
+    ("membership", "repair", 1),
     ("payloads", "repair", 1),
     ("payloads", "claims", 1),
-    ("consensus", "queries", 1),
-    ("write_read", "repair", 3),
+    ("write_read", "repair", 2),
     ("write_read", "queries", 1),
 ];
 

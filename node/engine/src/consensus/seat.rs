@@ -124,7 +124,7 @@ impl Node {
         let after = replica.standing();
         assert!(after.version <= replica.register.viewstamp, "a cohort is later than its table");
         if after.lacks_facts(before) && replica.healing.open_facts() {
-            self.queries.uncover(partition);
+            self.signals.report(Signal::FactsMissing(partition));
             self.tell_wound(partition);
         }
         if after.version != before.version {

@@ -45,6 +45,8 @@ pub(crate) enum Signal {
     Seated(PartitionId),
     /// The replica here has a table with another cohort.
     CohortChanged(PartitionId),
+    /// The replica here may lack facts from now on.
+    FactsMissing(PartitionId),
     /// The replica here was cleared: it is in no cohort any more.
     Left(PartitionId),
     /// All results of a write are known.

@@ -92,7 +92,6 @@ impl Node {
             self.outbox.observe(Observation::Refused { what: "implausible epoch" });
         } else if told.rank() > rank {
             self.membership.routes.insert(partition, told.clone());
-            self.repair.look_anew();
             self.count_answers();
             self.signals.report(Signal::RouteChanged);
             if self.is_out(partition) {

@@ -5,6 +5,7 @@
 //! goes back too far, the Merkle trees are compared, level by level (`dialogue`). A throttle bounds the cost (`budget`), and the state of
 //! each pair of replicas is known at any time (`pair`).
 
+pub mod arrival;
 pub mod budget;
 pub mod dialogue;
 pub mod pair;
